@@ -1,9 +1,10 @@
-"""Six kinds of release, made through the front doors with noise from the operating system, and two pages more."""
+"""Seven kinds of release, made through the front doors with noise from the operating system, and two pages more."""
 
 from __future__ import annotations
 
 import csv
 import json
+from collections.abc import Callable
 from importlib.metadata import distribution
 from pathlib import Path
 
@@ -99,6 +100,25 @@ def regime(folder: Path) -> None:
     dprl.learn(log, BUDGET, bounds=bounds, learner="fitted-q").save(folder / "regime")
 
 
+def best(folder: Path) -> None:
+    """The best of 101 rules, chosen and valued on a simulated trial in which treatment helps below the age of 50."""
+    rng = np.random.default_rng(2)
+    age, treated = rng.uniform(0.0, 100.0, PATIENTS), rng.integers(0, 2, PATIENTS)
+    columns = {
+        "person_id": np.arange(PATIENTS), "observation_0": age, "action": treated,
+        "reward": (rng.random(PATIENTS) < 0.5 + (50.0 - age) / 200.0 * treated).astype(float),
+        "behavior_prob": np.full(PATIENTS, 0.5),
+    }  # fmt: skip
+    bounds = dprl.Bounds(
+        units=PATIENTS, horizon=1, reward=(0.0, 1.0), observation=((0.0, 100.0),), actions=2,
+        observation_names=("age in years",), action_names=("wait", "treat"), max_importance_ratio=2,
+    )  # fmt: skip
+    policies = {f"treat below {cut}": _treat_below(cut) for cut in range(101)}
+    log = _written(folder, "ages", columns)
+    outcome = "share of people who recover"
+    dprl.evaluate(log, policies, BUDGET, bounds=bounds, best=True, outcome=outcome).save(folder / "best")
+
+
 def rewards(folder: Path) -> None:
     """A Q-function learned where what is paid is private."""
     algorithm = dprl.FunctionalQ(variant="functional", reward_radius=0.01)
@@ -110,7 +130,7 @@ def people(folder: Path) -> None:
     dprl.train("cart-pole", dprl.Budget(0.5, 1e-6), algorithm=dprl.DPPG(users=2000)).save(folder / "people")
 
 
-KINDS = (trial, survival, rule, regime, rewards, people)
+KINDS = (trial, survival, best, rule, regime, rewards, people)
 
 
 def others(folder: Path) -> dict[str, Path]:
@@ -120,7 +140,8 @@ def others(folder: Path) -> dict[str, Path]:
     )
     many = {"strata": ["all of them"], "propensities": [[0.0625] * 16], "noisy_counts": [[134.0] * 16]}
     exposed = render({**estimate, "propensities": many}, {**certificate, "status": "not private"})
-    pages = {"protector": protector_page(FACTS, LOG, [1.2, 1.2, 0.8, 0.8], "ab" * 32), "warning": exposed}
+    facts = {**FACTS, "provenance": {**FACTS["provenance"], "tasks": "chains"}}
+    pages = {"protector": protector_page(facts, LOG, [1.2, 1.2, 0.8, 0.8], "ab" * 32), "warning": exposed}
     for name, page in pages.items():
         (folder / f"{name}.html").write_text(page, encoding="utf-8")
     return {name: folder / f"{name}.html" for name in pages}
@@ -129,6 +150,10 @@ def others(folder: Path) -> dict[str, Path]:
 def fair_draw(states: np.ndarray) -> np.ndarray:
     """Draw one of four arms, each as likely as the others."""
     return np.full((len(states), 4), 0.25)
+
+
+def _treat_below(cut: int) -> Callable[[np.ndarray], np.ndarray]:
+    return lambda states: np.eye(2)[(states[:, 0] < cut).astype(int)]
 
 
 def _patients() -> dict[str, np.ndarray]:

@@ -1,4 +1,4 @@
-"""Six kinds of report as a reader sees them, in headless Chromium: nothing is cut, and axe finds nothing amiss.
+"""All kinds of report as a reader sees them, in headless Chromium: nothing is cut, and axe finds nothing amiss.
 
 With ``DPRL_PICTURES=docs/images`` (``make pictures``) the first screens are written there.
 """
@@ -77,7 +77,7 @@ def test_it_is_accessible(browser: Any, pages: dict[str, Path], name: str, view:
     told = [(each["id"], each["help"], [node["target"] for node in each["nodes"]]) for each in found["violations"]]
     assert told == []
     assert len(found["passes"]) > 15  # axe did run
-    if (folder := os.environ.get("DPRL_PICTURES")) and name not in ("protector", "warning"):
+    if (folder := os.environ.get("DPRL_PICTURES")) and name != "warning":
         image = pytest.importorskip("PIL.Image", reason="Pillow writes the pictures")
         picture = image.open(io.BytesIO(page.screenshot())).convert("RGB").quantize(96)
         picture.save(Path(folder) / f"report-{name}-{view}.png", optimize=True)
