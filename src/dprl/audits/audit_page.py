@@ -101,12 +101,19 @@ def run_standard_attacks(
 def page(rows: Sequence[Row], command: str) -> str:
     """Return the page in Markdown; ``command`` is what made it."""
     percent = f"{100.0 * rows[0].result.bound.confidence:g}%"
+    verified, published = (
+        [row.result.violated for row in rows if row.entry.calibration == name] for name in ("verified", "as-published")
+    )
     text = _INTRODUCTION.format(
         command=command,
         date=datetime.now(UTC).strftime("%Y-%m-%d"),
         versions=", ".join(f"{name} {version}" for name, version in versions().items()),
         cores=os.cpu_count(),
         percent=percent,
+        false=sum(verified),
+        verified=len(verified),
+        refuted=sum(published),
+        published=len(published),
         bounds=sum(1 if row.result.gaussian is None else 2 for row in rows),
         odds=round(1.0 / (1.0 - rows[0].result.bound.confidence)),
     )
