@@ -218,7 +218,7 @@ def test_a_mean_reward_that_is_public_costs_nothing():
     log, ratios = log_of()
     bounds = dataclasses.replace(log.bounds, reward=(-1.0, -1.0), horizon=30)
     features = make_features("tabular", bounds.observation)
-    program = program_for(TD(discount=GAMMA), bounds, features, BUDGET)
+    program = program_for(TD(discount=GAMMA, start="mean-reward"), bounds, features, BUDGET)
     assert len(program.stages) == 1
     low, high = bounds.value_interval(GAMMA)
     expected = max((-10.0 - (low + high) / 2) / ((high - low) / 2), -1.0)

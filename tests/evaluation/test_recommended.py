@@ -16,9 +16,11 @@ from dprl.engine.layouts import padded_units
 from dprl.engine.program import PublicFacts, run
 from dprl.engine.rows import rows_of
 from dprl.evaluation.adassp import AdaSSPProgram
+from dprl.evaluation.checked import Checked, CheckedTD
 from dprl.evaluation.plan import program_for
 from dprl.evaluation.private_constant import PrivateConstant, PrivateConstantProgram
-from dprl.evaluation.recommended import CheckedDescent, Recommended, choose
+from dprl.evaluation.private_lstd import PrivateLSTD
+from dprl.evaluation.recommended import Recommended, choose
 from dprl.evaluation.return_regression import ReturnRegression
 from dprl.evaluation.td import TD, TDProgram
 from dprl.mechanisms.noise import SeededNoise
@@ -45,9 +47,14 @@ def facts(bounds: Bounds, mu: float, features: str = "columns") -> PublicFacts:
     [
         ({}, "columns", 0.03, "returns, checked"),
         ({"reward": (-1.0, -1.0), "return_range": (-100.0, 0.0)}, "columns", 0.3, "returns"),
+        ({}, "tabular", 0.03, "returns, checked"),
+        ({}, "tabular", 0.3, "td, checked"),
+        ({}, "columns", 0.3, "returns, checked"),
         ({}, "rbf:5", 0.3, "returns"),
         ({"max_importance_ratio": 2.0}, "columns", 0.03, "td"),
-        ({"max_importance_ratio": 2.0}, "columns", 30.0, "td"),
+        ({"max_importance_ratio": 2.0}, "columns", 30.0, "lstd"),
+        ({"max_importance_ratio": 2.0}, "tabular", 30.0, "td"),
+        ({"max_importance_ratio": 2.0, "reward": (-1.0, -1.0)}, "columns", 30.0, "td"),
         ({"horizon": 1, "max_importance_ratio": 4.0}, "columns", 0.3, "constant"),
         ({"horizon": 1, "max_importance_ratio": 4.0}, "columns", 3.0, "statistics"),
         ({"horizon": 1, "max_importance_ratio": 4.0}, "rbf:5", 3.0, "constant"),
@@ -92,12 +99,13 @@ def test_what_is_released_beside_the_descent_is_within_its_clip_norm(budget: Bud
     log = one_shot.load(one_shot.extreme_log(40, 3), bounds, "person_id")
     config = Recommended(discount=0.9)
     program = one_shot.make(config, bounds, "tabular", budget)
-    assert isinstance(program, CheckedDescent)
+    assert isinstance(program, Checked)
     data = padded_units(one_shot.rows(log, program, config, "tabular"))
     state = program.init()
     for theta in np.random.default_rng(0).normal(size=(5, len(state.theta))) * 0.7:
         here = state._replace(level=jnp.float64(theta[0]), theta=jnp.asarray(theta))
-        for stage in {0, 2, len(program.stages) - 1}:
+        # a trajectory that goes on may be better than the range by what V says of its end: the check of TD is clipped
+        for stage in {0, 0 if isinstance(program, CheckedTD) else 2, len(program.stages) - 1}:
             made = np.linalg.norm(one_shot.vectors(program, stage, here, data), axis=1)
             assert made.max() <= program.stages[stage].mechanism.clip_norm * (1 + 1e-6)
 
@@ -125,19 +133,55 @@ def test_stages_are_means_of_returns_of_values_and_of_errors_times_modes() -> No
         np.testing.assert_allclose(mean_value[unit, 0], found, atol=1e-9)
 
 
-def test_where_the_means_differ_the_answer_is_the_mean_return_and_what_statistics_add() -> None:
+def test_the_check_of_td_is_what_was_earned_less_what_was_expected_of_just_those_steps() -> None:
+    bounds = replace(CHAIN, units=12, horizon=30)
+    log = draw_log(Chain(horizon=30), bounds, 1)
+    config = Recommended()
+    program = one_shot.make(config, replace(bounds, units=6_000), "tabular", STRONG)
+    assert isinstance(program, CheckedTD)
+    data = padded_units(one_shot.rows(log, program, config, "tabular"))
+    values = np.random.default_rng(2).uniform(-1.0, 1.0, 39)
+    state = program.init()._replace(theta=jnp.asarray(values / np.sqrt(39)))
+    made = one_shot.vectors(program, 2, state, data)[:, 0]
+    ended = 0
+    for unit in range(12):
+        rows = slice(log.episode_offsets[unit], log.episode_offsets[unit + 1])
+        states, steps = log.observation[rows, 0].astype(int), np.arange(rows.stop - rows.start)
+        value = 0.5 + 0.5 * values  # of the range [0, 1]
+        left = 0.0 if log.terminated[rows][-1] else value[int(log.next_observation[rows][-1, 0])]
+        earned = np.sum(0.99**steps * log.reward[rows]) + 0.99 ** len(steps) * left
+        np.testing.assert_allclose(made[unit], earned - value[states[0]], atol=1e-6)
+        ended += log.terminated[rows][-1]
+    assert 0 < ended < 12  # some are cut short
+
+
+def test_where_the_check_of_td_fails_the_answer_is_the_mean_return_and_what_statistics_add() -> None:
     program = one_shot.make(Recommended(), CHAIN, "tabular", STRONG)
+    flat = np.full(39, 1.0 / np.sqrt(39))
+    around, found = 0.01 * np.random.default_rng(0).normal(size=(2, 39))
+    state = program.init()._replace(level=jnp.float64(-0.6), theta=jnp.asarray(found), around=jnp.asarray(around))
+    most = max(3.0 * program.stages[2].mechanism.noise_std, 0.05 * 1000)
+    for noisy, agrees in ((0.99, 1.0), (-0.99, 1.0), (1.01, 0.0), (-1.01, 0.0)):
+        after = program.update(2, state, jnp.asarray([noisy * most]), 0)
+        assert float(after.agrees) == agrees
+        expected = found if agrees else np.clip(-0.6 * flat + around, -flat, flat)
+        np.testing.assert_allclose(program.answer(after), expected, atol=1e-9)
+
+
+def test_where_the_means_differ_the_answer_is_the_mean_return_and_what_statistics_add() -> None:
+    program = one_shot.make(Recommended(), CHAIN, "columns", STRONG)
     state = program.init()._replace(level=jnp.float64(-0.6))
     state = program.finish(0, state)
-    flat = np.full(39, 1.0 / np.sqrt(39))
-    around = jnp.asarray(0.01 * np.random.default_rng(0).normal(size=39))
+    constant = np.asarray(program.facts.features.constant())
+    box = program.facts.box
+    around = jnp.asarray(0.01 * np.random.default_rng(0).normal(size=len(constant)))
     for mean, agrees in ((-0.6, 1.0), (-0.2, 0.0)):
         # theta is the level itself: constant, so that the range of its values has the least width
         middle, half = -0.6, 1e-3
         noisy = jnp.asarray([(mean - middle) / half * 1000])
         after = program.update(2, state, noisy, 0)._replace(around=around)
         assert float(after.agrees) == agrees
-        expected = -0.6 * flat if agrees else np.clip(-0.6 * flat + around, -flat, flat)
+        expected = -0.6 * constant if agrees else np.clip(-0.6 * constant + around, -box, box)
         np.testing.assert_allclose(program.answer(after), expected, atol=1e-9)
 
 
@@ -199,6 +243,12 @@ def test_a_strong_one_step_log_gets_statistics_of_all_columns() -> None:
     program = one_shot.make(Recommended(), bounds, "columns", PLENTY)
     assert isinstance(program, AdaSSPProgram)
     assert program.config.modes == program.facts.features.size
+
+
+def test_off_policy_it_is_least_squares_of_columns_where_noise_is_small() -> None:
+    bounds = helpers.stepped_bounds(1000)
+    program = one_shot.make(Recommended(discount=0.9), bounds, "columns", PLENTY)
+    assert program == one_shot.make(PrivateLSTD(discount=0.9), bounds, "columns", PLENTY)
 
 
 def test_off_policy_it_is_td_with_a_larger_clip_where_rewards_vary() -> None:
