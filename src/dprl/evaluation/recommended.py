@@ -33,6 +33,8 @@ from dprl.value_functions.modes import has_modes
 # All numbers were chosen on the seeds for choosing of benchmarks/families.py.
 VALUE_SHARE = (0.5, 0.85)
 """Of mu^2 for value and interval: over several steps, where the value function needs as much, and of one decision."""
+ENOUGH_FOR_TD = 150.0
+"""Strength n0 from which the check of TD tells what it is for: three standard deviations of its noise are its slack."""
 ENOUGH_FOR_LSTD = 25.0
 """Strength n0 from which least squares of columns, off policy, say more than a descent that is drawn to the median."""
 CAREFUL_CLIP, CAREFUL_TRAVEL, FEW_STEPS = 3.0, 1.2, 50
@@ -100,7 +102,8 @@ def choose(facts: PublicFacts) -> Plan:
         return "lstd" if columns and varied and facts.strength >= ENOUGH_FOR_LSTD else "td"
     if not (known and varied):
         return "returns"
-    return "td, checked" if isinstance(facts.features, Tabular) and facts.strength >= ENOUGH else "returns, checked"
+    table = isinstance(facts.features, Tabular)
+    return "td, checked" if table and facts.strength >= ENOUGH_FOR_TD else "returns, checked"
 
 
 def rewards_vary(facts: PublicFacts) -> bool:
@@ -136,7 +139,7 @@ ALGORITHM = Algorithm(
     settings={
         "mean and descent": Setting(Recommended(discount=0.9), facts=_ON_POLICY),
         "with statistics": Setting(Recommended(discount=0.9), facts={**_ON_POLICY, "units": 2_000}),
-        "TD of a table": Setting(Recommended(discount=0.9), features="tabular", facts={**_ON_POLICY, "units": 2_000}),
+        "TD of a table": Setting(Recommended(discount=0.9), features="tabular", facts={**_ON_POLICY, "units": 4_000}),
         "off-policy": Setting(Recommended(discount=0.9)),
         "off-policy, least squares": Setting(Recommended(discount=0.9), facts={"units": 2_000}),
         "one decision, a constant": Setting(Recommended(discount=0.9), facts=_ONE_STEP),
