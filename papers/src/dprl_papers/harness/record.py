@@ -236,6 +236,7 @@ def markdown(figure: Mapping[str, Any], paper: Paper) -> str:
         heads, *rows = ([_plain(cell) for cell in row] for row in (table["heads"], *table["rows"]))
         if i and heads[1:2] == ["Guarantee"]:  # said in the first table
             heads, *rows = ([row[0], *row[2:]] for row in (heads, *rows))
+        rows = [row for row in rows if not i or row[0] != "Guarantee"]
         caption = table.get("caption") or f"{table['summary']}."
         lines += [caption[:1].upper() + caption[1:], "", _table(heads, rows), ""]
     for claim in figure["claims"]:
