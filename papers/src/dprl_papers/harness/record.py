@@ -238,11 +238,16 @@ def markdown(figure: Mapping[str, Any], paper: Paper) -> str:
             heads, *rows = ([row[0], *row[2:]] for row in (heads, *rows))
         rows = [row for row in rows if not i or row[0] != "Guarantee"]
         caption = table.get("caption") or f"{table['summary']}."
-        lines += [caption[:1].upper() + caption[1:], "", _table(heads, rows), ""]
+        lines += [_capital(caption), "", _table(heads, rows), ""]
     for claim in figure["claims"]:
-        text = claim["text"][:1].upper() + claim["text"][1:]
-        lines.append(f'* *{claim["verdict"]}*: "{claim["words"]}"{" (ours)" if claim["ours"] else ""} {text}')
+        words = f'"{claim["words"]}"{" (ours)" if claim["ours"] else ""}'
+        lines.append(f"* *{claim['verdict']}*: {words} {_capital(claim['text'])}")
     return "\n".join([*lines, *([""] if figure["claims"] else [])])
+
+
+def _capital(text: str) -> str:
+    """Return a sentence with a capital letter, unless a symbol begins it, such as σ or f/60."""
+    return text[:1].upper() + text[1:] if text[1:2].isalpha() else text
 
 
 def _plain(cell: Any) -> str:
