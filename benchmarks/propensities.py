@@ -84,7 +84,8 @@ def main(arguments: list[str]) -> int:
                         continue
                     each = [error(1_000 + s, people, components, right, bins) for s in range(logs)]
                     errors, holds, widths = (np.array(part, dtype=float) for part in zip(*each, strict=True))
-                    told.append(f"{np.sqrt(np.mean(errors**2)):.3f}; {int(holds.sum())}; {np.median(widths):.2f}")
+                    hold = f"{int(holds.sum())} of {logs} hold"
+                    told.append(f"error {np.sqrt(np.mean(errors**2)):.3f}, {hold}, width {np.median(widths):.2f}")
                 form = "right" if right else "wrong"
                 print(f"| {people:,}, {components}, {form} | {' | '.join(told)} |", flush=True)
     return 0
