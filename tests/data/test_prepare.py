@@ -220,6 +220,11 @@ def test_people_who_are_lost():
         loaded(pa.table(gone), declared(LONG, section | said, observation=four["observation"]))
 
 
+def test_probabilities_are_said_or_estimated_but_not_both():
+    with pytest.raises(DprlError, match="strata are declared to estimate that: leave one out"):
+        loaded(pa.table(PEOPLE), declared(WIDE, {"behavior_prob": 0.5}, strata=["observation_0"]))
+
+
 def test_rows_without_an_order_are_decisions_of_their_own():
     section = {"step": None, "observation": ["score"]}
     found = loaded(pa.table(VISITS), declared(LONG, section, horizon=1, observation=[[0, 100]]))

@@ -183,7 +183,7 @@ def test_a_difference_from_what_was_done_is_the_stratified_means_less_what_was_p
 def test_a_column_of_the_log_or_what_was_done_to_the_lost_is_refused():
     with pytest.raises(DprlError, match="a column of the log is none"):
         asked(facts(), [ColumnPolicy()])
-    with pytest.raises(DprlError, match="leave the policy logged out"):
+    with pytest.raises(DprlError, match="Leave the policy logged out"):
         asked(facts(**LOST, max_importance_ratio=9.0), [LoggedPolicy(), FIRST])
 
 

@@ -194,6 +194,10 @@ class Preparation:
             raise wrong(
                 'censored tells who was lost: say in the bounds how readily, censoring_hazard = "estimate" or 0.02.'
             )
+        if self.behavior_prob is not None and bounds.strata is not None:
+            raise wrong(
+                "behavior_prob says how likely actions were, and strata are declared to estimate that: leave one out."
+            )
         if bounds.horizon > 1 and not self.stepwise:
             raise wrong(f"horizon is {bounds.horizon}: name the column step, or the labels steps, and leave decisions.")
         if self.stepwise and len(self.labels) > bounds.horizon:

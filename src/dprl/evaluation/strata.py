@@ -183,8 +183,8 @@ class Strata:
             raise DprlError("Within strata policies are functions of states: a column of the log is none.")
         if self.bounds.kinds > actions and any(isinstance(policy, LoggedPolicy) for policy in policies):
             raise DprlError(
-                "Where hazards of being lost are estimated nobody knows what would have been done to those who were "
-                "lost: leave the policy logged out."
+                "Where hazards of being lost are estimated, what was done cannot be valued: the outcomes of those who "
+                "were lost are unknown. Leave the policy logged out."
             )
         states = self._states()
         out = []

@@ -273,9 +273,10 @@ def _ask_public(policy: Policy, states: np.ndarray, who: str) -> np.ndarray:
     except KeyboardInterrupt:
         raise
     except BaseException as error:
-        where = place(error)
+        where = (line := place(error)) and f": {line}"
         raise DprlError(
-            f"{who} raised {type(error).__name__} on public synthetic states inside the bounds{where and f': {where}'}."
+            f"{who} raised {type(error).__name__} on public synthetic states inside the bounds{where}. "
+            f"Call it on an array of shape {states.shape} to see the whole message."
         ) from None
     found = quietly(lambda: np.asarray(answer, dtype=np.float64), None)
     if found is None:
