@@ -99,7 +99,7 @@ ALGORITHMS: dict[str, Entry] = entries(
     (
         "recommended",
         "recommended",
-        "the default, nothing to tune: descent on returns or TD, checked by a mean; TD or LSTD off policy",
+        "the default, nothing to tune: descent on returns or TD, checked by a mean; off-policy TD, values by it",
         "ours",
     ),
     ("td", "td", "TD(0) with noisy clipped steps, on and off policy", "Sutton (1988)"),

@@ -19,7 +19,6 @@ from dprl.evaluation.adassp import AdaSSPProgram
 from dprl.evaluation.checked import Checked, CheckedTD
 from dprl.evaluation.plan import program_for
 from dprl.evaluation.private_constant import PrivateConstant, PrivateConstantProgram
-from dprl.evaluation.private_lstd import PrivateLSTD
 from dprl.evaluation.recommended import Recommended, choose
 from dprl.evaluation.return_regression import ReturnRegression
 from dprl.evaluation.td import TD, TDProgram
@@ -52,9 +51,8 @@ def facts(bounds: Bounds, mu: float, features: str = "columns") -> PublicFacts:
         ({}, "columns", 0.3, "returns, checked"),
         ({}, "rbf:5", 0.3, "returns"),
         ({"max_importance_ratio": 2.0}, "columns", 0.03, "td"),
-        ({"max_importance_ratio": 2.0}, "columns", 30.0, "lstd"),
+        ({"max_importance_ratio": 2.0}, "columns", 30.0, "td"),
         ({"max_importance_ratio": 2.0}, "tabular", 30.0, "td"),
-        ({"max_importance_ratio": 2.0, "reward": (-1.0, -1.0)}, "columns", 30.0, "td"),
         ({"horizon": 1, "max_importance_ratio": 4.0}, "columns", 0.3, "constant"),
         ({"horizon": 1, "max_importance_ratio": 4.0}, "columns", 3.0, "statistics"),
         ({"horizon": 1, "max_importance_ratio": 4.0}, "rbf:5", 3.0, "constant"),
@@ -243,12 +241,6 @@ def test_a_strong_one_step_log_gets_statistics_of_all_columns() -> None:
     program = one_shot.make(Recommended(), bounds, "columns", PLENTY)
     assert isinstance(program, AdaSSPProgram)
     assert program.config.modes == program.facts.features.size
-
-
-def test_off_policy_it_is_least_squares_of_columns_where_noise_is_small() -> None:
-    bounds = helpers.stepped_bounds(1000)
-    program = one_shot.make(Recommended(discount=0.9), bounds, "columns", PLENTY)
-    assert program == one_shot.make(PrivateLSTD(discount=0.9), bounds, "columns", PLENTY)
 
 
 def test_off_policy_it_is_td_with_a_larger_clip_where_rewards_vary() -> None:

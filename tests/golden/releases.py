@@ -4,8 +4,8 @@ A change that is meant to change bytes records them again, and says here why. So
 number of people who are there beside the values, one coordinate more; dp-pg's default step size follows from what was
 released; the default's values follow its value function where products of ratios are cut; of several steps an action
 without support in a stratum no longer takes the weights of the others with it; dp-gld keeps its iterates in the box;
-stratified hands out its model of the probabilities, which is what is compared; the default is TD of a table, or least
-squares of columns, where noise is small.
+stratified hands out its model of the probabilities, which is what is compared; the default is TD of a table where
+noise is small.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The recommended default: a private value function without anything to tune, chosen by public facts alone.
 
 On-policy it descends on clipped vectors, of TD for a table where noise is small and otherwise of returns, and checks
-what it found (:mod:`~dprl.evaluation.checked`). Off-policy over several steps it is TD, or least-squares TD of columns
-where noise is small. Of one decision it is statistics, or a constant.
+what it found (:mod:`~dprl.evaluation.checked`). Off-policy over several steps it is TD. Of one decision it is
+statistics, or a constant.
 
 Privacy unit: a trajectory, or a person with all their trajectories. Relation: add or remove one.
 Released: every noisy sum of the algorithm that is chosen, hence the answer; all else is post-processing.
@@ -23,25 +23,22 @@ from dprl.engine.program import Program, PublicFacts, Query, Stage, ValueFunctio
 from dprl.evaluation.checked import ENOUGH, CheckedReturns, CheckedTD, checked_returns, checked_td, statistics
 from dprl.evaluation.descent import NOISE_TRAVEL_BUDGET, DescentConfig, default_clip, signal_to_noise
 from dprl.evaluation.private_constant import PrivateConstant
-from dprl.evaluation.private_lstd import PrivateLSTD
 from dprl.evaluation.return_regression import ReturnRegression
 from dprl.evaluation.td import TD
 from dprl.protocols import Attack, Bounds
-from dprl.value_functions.features import Columns, Tabular
+from dprl.value_functions.features import Tabular
 from dprl.value_functions.modes import has_modes
 
 # All numbers were chosen on the seeds for choosing of benchmarks/families.py.
 VALUE_SHARE = (0.5, 0.85)
 """Of mu^2 for value and interval: over several steps, where the value function needs as much, and of one decision."""
-ENOUGH_FOR_TD = 150.0
-"""Strength n0 from which the check of TD tells what it is for: three standard deviations of its noise are its slack."""
-ENOUGH_FOR_LSTD = 25.0
-"""Strength n0 from which least squares of columns, off policy, say more than a descent that is drawn to the median."""
+ENOUGH_FOR_TD = 250.0
+"""Strength n0 from which TD of a table, which has the noise of all its states, says more than few modes."""
 CAREFUL_CLIP, CAREFUL_TRAVEL, FEW_STEPS = 3.0, 1.2, 50
 """Of TD, where rewards vary and features are no table: times the default clip, how far theta goes, and steps. A small
 clip is drawn to the median of skewed rewards; with this one theta stops before it is."""
 
-Plan = Literal["constant", "statistics", "td", "lstd", "returns", "returns, checked", "td, checked"]
+Plan = Literal["constant", "statistics", "td", "returns", "returns, checked", "td, checked"]
 CHECKED = {"returns, checked": (checked_returns, CheckedReturns), "td, checked": (checked_td, CheckedTD)}
 
 
@@ -71,8 +68,6 @@ class Recommended(ValueFunctionConfig):
             return PrivateConstant(discount=self.discount)
         if plan == "statistics":
             return statistics(facts, self.discount)
-        if plan == "lstd":
-            return PrivateLSTD(discount=self.discount)
         if plan == "returns":
             return ReturnRegression(discount=self.discount)
         return None if plan in CHECKED else careful_td(facts, self.discount)
@@ -98,8 +93,7 @@ def choose(facts: PublicFacts) -> Plan:
     if facts.horizon == 1:
         return "statistics" if known and facts.strength >= ENOUGH else "constant"
     if facts.bounds.max_importance_ratio > 1.0:
-        columns = known and isinstance(facts.features, Columns)
-        return "lstd" if columns and varied and facts.strength >= ENOUGH_FOR_LSTD else "td"
+        return "td"
     if not (known and varied):
         return "returns"
     table = isinstance(facts.features, Tabular)
@@ -141,7 +135,6 @@ ALGORITHM = Algorithm(
         "with statistics": Setting(Recommended(discount=0.9), facts={**_ON_POLICY, "units": 2_000}),
         "TD of a table": Setting(Recommended(discount=0.9), features="tabular", facts={**_ON_POLICY, "units": 4_000}),
         "off-policy": Setting(Recommended(discount=0.9)),
-        "off-policy, least squares": Setting(Recommended(discount=0.9), facts={"units": 2_000}),
         "one decision, a constant": Setting(Recommended(discount=0.9), facts=_ONE_STEP),
         "one decision, its shape": Setting(Recommended(discount=0.9), facts={**_ONE_STEP, "units": 5_000}),
     },

@@ -35,11 +35,12 @@ class TD(DescentConfig):
     Attributes:
         start: ``mid-range`` of the public values, or ``mean-reward``: the constant ``rbar / (1 - gamma)`` with
             ``rbar`` the importance-weighted mean reward, a noisy ratio, which is known without any release where the
-            public rewards are a single number. It is far off where trajectories end.
+            public rewards are a single number. The default is ``mean-reward`` just there, off policy, unless features
+            are a table: of a table it is far off where trajectories end, and many steps are needed to come back.
         start_budget_fraction: share of the mu^2 of the value function that pays for such a ratio.
     """
 
-    start: Literal["mid-range", "mean-reward"] = "mid-range"
+    start: Literal["mid-range", "mean-reward"] | None = None
     start_budget_fraction: float = 0.1
 
     algorithm: ClassVar[str] = "td"
@@ -63,10 +64,17 @@ class TD(DescentConfig):
             return min(max(2.5 * strength / REFERENCE, 2.0), 25.0)
         return 2.0 * max(strength / REFERENCE, 1.0) ** 0.25
 
+    def starts_at_mean_reward(self, facts: PublicFacts) -> bool:
+        """Tell whether it starts at a constant made of the mean reward."""
+        if self.start is not None:
+            return self.start == "mean-reward"
+        (low, high), table = facts.bounds.reward, isinstance(facts.features, Tabular)
+        return low == high and self.discount < 1.0 and facts.horizon > 1 and facts.ratio > 1.0 and not table
+
     @override
     def released_start(self, facts: PublicFacts) -> StartLevel | None:
         low, high = facts.bounds.reward
-        return MeanReward(facts) if self.start == "mean-reward" and low < high else None
+        return MeanReward(facts) if self.starts_at_mean_reward(facts) and low < high else None
 
     @override
     def queries(self, facts: PublicFacts) -> tuple[Query, ...]:
@@ -85,7 +93,8 @@ class TDProgram(Descent):
     def public_level(self) -> float | jax.Array:
         """Level of the middle of the value range, or of a reward that is a single number."""
         # the smallest reward is then the largest too
-        return MeanReward(self.facts).of_mean(-1.0) if self.config.start == "mean-reward" else 0.0
+        known = self.config.starts_at_mean_reward(self.facts)
+        return MeanReward(self.facts).of_mean(-1.0) if known else 0.0
 
     @override
     def vectors(self, state: Any, block: Block) -> Float[Array, "units n"]:
