@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -120,6 +122,38 @@ def refused(dprl, place, words, more=(), **changes):
 def test_a_wrong_flag(dprl, place, mistake):
     changes, words = FLAGS[mistake]
     refused(dprl, place, words, **changes)
+
+
+UNREADABLE = {
+    "log": "Cannot read the log 'log.csv': Permission denied",
+    "bounds": "Cannot read the bounds file 'unread': Permission denied",
+    "config": "Cannot read the run file 'unread': Permission denied",
+    "sign": "Cannot read the signing key .*unread: Permission denied",
+    "ledger": "The ledger .*unread cannot be read: permission denied",
+    "target_policy": "Cannot read the policy .*unread': Permission denied",
+}
+
+
+@pytest.mark.parametrize("option", UNREADABLE)
+def test_what_may_not_be_read(dprl, place, monkeypatch, option):
+    """Without rights, whoever runs this: to root the system refuses nothing."""
+    path = place.folder / ("log.csv" if option == "log" else "unread")
+    path.mkdir() if option == "target_policy" else path.touch()
+    access, calls = os.access, {name: getattr(Path, name) for name in ("open", "is_file")}
+
+    def denying(call):
+        def asked(self, *how, **more):
+            if path in (self, self.parent):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(self))
+            return call(self, *how, **more)
+
+        return asked
+
+    monkeypatch.setattr(os, "access", lambda file, *how, **more: Path(file) != path and access(file, *how, **more))
+    monkeypatch.setattr(Path, "open", denying(calls["open"]))
+    if path.is_dir():
+        monkeypatch.setattr(Path, "is_file", denying(calls["is_file"]))
+    refused(dprl, place, UNREADABLE[option], **{option: path})
 
 
 BOUNDS_FILES = {

@@ -171,6 +171,7 @@ def _parameter(one: Field[Any], hint: Any, words: str) -> inspect.Parameter:
         "help": words,
         "rich_help_panel": one.metadata["group"],
         "metavar": one.metadata.get("metavar"),
+        "readable": False,  # not asked here: what opens a file says why it cannot be read
     }
     kinds = [kind for kind in typing.get_args(hint) or (hint,) if kind not in (type(None), dict)]
     if one.metadata.get("argument"):
