@@ -206,11 +206,37 @@ def test_a_file_that_is_no_parquet(dprl, place, content):
     refused(dprl, place, "is not a Parquet file|Cannot read the log")
 
 
-@pytest.mark.parametrize("content", ["", "\n", "PATIENT-ZERO,777123.456,1\n", "1;2;3\n", '"', "\0"])
+@pytest.mark.parametrize("content", ["PATIENT-ZERO,777123.456,1\n", '"', "\0"])
 def test_a_csv_file_without_a_header(dprl, place, content):
     log = place.folder / "log.csv"
     log.write_text(content)
     refused(dprl, place, "no column 'observation'", log=log)
+
+
+OTHER_FILES = {
+    "empty": (b"", "'log.csv' is empty"),
+    "nothing but its mark": (b"\xef\xbb\xbf", "'log.csv' is empty"),
+    "an empty first line": (b"\r\nPATIENT-ZERO,777123.456\n", "or its first line is"),
+    "semicolons": (b"PATIENT-ZERO;777123.456\n1;2\n", "'log.csv' has no commas but semicolons: save it with commas"),
+    "tabs": (b"PATIENT-ZERO\t777123.456\n1\t2\n", "'log.csv' has no commas but tabs"),
+    "UTF-16": ("PATIENT-ZERO,777123.456\n".encode("utf-16"), "'log.csv' is in UTF-16: save it as UTF-8"),
+}
+
+
+@pytest.mark.parametrize("kind", OTHER_FILES)
+def test_a_file_that_is_no_csv_as_dprl_reads_it(dprl, place, kind):
+    content, words = OTHER_FILES[kind]
+    log = place.folder / "log.csv"
+    log.write_bytes(content)
+    refused(dprl, place, words, log=log)
+    for command in ("template", "describe"):
+        out = () if command == "describe" else ("--out", place.folder / "new.toml")
+        bounds = ("--bounds", place.bounds) if command == "describe" else ()
+        found = dprl("data", command, log, *out, *bounds)
+        found.refused()
+        assert re.search(words, found.err)
+        assert "PATIENT" not in found.err
+    assert not (place.folder / "new.toml").exists()
 
 
 RUN_FILES = {

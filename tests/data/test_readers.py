@@ -418,7 +418,7 @@ def test_a_csv_log_needs_numbered_components(tmp_path):
         (lambda d: d, "no log file"),
         (lambda d: (d / "log.txt", (d / "log.txt").write_text("x"))[0], "must be a .parquet or .csv file"),
         (lambda d: (d / "log.parquet", (d / "log.parquet").write_text("episode_id,t"))[0], "is not a Parquet file"),
-        (lambda d: (d / "log.csv", (d / "log.csv").write_text(""))[0], "no column 'observation'"),
+        (lambda d: (d / "log.csv", (d / "log.csv").write_text(""))[0], "'log.csv' is empty"),
         (lambda d: d / ("x" * 300 + ".csv"), "Cannot read the log"),
         (lambda d: 5, "A log is a path"),
         (lambda d: None, "A log is a path"),
