@@ -133,6 +133,25 @@ def test_a_lazy_frame_that_cannot_be_read_quotes_no_cell():
     assert refused.value.__context__ is None
 
 
+def test_a_lazy_frame_that_cannot_tell_its_columns():
+    class Planless(Lazy):
+        def clear(self):
+            raise RuntimeError("could not parse 'person-007'")
+
+    with pytest.raises(DprlError, match="columns of the lazy table cannot be told") as refused:
+        read_log(Planless(TABLE), bounds=BOUNDS)
+    assert refused.value.__context__ is None
+
+
+def test_a_lazy_frame_of_polars_itself():
+    """Without a warning, for warnings are errors here; one whose plan is wrong is refused in a sentence."""
+    pl = pytest.importorskip("polars")
+    assert_same(load(pl.LazyFrame(LOG)), EXPECTED)
+    for frame in (pl.LazyFrame(LOG).select("absent"), pl.scan_parquet("absent.parquet")):
+        with pytest.raises(DprlError, match="columns of the lazy table cannot be told"):
+            read_log(frame, bounds=BOUNDS)
+
+
 @given(st.randoms(use_true_random=False))
 def test_the_order_of_the_rows_does_not_matter(random):
     order = list(range(len(LOG["t"])))
