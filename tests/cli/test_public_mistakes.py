@@ -82,7 +82,7 @@ FLAGS = {
     "other unit than the ledger's": ({"unit": "trajectory", "person_column": None}, "privacy unit"),
     "absent run file": ({"config": "absent.toml"}, "Cannot read the run file"),
     "no output": ({"out": None}, "--out is missing"),
-    "output that is a file": ({"out": "policies.py"}, "not empty"),
+    "output that is a file": ({"out": "policies.py"}, "'policies.py' is a file: name a folder that is new or empty"),
     "output below a file": ({"out": "policies.py/results"}, "Cannot write"),
     "output that is full": ({"out": "full"}, "not empty"),
     "output that is a link": ({"out": "link"}, "is a link"),
