@@ -55,6 +55,7 @@ FLAGS = {
     "absent person column": ({"person_column": "patient"}, "no such column 'patient'"),
     "person column of numbers": ({"person_column": "terminated"}, "'terminated' has type bool"),
     "unknown algorithm": ({"algorithm": "magic"}, "no algorithm 'magic'; there are gpope"),
+    "misspelt algorithm": ({"algorithm": "stratifed"}, "no algorithm 'stratifed': did you mean stratified[?]$"),
     "unknown features": ({"algorithm": "gpope", "features": "deep"}, "no features called 'deep'"),
     "too many features": ({"algorithm": "gpope", "features": "fourier:99"}, "choose a lower order"),
     "tabular over fractions": (

@@ -20,6 +20,7 @@ from dprl.cli import SETTINGS
 from dprl.cli.requests import EXPERT, MAY, MUST, USUAL, OfLog, Request, Settings
 from dprl.config import RENAMED, coerce, documented, from_text, merge, words_of
 from dprl.errors import DprlError, Mistakes
+from dprl.registry import no_algorithm
 
 R = TypeVar("R", bound=Request)
 _UsageError: Any = typer.BadParameter.__base__
@@ -220,7 +221,7 @@ def configure(asked: Request, name: str, **flags: Any) -> Any:
     """
     mistakes = Mistakes()
     if name not in asked.algorithms():
-        raise DprlError(f"There is no algorithm {name!r}; there are {', '.join(asked.algorithms())}.")
+        raise no_algorithm(name, asked.algorithms())
     kind = asked.algorithms()[name].load_config()
     hints, given = typing.get_type_hints(kind), {name: value for name, value in flags.items() if value is not None}
     for told, text in asked.flags.items():
