@@ -266,6 +266,17 @@ def test_a_wrong_run_file(dprl, place, kind):
     refused(dprl, place, words, config=run)
 
 
+def test_a_name_that_is_written_as_a_flag_in_a_run_file(dprl, place):
+    """It is that one mistake, though without it something would be missing; one in it is said as well."""
+    run = place.folder / "run.toml"
+    run.write_text("target-policy = 'uniform'")
+    refused(dprl, place, "run.toml: write target_policy in place of 'target-policy'", target_policy=None, config=run)
+    run.write_text("target-policy = 5")
+    found = dprl(*place.arguments(target_policy=None, config=run))
+    assert found.err.count("\n") == 2
+    assert "run.toml: target_policy must be text" in found.err
+
+
 def test_a_budget_that_is_spent_already(dprl, place):
     from dprl.accounting.budget import Budget
     from dprl.accounting.ledger import Ledger

@@ -191,6 +191,9 @@ def _read(kind: type[R], given: dict[str, Any], mistakes: Mistakes, others: dict
     if source:
         content = mistakes.attempt(_read_toml, said["config"]) or {}
     in_file = [one.name for one in fields(kind) if one.metadata.get("file")]
+    for name in [name for name in content if "-" in name and name.replace("-", "_") in in_file]:
+        mistakes.add(f"{source}: write {name.replace('-', '_')} in place of {name!r}.")
+        content.setdefault(name.replace("-", "_"), content.pop(name))  # so that it is not said to be missing, too
     values: dict[str, Any] = {}
     for name in content.keys() & set(in_file):
         try:
