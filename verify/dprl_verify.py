@@ -275,6 +275,7 @@ def dump(content, indent, separators):
 
 def read_certificate(folder):
     """Return the name and the content of a folder's certificate or statement."""
+    need(not os.path.isfile(folder), f"{folder!a} is a file: name the folder that it is in", "unreadable")
     need(os.path.isdir(folder), f"there is no folder {folder!a}", "unreadable")
     there = [name for name in FILES.values() if os.path.lexists(os.path.join(folder, name))]
     need(there, f"{folder!a} holds neither a certificate nor a statement", "unreadable")

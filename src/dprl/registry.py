@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -236,8 +237,16 @@ def in_every_calibration() -> list[Entry]:
 def _find(name: str, known: Mapping[str, Entry]) -> Entry:
     if name not in known:
         more = "" if of_others() else "; baselines of papers come with the distribution dprl-papers"
-        raise DprlError(f"There is no algorithm {name!r}; there are {', '.join(known)}{more}.")
+        raise no_algorithm(name, known, more)
     return known[name]
+
+
+def no_algorithm(name: str, known: Iterable[str], more: str = "") -> DprlError:
+    """Return the error on an algorithm that nobody has: the one that may have been meant, or all, and ``more``."""
+    there = [*known]
+    close = get_close_matches(name, there, 1)
+    hint = f": did you mean {close[0]}?" if close else f"; there are {', '.join(there)}{more}."
+    return DprlError(f"There is no algorithm {name!r}{hint}")
 
 
 _ROOMS = ("dprl.evaluation.", "dprl.learning.", "dprl.protectors.")

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TypeVar
 
-from dprl.errors import DprlError
+from dprl.errors import DprlError, explained
 
 T = TypeVar("T")
 S = TypeVar("S")
@@ -59,7 +59,9 @@ def load_python(path: Path, what: str) -> ModuleType:
     Raises:
         DprlError: there is no such file, or it cannot be executed; what it raised is named by its type alone.
     """
-    if not path.is_file():
+    with explained(f"Cannot read the {what} file {str(path)!r}"):
+        there = path.is_file()
+    if not there:
         raise DprlError(f"There is no {what} file {str(path)!r}.")
     name = f"{_PREFIX}{what}_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)

@@ -169,6 +169,7 @@ def test_files_that_come_and_go(results):
 
 def test_no_certificate_and_too_many(results):
     refuse(results.parent / "nowhere", "There is no results folder")
+    refuse(results / "certificate.json", f"certificate.json is a file: name the folder '{results}'")
     (results / "statement.json").write_bytes(b"{}")
     refuse(results, "holds both")
     (results / "statement.json").unlink()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -53,6 +55,7 @@ FLAGS = {
     "absent person column": ({"person_column": "patient"}, "no such column 'patient'"),
     "person column of numbers": ({"person_column": "terminated"}, "'terminated' has type bool"),
     "unknown algorithm": ({"algorithm": "magic"}, "no algorithm 'magic'; there are gpope"),
+    "misspelt algorithm": ({"algorithm": "stratifed"}, "no algorithm 'stratifed': did you mean stratified[?]$"),
     "unknown features": ({"algorithm": "gpope", "features": "deep"}, "no features called 'deep'"),
     "too many features": ({"algorithm": "gpope", "features": "fourier:99"}, "choose a lower order"),
     "tabular over fractions": (
@@ -80,7 +83,7 @@ FLAGS = {
     "other unit than the ledger's": ({"unit": "trajectory", "person_column": None}, "privacy unit"),
     "absent run file": ({"config": "absent.toml"}, "Cannot read the run file"),
     "no output": ({"out": None}, "--out is missing"),
-    "output that is a file": ({"out": "policies.py"}, "not empty"),
+    "output that is a file": ({"out": "policies.py"}, "'policies.py' is a file: name a folder that is new or empty"),
     "output below a file": ({"out": "policies.py/results"}, "Cannot write"),
     "output that is full": ({"out": "full"}, "not empty"),
     "output that is a link": ({"out": "link"}, "is a link"),
@@ -120,6 +123,38 @@ def refused(dprl, place, words, more=(), **changes):
 def test_a_wrong_flag(dprl, place, mistake):
     changes, words = FLAGS[mistake]
     refused(dprl, place, words, **changes)
+
+
+UNREADABLE = {
+    "log": "Cannot read the log 'log.csv': Permission denied",
+    "bounds": "Cannot read the bounds file 'unread': Permission denied",
+    "config": "Cannot read the run file 'unread': Permission denied",
+    "sign": "Cannot read the signing key .*unread: Permission denied",
+    "ledger": "The ledger .*unread cannot be read: permission denied",
+    "target_policy": "Cannot read the policy .*unread': Permission denied",
+}
+
+
+@pytest.mark.parametrize("option", UNREADABLE)
+def test_what_may_not_be_read(dprl, place, monkeypatch, option):
+    """Without rights, whoever runs this: to root the system refuses nothing."""
+    path = place.folder / ("log.csv" if option == "log" else "unread")
+    path.mkdir() if option == "target_policy" else path.touch()
+    access, calls = os.access, {name: getattr(Path, name) for name in ("open", "is_file")}
+
+    def denying(call):
+        def asked(self, *how, **more):
+            if path in (self, self.parent):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(self))
+            return call(self, *how, **more)
+
+        return asked
+
+    monkeypatch.setattr(os, "access", lambda file, *how, **more: Path(file) != path and access(file, *how, **more))
+    monkeypatch.setattr(Path, "open", denying(calls["open"]))
+    if path.is_dir():
+        monkeypatch.setattr(Path, "is_file", denying(calls["is_file"]))
+    refused(dprl, place, UNREADABLE[option], **{option: path})
 
 
 BOUNDS_FILES = {
@@ -172,11 +207,37 @@ def test_a_file_that_is_no_parquet(dprl, place, content):
     refused(dprl, place, "is not a Parquet file|Cannot read the log")
 
 
-@pytest.mark.parametrize("content", ["", "\n", "PATIENT-ZERO,777123.456,1\n", "1;2;3\n", '"', "\0"])
+@pytest.mark.parametrize("content", ["PATIENT-ZERO,777123.456,1\n", '"', "\0"])
 def test_a_csv_file_without_a_header(dprl, place, content):
     log = place.folder / "log.csv"
     log.write_text(content)
     refused(dprl, place, "no column 'observation'", log=log)
+
+
+OTHER_FILES = {
+    "empty": (b"", "'log.csv' is empty"),
+    "nothing but its mark": (b"\xef\xbb\xbf", "'log.csv' is empty"),
+    "an empty first line": (b"\r\nPATIENT-ZERO,777123.456\n", "or its first line is"),
+    "semicolons": (b"PATIENT-ZERO;777123.456\n1;2\n", "'log.csv' has no commas but semicolons: save it with commas"),
+    "tabs": (b"PATIENT-ZERO\t777123.456\n1\t2\n", "'log.csv' has no commas but tabs"),
+    "UTF-16": ("PATIENT-ZERO,777123.456\n".encode("utf-16"), "'log.csv' is in UTF-16: save it as UTF-8"),
+}
+
+
+@pytest.mark.parametrize("kind", OTHER_FILES)
+def test_a_file_that_is_no_csv_as_dprl_reads_it(dprl, place, kind):
+    content, words = OTHER_FILES[kind]
+    log = place.folder / "log.csv"
+    log.write_bytes(content)
+    refused(dprl, place, words, log=log)
+    for command in ("template", "describe"):
+        out = () if command == "describe" else ("--out", place.folder / "new.toml")
+        bounds = ("--bounds", place.bounds) if command == "describe" else ()
+        found = dprl("data", command, log, *out, *bounds)
+        found.refused()
+        assert re.search(words, found.err)
+        assert "PATIENT" not in found.err
+    assert not (place.folder / "new.toml").exists()
 
 
 RUN_FILES = {
@@ -203,6 +264,17 @@ def test_a_wrong_run_file(dprl, place, kind):
     run = place.folder / "run.toml"
     run.write_bytes(text if isinstance(text, bytes) else text.encode())
     refused(dprl, place, words, config=run)
+
+
+def test_a_name_that_is_written_as_a_flag_in_a_run_file(dprl, place):
+    """It is that one mistake, though without it something would be missing; one in it is said as well."""
+    run = place.folder / "run.toml"
+    run.write_text("target-policy = 'uniform'")
+    refused(dprl, place, "run.toml: write target_policy in place of 'target-policy'", target_policy=None, config=run)
+    run.write_text("target-policy = 5")
+    found = dprl(*place.arguments(target_policy=None, config=run))
+    assert found.err.count("\n") == 2
+    assert "run.toml: target_policy must be text" in found.err
 
 
 def test_a_budget_that_is_spent_already(dprl, place):

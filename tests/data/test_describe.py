@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 from dprl.data.describe import describe_log
+from dprl.data.readers import read_log
+from dprl.protocols import Bounds
 
 from ..sample_log import BOUNDS, columns
 from .test_prepare import LONG as LONG_BOUNDS
@@ -77,6 +81,57 @@ def test_a_log_without_rows():
     found = describe_log({k: [] for k in columns()}, BOUNDS, None, None)
     assert found["transitions"] == found["trajectories"] == found["units"] == 0
     assert found["reward_mean"] is None
+
+
+def test_rewards_are_of_the_rows_that_have_one():
+    """An empty one is neither an outcome of the lower bound nor at a bound."""
+    log = {k: list(v) for k, v in columns().items()}
+    log["reward"] = [0.5, 50.0, *[None] * (len(log["t"]) - 2)]
+    found = describe_log(log, BOUNDS, "person", None)
+    assert (found["reward_least"], found["reward_most"], found["reward_mean"]) == (0.5, 1.0, 0.75)
+    assert (found["rewards_at_a_bound"], found["rewards_missing"]) == (1, len(log["t"]) - 2)
+    trajectories = read_log(columns(), bounds=BOUNDS).load()
+    assert describe_log(trajectories, None, None, None)["reward_mean"] == pytest.approx(np.mean(columns()["reward"]))
+
+
+def test_observations_outside_of_their_bounds_are_counted_by_component():
+    log = {k: list(v) for k, v in columns().items()}
+    for name, row, value in [("0", 0, 10.5), ("1", 0, -6.0), ("1", 3, 7.0), ("1", 5, None), ("0", 7, 10.0)]:
+        log[f"observation_{name}"][row] = value
+    log["observation_0"][8], log["episode_id"][8] = 99.0, None  # nobody's row
+    found = describe_log(log, BOUNDS, "person", None)
+    outside = {name: count for name, count in found.items() if "outside" in name}
+    assert outside == {
+        "observations_outside_bounds": 2,
+        "outside_bounds_in observation_0": 1,
+        "outside_bounds_in observation_1": 2,
+    }
+    named = describe_log(log, replace(BOUNDS, observation_names=("age", "score")), "person", None)
+    assert named["outside_bounds_in score"] == 2
+    assert describe_log(columns(), BOUNDS, "person", None)["observations_outside_bounds"] == 0
+
+
+def test_how_many_were_lost_is_said_where_that_is_declared():
+    log = {k: list(v) for k, v in columns().items()}
+    lasts = [i for i, (end, cut) in enumerate(zip(log["terminated"], log["truncated"], strict=True)) if end or cut]
+    lost = lasts[:5]
+    log["censored"] = [i in lost for i in range(len(log["t"]))]
+    for i in lost:
+        log["reward"][i], log["terminated"][i], log["truncated"][i] = None, False, True
+    found = describe_log(log, replace(BOUNDS, censoring_hazard=0.02), "person", None)
+    assert found["trajectories_lost"] == found["rewards_missing"] == 5
+    assert found["trajectories_that_contribute_nothing"] == 0
+    assert not any("lost" in name for name in describe_log(columns(), BOUNDS, "person", None))
+
+
+def test_probabilities_that_nobody_logged_have_no_least():
+    rows = {"observation_0": [0.0, 1.0], "action": [0, 1], "reward": [0.0, 1.0]}
+    bounds = Bounds(
+        units=2, horizon=1, reward=(0.0, 1.0), observation=((0.0, 1.0),), actions=2, max_importance_ratio=2.0,
+        observation_names=("site",), strata=("site",),
+    )  # fmt: skip
+    assert "behavior_probability_least" not in describe_log(rows, bounds, None, None)
+    assert describe_log(columns(), BOUNDS, "person", None)["behavior_probability_least"] == 0.5
 
 
 def test_cells_that_a_section_does_not_declare_are_counted_by_column():

@@ -133,6 +133,25 @@ def test_a_lazy_frame_that_cannot_be_read_quotes_no_cell():
     assert refused.value.__context__ is None
 
 
+def test_a_lazy_frame_that_cannot_tell_its_columns():
+    class Planless(Lazy):
+        def clear(self):
+            raise RuntimeError("could not parse 'person-007'")
+
+    with pytest.raises(DprlError, match="columns of the lazy table cannot be told") as refused:
+        read_log(Planless(TABLE), bounds=BOUNDS)
+    assert refused.value.__context__ is None
+
+
+def test_a_lazy_frame_of_polars_itself():
+    """Without a warning, for warnings are errors here; one whose plan is wrong is refused in a sentence."""
+    pl = pytest.importorskip("polars")
+    assert_same(load(pl.LazyFrame(LOG)), EXPECTED)
+    for frame in (pl.LazyFrame(LOG).select("absent"), pl.scan_parquet("absent.parquet")):
+        with pytest.raises(DprlError, match="columns of the lazy table cannot be told"):
+            read_log(frame, bounds=BOUNDS)
+
+
 @given(st.randoms(use_true_random=False))
 def test_the_order_of_the_rows_does_not_matter(random):
     order = list(range(len(LOG["t"])))
@@ -418,7 +437,7 @@ def test_a_csv_log_needs_numbered_components(tmp_path):
         (lambda d: d, "no log file"),
         (lambda d: (d / "log.txt", (d / "log.txt").write_text("x"))[0], "must be a .parquet or .csv file"),
         (lambda d: (d / "log.parquet", (d / "log.parquet").write_text("episode_id,t"))[0], "is not a Parquet file"),
-        (lambda d: (d / "log.csv", (d / "log.csv").write_text(""))[0], "no column 'observation'"),
+        (lambda d: (d / "log.csv", (d / "log.csv").write_text(""))[0], "'log.csv' is empty"),
         (lambda d: d / ("x" * 300 + ".csv"), "Cannot read the log"),
         (lambda d: 5, "A log is a path"),
         (lambda d: None, "A log is a path"),

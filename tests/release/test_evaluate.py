@@ -250,6 +250,21 @@ def test_a_release_does_not_print_what_it_saw():
     assert "person-0" not in json.dumps(release.estimate) + json.dumps(release.certificate)
 
 
+def test_empty_outcomes_are_among_what_weights_below_one_may_come_from():
+    rows = {"observation_0": [0.0, 1.0] * 500, "action": [0, 1] * 500, "behavior_prob": [0.5] * 1000}
+    bounds = dprl.Bounds(
+        units=1000, horizon=1, reward=(0.0, 1.0), observation=((0.0, 1.0),), actions=2, max_importance_ratio=2.0
+    )
+    asked = {"bounds": bounds, "person": None, "unit": "trajectory", "policy": "always:1"}
+    for empty in (0, 600):
+        release = evaluate(rows | {"reward": [0.5] * (1000 - empty) + [None] * empty}, **asked)
+        (*weights,) = (said for said in release.estimate["cautions"] if "add up to" in said)
+        assert len(weights) == (empty > 0)
+    assert "to 1: rows that contribute nothing, such as empty outcomes" in weights[0]
+    assert "`dprl data describe`" in weights[0]
+    assert "`censored`" in weights[0]
+
+
 def test_an_algorithm_may_be_given_by_its_name():
     asked: dict[str, Any] = {"bounds": BOUNDS, "person": "person_id", "seed": 3}
     one, other = (

@@ -112,6 +112,7 @@ def test_places_that_cannot_be_read_or_written(
 ) -> None:
     refuse("is not a folder of results", tmp_path / "nowhere")
     results = seal(estimate, certificate)
+    refuse(f"certificate.json is a file: name the folder '{results}'", results / "certificate.json")
     refuse("cannot be written", results, tmp_path / "nowhere" / "page.html")
 
 

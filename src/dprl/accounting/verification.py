@@ -105,7 +105,9 @@ def verify(
 
 
 def _read_certificate(directory: Path) -> tuple[Path, dict[str, Any]]:
-    if not directory.is_dir():
+    if os.path.isfile(directory):
+        raise UnreadableError(f"{directory} is a file: name the folder {str(directory.parent)!r} that it is in.")
+    if not os.path.isdir(directory):
         raise UnreadableError(f"There is no results folder {directory}.")
     there = [directory / name for name in (CERTIFICATE, STATEMENT) if os.path.lexists(directory / name)]
     if not there:

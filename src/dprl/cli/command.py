@@ -20,6 +20,7 @@ from dprl.cli import SETTINGS
 from dprl.cli.requests import EXPERT, MAY, MUST, USUAL, OfLog, Request, Settings
 from dprl.config import RENAMED, coerce, documented, from_text, merge, words_of
 from dprl.errors import DprlError, Mistakes
+from dprl.registry import no_algorithm
 
 R = TypeVar("R", bound=Request)
 _UsageError: Any = typer.BadParameter.__base__
@@ -171,6 +172,7 @@ def _parameter(one: Field[Any], hint: Any, words: str) -> inspect.Parameter:
         "help": words,
         "rich_help_panel": one.metadata["group"],
         "metavar": one.metadata.get("metavar"),
+        "readable": False,  # not asked here: what opens a file says why it cannot be read
     }
     kinds = [kind for kind in typing.get_args(hint) or (hint,) if kind not in (type(None), dict)]
     if one.metadata.get("argument"):
@@ -189,6 +191,9 @@ def _read(kind: type[R], given: dict[str, Any], mistakes: Mistakes, others: dict
     if source:
         content = mistakes.attempt(_read_toml, said["config"]) or {}
     in_file = [one.name for one in fields(kind) if one.metadata.get("file")]
+    for name in [name for name in content if "-" in name and name.replace("-", "_") in in_file]:
+        mistakes.add(f"{source}: write {name.replace('-', '_')} in place of {name!r}.")
+        content.setdefault(name.replace("-", "_"), content.pop(name))  # so that it is not said to be missing, too
     values: dict[str, Any] = {}
     for name in content.keys() & set(in_file):
         try:
@@ -219,7 +224,7 @@ def configure(asked: Request, name: str, **flags: Any) -> Any:
     """
     mistakes = Mistakes()
     if name not in asked.algorithms():
-        raise DprlError(f"There is no algorithm {name!r}; there are {', '.join(asked.algorithms())}.")
+        raise no_algorithm(name, asked.algorithms())
     kind = asked.algorithms()[name].load_config()
     hints, given = typing.get_type_hints(kind), {name: value for name, value in flags.items() if value is not None}
     for told, text in asked.flags.items():

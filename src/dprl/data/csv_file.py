@@ -16,23 +16,39 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 
+from dprl.errors import DprlError
+
 LONGEST_LINE = 1 << 20
+_UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 _CHUNK = 1 << 20
 _PLAIN = re.compile(rb'(?:[^",]*|"[^"]*")(?:,(?:[^",]*|"[^"]*"))*')
 
 
 def read_header(path: Path) -> list[str]:
-    """Column names, from the first line alone."""
+    """Return the column names, from the first line alone.
+
+    Raises:
+        DprlError: there are none, or the file is of another kind, as its first line shows.
+    """
     with path.open("rb") as file:
-        line = file.readline(LONGEST_LINE).removeprefix(b"\xef\xbb\xbf").splitlines()
+        line = file.readline(LONGEST_LINE)
+    if line.startswith(_UTF_16):
+        raise DprlError(f"The log {path.name!r} is in UTF-16: save it as UTF-8.")
+    line = line.removeprefix(b"\xef\xbb\xbf").splitlines()
     try:
         text = line[0].decode() if line else ""
     except UnicodeDecodeError:
         text = line[0].decode("latin-1")
+    if not text.strip():
+        raise DprlError(f"The log {path.name!r} is empty, or its first line is: that has to name the columns.")
     try:
-        return [name.strip() for name in next(csv.reader([text]), [""])]
+        names = [name.strip() for name in next(csv.reader([text]), [""])]
     except csv.Error:
         return [""]
+    for sign, called in ((";", "semicolons"), ("\t", "tabs")):
+        if len(names) == 1 and sign in text:
+            raise DprlError(f"The first line of the log {path.name!r} has no commas but {called}: save it with commas.")
+    return names
 
 
 def read_cells(path: Path, columns: Sequence[str]) -> pa.Table:

@@ -8,12 +8,16 @@ import numpy as np
 
 from dprl.data.prepared import RawSource, count_unread
 from dprl.data.readers import raw_cells, read_log
-from dprl.data.trajectories import count_defects
+from dprl.data.trajectories import Trajectories, count_defects
 from dprl.data.transitions import TRANSITION, count_defects_of_rows
+from dprl.protocols import Bounds
 
 
 def describe_log(source: Any, bounds: Any, unit: str | None, person: str | None) -> dict[str, Any]:
-    """Counts and ranges that help a curator to choose public bounds and to mend a log. NOT private."""
+    """Counts and ranges that help a curator to choose public bounds and to mend a log. NOT private.
+
+    Rewards are of the rows that have one, clamped to their bounds.
+    """
     log = read_log(source, bounds=bounds, unit=unit, person=person)
     raw: dict[str, np.ndarray] = {}
     trajectories = log.load(inspect=raw.update)
@@ -23,14 +27,18 @@ def describe_log(source: Any, bounds: Any, unit: str | None, person: str | None)
     by_row, reasons = log.unit == TRANSITION, {}
     if "episode" in raw:
         reasons = count_defects_of_rows(raw, log.bounds) if by_row else count_defects(raw, log.bounds, log.unit)
-    identified = (raw["episode"] >= 0) & (raw["person"] >= 0) if reasons else np.ones(0, dtype=bool)
-    lengths = trajectories.lengths()
-    some = len(trajectories.reward) > 0
+        identified = (raw["episode"] >= 0) & (raw["person"] >= 0)
+    else:  # trajectories, of which only what is identified is left
+        identified = np.ones(len(raw["reward"]), dtype=bool)
+    lengths, known = trajectories.lengths(), log.bounds
+    rewards = raw["reward"][identified]
+    seen = np.isfinite(rewards)
+    rewards = np.clip(np.sort(rewards[seen]), *known.reward)  # a mean that does not depend on the order of the rows
+    logged = "episode" not in raw or "behavior_prob" in log.schema.scalars
 
     def over(values: np.ndarray, how: Any) -> float | None:
-        return float(how(values)) if some else None
+        return float(how(values)) if len(values) else None
 
-    known = log.bounds
     counted = "transitions" if by_row else "trajectories"
     # nothing tells which rows follow one another where each stands for itself
     of_trajectories = {
@@ -50,11 +58,31 @@ def describe_log(source: Any, bounds: Any, unit: str | None, person: str | None)
         **{f"cells_not_read_in {column}": count for column, (count, _) in unread.items()},
         **{f"cells_empty_in {column}": empty for column, (_, empty) in unread.items()},
         **({} if by_row else of_trajectories),
-        "reward_least": over(trajectories.reward, np.min),
-        "reward_most": over(trajectories.reward, np.max),
-        "reward_mean": over(trajectories.reward, np.mean),
-        "rewards_at_a_bound": int(np.isin(trajectories.reward, known.reward).sum()),
-        "behavior_probability_least": over(trajectories.behavior_prob, np.min),
+        **_lost(trajectories, counted),
+        "reward_least": over(rewards, np.min),
+        "reward_most": over(rewards, np.max),
+        "reward_mean": over(rewards, np.mean),
+        "rewards_at_a_bound": int(np.isin(rewards, known.reward).sum()),
+        "rewards_missing": int((~seen).sum()),
+        **_outside(raw["observation"], identified, known),
+        **({"behavior_probability_least": over(trajectories.behavior_prob, np.min)} if logged else {}),
         "actions_unknown": int((trajectories.action < 0).sum()) if known.actions is not None else 0,
         "next_states_unknown": int((~trajectories.has_next & ~trajectories.terminated).sum()),
     }
+
+
+def _lost(trajectories: Trajectories, counted: str) -> dict[str, int]:
+    """Count the trajectories in which somebody was lost; nothing where the log does not say who was."""
+    if trajectories.stays is None:
+        return {}
+    return {f"{counted}_lost": len(np.unique(trajectories.episode_of()[trajectories.stays == 0.0]))}
+
+
+def _outside(observation: np.ndarray, identified: np.ndarray, bounds: Bounds) -> dict[str, int]:
+    """Count the rows with an observation outside of its bounds, in all and by component where there are any."""
+    low, high = np.array(bounds.observation).T
+    values = observation[:, : len(low)]
+    outside = ((values < low) | (values > high)) & identified[:, None]
+    names = bounds.observation_names or [f"observation_{i}" for i in range(len(low))]
+    found = {f"outside_bounds_in {name}": int(n) for name, n in zip(names, outside.sum(axis=0), strict=True) if n}
+    return {"observations_outside_bounds": int(outside.any(axis=1).sum()), **found}

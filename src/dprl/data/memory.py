@@ -89,9 +89,18 @@ class Deferred:
 
 
 def deferred(source: Any) -> Deferred | None:
-    """Return a lazy frame of polars, or whatever gives an Arrow stream; None for all else."""
+    """Return a lazy frame of polars, or whatever gives an Arrow stream; None for all else.
+
+    Raises:
+        DprlError: a lazy frame cannot tell its columns.
+    """
     if hasattr(source, "collect") and hasattr(source, "clear"):
-        schema = source.clear().collect().to_arrow().schema
+        schema = quietly(lambda: source.clear().collect().to_arrow().schema, None)
+        if schema is None:
+            raise DprlError(
+                "The columns of the lazy table cannot be told: the library that made it raised an error; its own "
+                "collect() says which."
+            )
         return Deferred(schema, lambda names: source.select(names).collect().to_arrow())
     if hasattr(source, "__arrow_c_stream__"):
         schema = _without_views(pa.RecordBatchReader.from_stream(source).schema)

@@ -282,7 +282,7 @@ def open_source(source: Any) -> tuple[Any, str, list[str], list[pa.DataType] | N
     if isinstance(source, Mapping):
         columns = memory.from_mapping(source)
         return columns, "arrays in memory", columns.names, columns.types
-    if hasattr(source, "columns") and hasattr(source, "iloc"):
+    if hasattr(source, "iloc") and hasattr(source, "columns"):  # in this order: polars warns of columns of a lazy frame
         columns = memory.from_frame(source)
         return columns, "data frame in memory", columns.names, columns.types
     later = memory.deferred(source)

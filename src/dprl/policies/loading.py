@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import itertools
+import os
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from dprl.errors import DprlError
+from dprl.errors import DprlError, explained
 from dprl.policies.models import is_model, model_policy
 from dprl.policies.rules import FILE as RULE
 from dprl.policies.rules import Rule, read_rule
@@ -96,7 +97,9 @@ def load_policy(spec: Any, actions: int | None = None, names: Sequence[str] | No
     """
     if _is_released(spec):
         path = Path(str(spec))
-        if path.name == RULE or (path / RULE).is_file():
+        with explained(f"Cannot read the policy {str(path)!r}"):
+            ruled = path.name == RULE or (path / RULE).is_file()
+        if ruled:
             return read_rule(path)
         from dprl.policies.released import read_policy
 
@@ -146,7 +149,7 @@ def _is_released(spec: object) -> bool:
     """Tell whether a path names a released policy."""
     if not isinstance(spec, str | Path) or str(spec).partition(":")[0] in ("uniform", "always", "column", "logged"):
         return False
-    return _is_file(Path(spec)) or Path(spec).is_dir()
+    return _is_file(Path(spec)) or os.path.isdir(spec)
 
 
 def _is_file(path: Path) -> bool:

@@ -181,8 +181,10 @@ def _cautions(plan: Plan, values: Mapping[str, ValueEstimate], unit: str) -> lis
     below = (
         "what was cut, and what the log does not show, is counted in the interval."
         if plan.query.bounds.cuts_products or plan.query.bounds.strata is not None
-        else "a declared fact is not true (a ratio that is too small, wrong behaviour probabilities, fewer units, or "
-        "decisions that were never taken in the log); the interval is wider by what that can hide."
+        else "rows that contribute nothing, such as empty outcomes (the curator sees them by `dprl data describe`; "
+        "people who were lost are declared by `censored`), or a declared fact that is not true (a ratio that is too "
+        "small, wrong behaviour probabilities, fewer units, or decisions that were never taken in the log); the "
+        "interval is wider by what that can hide."
     )
     out = []
     for name, e in values.items():
@@ -218,8 +220,8 @@ def _of_groups(plan: Plan, groups: Sequence[Subgroup]) -> list[str]:
             out.append(f"The budget does not suffice for the subgroup {group.name}: its intervals are the whole range.")
         elif any(note in e.notes for e in group.values for note in weights):
             out.append(
-                f"In the subgroup {group.name} weights do not add up to one: there something is cut, or a declared "
-                "fact is not true."
+                f"In the subgroup {group.name} weights do not add up to one: there something is cut, rows contribute "
+                "nothing, or a declared fact is not true."
             )
     return out
 

@@ -24,7 +24,9 @@ def check_folder(folder: str | Path) -> Path:
     try:
         if path.is_symlink() or path.is_mount():
             raise DprlError(f"{str(folder)!r} is a link or a mount point: name a new folder for the release.")
-        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        if path.exists() and not path.is_dir():
+            raise DprlError(f"{str(folder)!r} is a file: name a folder that is new or empty.")
+        if path.exists() and any(path.iterdir()):
             raise DprlError(f"The folder {str(folder)!r} is not empty: a release is never written over; name another.")
         parent = path.parent
         while not parent.exists():

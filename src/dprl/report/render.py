@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -57,7 +58,9 @@ def render_folder(results: Path, out: Path | None = None) -> Path:
     Raises:
         DprlError: an artifact is missing, unreadable, altered, or would be overwritten with something else.
     """
-    require(results.is_dir(), f"{results} is not a folder of results.")
+    file = f"{results} is a file: name the folder {str(results.parent)!r} that it is in."
+    require(not os.path.isfile(results), file)
+    require(os.path.isdir(results), f"{results} is not a folder of results.")
     seals = [name for name in ("certificate.json", "statement.json") if (results / name).exists()]
     found = "both certificate.json and statement.json" if seals else "neither certificate.json nor statement.json"
     require(len(seals) == 1, f"{results} holds {found}, where a report needs exactly one of them.")
