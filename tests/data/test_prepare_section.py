@@ -143,19 +143,10 @@ def test_a_table_that_does_not_fit(mistake):
     assert words in str(error.value)
 
 
-def test_a_missing_column_is_said_with_those_that_are_there():
-    few = {name: values for name, values in VISITS.items() if name != "when"}
-    with pytest.raises(DprlError, match=r"under step; it has 'patient', 'arm', 'site', 'sex', 'score'[.]$"):
-        read_log(pa.table(few), bounds=LONG)
-    many = few | {f"lab_{'x' * 50}_{i}": [1.0] * 6 for i in range(20)}
-    with pytest.raises(DprlError, match=r"'lab_x{36}[.]{3}' and 13 more[.]$"):
-        read_log(pa.table(many), bounds=LONG)
-
-
-@pytest.mark.parametrize("cell", ["777123.456", "-7", "2021-03-01", " .5"])
-def test_a_first_line_that_may_be_a_row_is_not_quoted(cell, tmp_path):
-    (tmp_path / "visits.csv").write_text(f"PATIENT-ZERO,{cell}\n")
-    with pytest.raises(DprlError, match=r"under person[.]$"):
+@pytest.mark.parametrize("line", ["PATIENT-ZERO,777123.456", "Alice,drug,Bern"])
+def test_a_first_line_that_may_be_a_row_is_not_quoted(line, tmp_path):
+    (tmp_path / "visits.csv").write_text(f"{line}\n")
+    with pytest.raises(DprlError, match=r"no column 'patient', which \[prepare\] names under person[.]$"):
         read_log(tmp_path / "visits.csv", bounds=LONG)
 
 

@@ -25,8 +25,6 @@ SECTION = "prepare"
 MARK = b"dprl.prepare"
 """Under this name the metadata of a prepared table hold the digest of the section that made it."""
 
-_SHOWN = 12
-
 
 @dataclass(frozen=True)
 class Codes:
@@ -232,8 +230,7 @@ class Preparation:
         for name, part in self.parts():
             for column in self.columns_of(name):
                 if column not in kinds:
-                    lacks = f"The table has no column {column!r}, which [prepare] names under {part}"
-                    raise DprlError(f"{lacks}{_there(names)}.")
+                    raise DprlError(f"The table has no column {column!r}, which [prepare] names under {part}.")
                 if list(names).count(column) > 1:
                     raise DprlError(f"The table has more than one column {column!r}.")
                 self._check_type(name, column, part, kinds[column])
@@ -255,14 +252,6 @@ class Preparation:
             raise DprlError(f"Column {column!r} holds text: declare its values under [prepare.codes].")
         else:
             schemas.check_number(column, kind, flag=part in ("terminated", "censored"))
-
-
-def _there(names: Collection[str]) -> str:
-    """Return which columns there are, as a sentence goes on; nothing where the first line may be somebody's row."""
-    if any(re.match(r"\s*[-+.]?\d", name) for name in names):  # a number or a date: names hardly begin so
-        return ""
-    shown = [repr(name if len(name) <= 40 else f"{name[:40]}...") for name in names][:_SHOWN]
-    return f"; it has {', '.join(shown)}" + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
 
 
 def is_text(kind: pa.DataType | None) -> bool:
