@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from tests.conformance.test_neighbours import HUGE, NAN, SECURE, SEEDED, compare
 from tests.conformance.test_neighbours import replace as replaced
+from tests.conformance.walks import walks
 from tests.evaluation.test_gpope import chain, program_of
 from tests.sample_log import BOUNDS
 
@@ -174,7 +175,7 @@ def test_as_published_under_replacing_one(name, noise):
     """One of exactly m is drawn: a replaced one moves a sum by twice the clip norm, and that is what is declared."""
     conformance = AS_PUBLISHED[name].load_conformance()
     published = conformance, conformance.settings[0]
-    full, largest = conformance.columns(9, 4), 0.0
+    full, largest = walks(conformance, 9, 4), 0.0
     for unit in (0, 4, 8):
         for cells in ({"reward": NAN}, {"reward": 1e6, "behavior_prob": 1e-6}, {"action": 17.0}, {"observation": HUGE}):
             found = compare(published, full, replaced(full, unit, **cells), noise, relation="replace one")

@@ -32,6 +32,7 @@ from dprl.errors import DprlError
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.grid import clip_to_grid
 from dprl.registry import evaluating
+from tests.conformance.walks import mechanisms_of
 
 ROOT = Path(__file__).parents[2]
 ADD_OR_REMOVE = NeighboringRelation.ADD_OR_REMOVE_ONE
@@ -95,7 +96,7 @@ def test_all_classes_that_are_emitted_are_known():
 def emitted_by(name: str) -> list[dpe.DpEvent]:
     """Every event, at every depth, that the conformance suite's settings of an algorithm emit."""
     suite, found = evaluating()[name].load_conformance(), []
-    stack = [suite.event(setting) for setting in suite.settings]
+    stack = [suite.plan(setting).event for setting in suite.settings]
     while stack:
         node = stack.pop()
         found.append(node)
@@ -323,7 +324,7 @@ def test_noise_that_adapts_to_the_run_cannot_be_asked_for(name):
     """A privacy loss distribution needs every step's noise beforehand: a mechanism is frozen and has one multiplier."""
     suite = evaluating()[name].load_conformance()
     for setting in suite.settings[:1]:
-        for mechanism in suite.mechanisms(setting).values():
+        for mechanism in mechanisms_of(suite, setting).values():
             assert isinstance(mechanism, GaussianSum)
             for field in dataclasses.fields(mechanism):
                 with pytest.raises(dataclasses.FrozenInstanceError):

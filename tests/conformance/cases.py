@@ -14,6 +14,7 @@ from dprl.mechanisms.grid import grid_step
 from dprl.registry import Entry, evaluating
 
 from .toy import TOY
+from .walks import mechanisms_of
 
 ENTRIES: dict[str, Entry] = {**evaluating(), "toy": TOY}
 # Further settings of an algorithm take the same ways through the code, and programs share their loop: all of it runs
@@ -68,7 +69,7 @@ def without(columns: Any, unit: int) -> Any:
 def emitted(conformance: Any, setting: str, calls: list) -> events.DpEvent:
     """The event of what the noise source was really asked for, stream by stream."""
     parts = []
-    for stream, mechanism in conformance.mechanisms(setting).items():
+    for stream, mechanism in mechanisms_of(conformance, setting).items():
         draws = [c for c in calls if c[:2] == (f"/{stream}", "gaussian")]
         coins = [c for c in calls if c[:2] == (f"/{stream}", "coins")]
         (rate,) = {rate for *_, rate in coins} or {1.0}
@@ -82,7 +83,7 @@ def emitted(conformance: Any, setting: str, calls: list) -> events.DpEvent:
             one = rate == 1.0 and len(draws) == 1
             of_stream.append(events.gaussian(multiplier) if one else events.poisson_gaussian(rate, multiplier, steps))
         parts.append(of_stream[0] if len(of_stream) == 1 else events.compose(of_stream))
-    assert {c[0] for c in calls} == {f"/{stream}" for stream in conformance.mechanisms(setting)}
+    assert {c[0] for c in calls} == {f"/{stream}" for stream in mechanisms_of(conformance, setting)}
     return events.compose(parts)
 
 

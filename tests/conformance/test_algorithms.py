@@ -23,6 +23,7 @@ from dprl.mechanisms.grid import grid_step
 from dprl.mechanisms.noise import SecureNoise, SeededNoise
 
 from .cases import CASES, ENTRIES, emitted, log_of, recorded, released, same_event, suite, totals, without
+from .walks import arrays_of, compute, mechanisms_of, walks
 
 UNITS = 14
 KEYS = jnp.stack([jnp.arange(400, dtype=jnp.uint32), jnp.full(400, 9, dtype=jnp.uint32)], axis=1)
@@ -39,15 +40,15 @@ class Compiled:
 
     def __init__(self, conformance: Any, setting: str) -> None:
         self.count = 0
-        log = log_of(conformance, setting, conformance.columns(UNITS, 1)).load()
-        self.arrays = conformance.arrays(setting, log)
+        log = log_of(conformance, setting, walks(conformance, UNITS, 1)).load()
+        self.arrays = arrays_of(conformance, setting, log)
 
         def counted(key: Any, arrays: Any) -> Any:
             self.count += 1
-            return conformance.compute(setting, key, arrays)
+            return compute(conformance, setting, key, arrays)
 
         self.one = jax.jit(counted)
-        self._all = jax.jit(jax.vmap(lambda key, arrays: conformance.compute(setting, key, arrays), (0, None)))
+        self._all = jax.jit(jax.vmap(lambda key, arrays: compute(conformance, setting, key, arrays), (0, None)))
 
     @functools.cached_property
     def mapped(self) -> Any:
@@ -66,7 +67,7 @@ def entry(request):
 
 
 def nobody(conformance: Any) -> Any:
-    return {name: values[:0] for name, values in conformance.columns(2, 0).items()}
+    return {name: values[:0] for name, values in walks(conformance, 2, 0).items()}
 
 
 # --- registration -----------------------------------------------------------------------------------------------
@@ -142,8 +143,8 @@ def test_every_option_has_a_provenance(entry):
 
 def test_declared_event_is_what_the_mechanisms_emit(case):
     conformance, setting = case
-    tape = recorded(conformance, setting, conformance.columns(UNITS, 1), SecureNoise.fresh())
-    declared, mechanisms = conformance.event(setting), list(conformance.mechanisms(setting).values())
+    tape = recorded(conformance, setting, walks(conformance, UNITS, 1), SecureNoise.fresh())
+    declared, mechanisms = conformance.plan(setting).event, list(mechanisms_of(conformance, setting).values())
     assert declared == events.compose([m.event() for m in mechanisms])
     assert same_event(declared, emitted(conformance, setting, tape.calls))
     # values around a value function are released after it
@@ -160,7 +161,7 @@ def test_declared_event_is_what_the_mechanisms_emit(case):
 
 def test_event_survives_json(case):
     conformance, setting = case
-    declared = conformance.event(setting)
+    declared = conformance.plan(setting).event
     assert events.from_json(json.loads(json.dumps(events.to_json(declared)))) == declared
 
 
@@ -169,7 +170,7 @@ def test_event_survives_json(case):
 
 def test_same_seed_same_answer_and_another_seed_another(case):
     conformance, setting = case
-    release = released(conformance, setting, conformance.columns(UNITS, 1))
+    release = released(conformance, setting, walks(conformance, UNITS, 1))
     a, b, c = (release(seed) for seed in (1, 1, 2))
     for name in a:
         np.testing.assert_array_equal(a[name], b[name])
@@ -179,7 +180,7 @@ def test_same_seed_same_answer_and_another_seed_another(case):
 
 def test_order_of_the_rows_does_not_matter(case):
     conformance, setting = case
-    columns = conformance.columns(UNITS, 1)
+    columns = walks(conformance, UNITS, 1)
     order = np.random.default_rng(0).permutation(len(columns["t"]))
     a, b = (released(conformance, setting, rows)(1) for rows in (columns, {n: v[order] for n, v in columns.items()}))
     for name in a:
@@ -211,7 +212,7 @@ def test_the_compiled_form_is_the_form_of_a_release(case, compiled):
     """Host loop over rows, and one function over padded units: the same coins, noise and arithmetic."""
     conformance, setting = case
     noise = SeededNoise.from_seed(5)
-    tape = recorded(conformance, setting, conformance.columns(UNITS, 1), noise)
+    tape = recorded(conformance, setting, walks(conformance, UNITS, 1), noise)
     value, theta = compiled.one(noise.key, compiled.arrays)
     if value is not None:
         np.testing.assert_allclose(value, tape.entries[0][0].released, rtol=1e-9, atol=1e-9)
@@ -233,8 +234,8 @@ def test_the_count_of_traces_can_fail():
     """Another shape compiles again."""
     toy = suite("toy")
     compiled, other = (Compiled(toy, toy.settings[0]) for _ in range(2))
-    more = log_of(toy, toy.settings[0], toy.columns(UNITS + 9, 1)).load()
-    for arrays in (other.arrays, toy.arrays(toy.settings[0], more)):
+    more = log_of(toy, toy.settings[0], walks(toy, UNITS + 9, 1)).load()
+    for arrays in (other.arrays, arrays_of(toy, toy.settings[0], more)):
         compiled.one.lower(jnp.zeros(2, dtype=jnp.uint32), arrays)
     assert compiled.count == 2
 
@@ -248,7 +249,7 @@ jax.monitoring.register_event_duration_secs_listener(
 def test_a_release_compiles_nothing_new_for_other_data(case):
     """A whole run on the host, with other values and another key: not one compilation. With other lengths, some."""
     conformance, setting = case
-    columns = conformance.columns(UNITS, 1)
+    columns = walks(conformance, UNITS, 1)
     for _ in range(2):
         released(conformance, setting, columns)(1)
     before = len(_compilations)
@@ -265,16 +266,16 @@ def test_a_release_compiles_nothing_new_for_other_data(case):
 def test_an_empty_log_still_gives_noise_of_the_declared_scale(case):
     """Nothing but noise: every released coordinate over its declared scale is standard normal; 2/3 and 3/2 are not."""
     conformance, setting = case
-    drawn: dict[str, list[np.ndarray]] = {stream: [] for stream in conformance.mechanisms(setting)}
+    drawn: dict[str, list[np.ndarray]] = {stream: [] for stream in mechanisms_of(conformance, setting)}
     for seed in range(60):
         noise = SecureNoise(seed.to_bytes(32, "big"))
         if seed < 4:  # the whole run, recorded; its mechanisms are then drawn from directly, which is quicker
             tape = recorded(conformance, setting, nobody(conformance), noise)
-            for stream, mechanism in conformance.mechanisms(setting).items():
+            for stream, mechanism in mechanisms_of(conformance, setting).items():
                 entries = tape.entries[tape.mechanisms.index(mechanism)]
                 assert not any(any(e.total) for e in entries)
                 drawn[stream].extend(e.released / mechanism.noise_std for e in entries)
-        for stream, mechanism in conformance.mechanisms(setting).items():
+        for stream, mechanism in mechanisms_of(conformance, setting).items():
             again = noise.stream(f"{stream} again")
             # of short vectors more, so that two thirds of the noise would be seen
             for step in range(max(mechanism.steps, -(-8 // mechanism.dimension))):
@@ -294,8 +295,8 @@ def test_noise_stands_in_what_is_released(case, compiled):
     conformance, setting = case
     if conformance.plan(setting).around_function:
         pytest.skip("values are released on the host")
-    mechanism = conformance.mechanisms(setting)["value"]
-    tape = recorded(conformance, setting, conformance.columns(UNITS, 1), SeededNoise.from_seed(0))
+    mechanism = mechanisms_of(conformance, setting)["value"]
+    tape = recorded(conformance, setting, walks(conformance, UNITS, 1), SeededNoise.from_seed(0))
     exact = np.array(tape.entries[0][0].total) * grid_step(mechanism.clip_norm)
     z = (np.asarray(compiled.mapped[0]) - exact) / mechanism.noise_std
     low, high = chi2.ppf([1e-5, 1.0 - 1e-5], z.size)
@@ -308,7 +309,7 @@ def test_noise_stands_in_what_is_released(case, compiled):
 @pytest.mark.parametrize("column", ["reward", "observation", "behavior_prob", "action"])
 def test_a_broken_cell_makes_its_unit_zero_and_nothing_else(case, column):
     conformance, setting = case
-    columns = conformance.columns(UNITS, 1)
+    columns = walks(conformance, UNITS, 1)
     unit = columns["episode_id"] == UNITS - 1  # the last one: no other unit's coins move when it leaves
     recorder, noise = Recorder(), SecureNoise(bytes(32))
     # within strata nobody reads what a log says of propensities

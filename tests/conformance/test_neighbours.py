@@ -17,6 +17,7 @@ from dprl.mechanisms.grid import clip_to_grid
 from dprl.mechanisms.noise import SecureNoise, SeededNoise
 
 from .cases import CASES, ENTRIES, recorded, released, totals, without
+from .walks import mechanisms_of, walks
 
 pytestmark = pytest.mark.slow
 NAN, HUGE = float("nan"), 1e308
@@ -43,9 +44,9 @@ def test_contributions_add_up(case):
 
     Along the same released outputs. A last digit that differed would be multiplied by the number of units.
     """
-    if any(m.sampling_rate < 1.0 for m in case[0].mechanisms(case[1]).values()):
+    if any(m.sampling_rate < 1.0 for m in mechanisms_of(*case).values()):
         pytest.skip("in batches of its own a unit that is alone has another coin")
-    full, recorder = case[0].columns(9, 4), Recorder()
+    full, recorder = walks(case[0], 9, 4), Recorder()
 
     def sums(columns):
         return [np.array(total, dtype=object) for total in totals(recorded(*case, columns, SECURE, recorder))]
@@ -60,7 +61,7 @@ def test_contributions_add_up(case):
 
 @pytest.mark.parametrize("noise", [SEEDED, SECURE], ids=["seeded", "secure"])
 def test_an_empty_log_against_one_unit(case, noise):
-    full = case[0].columns(1, 5)
+    full = walks(case[0], 1, 5)
     assert compare(case, full, without(full, 0), noise).problems == ()
     assert compare(case, without(full, 0), full, noise).problems == ()
 
@@ -72,7 +73,7 @@ CELL = st.sampled_from([0.0, 1.0, 2.0, -1.0, 0.5, 1e-300, 1e6, 1e101, NAN, np.in
 @given(data=st.data())
 def test_any_garbage(case, data):
     conformance = case[0]
-    full = conformance.columns(5, data.draw(st.integers(0, 2)))
+    full = walks(conformance, 5, data.draw(st.integers(0, 2)))
     rows = int((full["episode_id"] == 4).sum())
     cells = {
         name: data.draw(st.lists(CELL, min_size=rows, max_size=rows))
@@ -92,7 +93,7 @@ def test_the_check_sees_vectors_that_are_too_long(case, monkeypatch):
         pytest.skip("once for each algorithm")
     monkeypatch.setattr(arithmetic, "clip_to_grid", lambda vectors, *clip: 30 * clip_to_grid(vectors, *clip))
     engine._accumulate.clear_cache()  # what is compiled has the clip in it
-    full = conformance.columns(9, 4)
+    full = walks(conformance, 9, 4)
     found = compare(case, full, without(full, 8), SEEDED)
     engine._accumulate.clear_cache()
     assert found.largest > 1.0

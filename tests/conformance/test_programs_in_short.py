@@ -9,6 +9,7 @@ from dprl.accounting import events
 from dprl.mechanisms.noise import SecureNoise
 
 from .cases import QUICK, emitted, recorded, same_event, suite
+from .walks import mechanisms_of, walks
 
 NOISE = SecureNoise(bytes(32))
 
@@ -16,12 +17,12 @@ NOISE = SecureNoise(bytes(32))
 @pytest.mark.parametrize(("name", "setting"), QUICK)
 def test_the_event_is_that_of_what_is_drawn(name, setting):
     conformance = suite(name)
-    columns = conformance.columns(60, 4)
+    columns = walks(conformance, 60, 4)
     lengths = np.bincount(columns["episode_id"])
     # walks of one length, so that little is compiled
     kept = np.isin(columns["episode_id"], np.flatnonzero(lengths == conformance.bounds.horizon)[:6])
     tape = recorded(conformance, setting, {name: values[kept] for name, values in columns.items()}, NOISE)
-    declared, mechanisms = conformance.event(setting), conformance.mechanisms(setting)
+    declared, mechanisms = conformance.plan(setting).event, mechanisms_of(conformance, setting)
     assert declared == events.compose([m.event() for m in mechanisms.values()])
     assert same_event(declared, emitted(conformance, setting, tape.calls))
     # values around a value function are released after it

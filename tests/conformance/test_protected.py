@@ -33,6 +33,8 @@ from tests.protectors.small import new_protector
 
 from . import cases
 from .cases import emitted, log_of, released, same_event, without
+from .walks import arrays_of, compute, mechanisms_of
+from .walks import walks as walks_of
 
 HAND = HandSchedule(steps=8, sampling_rate=0.5, clip_norm=0.2, step_sizes=(0.4, 0.4), tail=0.5)
 NOISE: Any = SecureNoise(bytes(32))
@@ -82,7 +84,7 @@ def suite_of(folder: str, **more: Any) -> Suite:
 
 def walks(suite: Suite, units: int = 6) -> Any:
     """Walks of one length, numbered from 0, so that little is compiled."""
-    columns = suite.columns(20 * units, 4)
+    columns = walks_of(suite, 20 * units, 4)
     ids = columns["episode_id"]
     kept = np.flatnonzero(np.bincount(ids) == suite.bounds.horizon)[:units]
     rows = np.isin(ids, kept)
@@ -146,11 +148,11 @@ def public(tmp_path_factory):
 @pytest.mark.slow
 def test_a_public_schedule_is_charged_level_by_level(public):
     tape = recorded(public, walks(public))
-    declared = public.event("it")
-    assert declared == events.compose([m.event() for m in public.mechanisms("it").values()])
+    declared = public.plan("it").event
+    assert declared == events.compose([m.event() for m in mechanisms_of(public, "it").values()])
     assert same_event(declared, emitted(public, "it", tape.calls))
     levels = {round(c[-1]) for c in tape.calls if c[:2] == (STAGE, "gaussian")}
-    assert len(levels) == len(public.mechanisms("it")["value function"].noise_levels) == 3
+    assert len(levels) == len(mechanisms_of(public, "it")["value function"].noise_levels) == 3
 
 
 def test_adaptive_noise_is_charged_as_it_is_drawn(adaptive):
@@ -187,7 +189,7 @@ def test_neighbours_move_nothing_else(kind, request):
 
 def norms_of_nobody(suite: Suite, seeds: int = 40) -> np.ndarray:
     """Released norms of an empty log over their declared noise."""
-    nobody, found = {n: v[:0] for n, v in suite.columns(2, 0).items()}, []
+    nobody, found = {n: v[:0] for n, v in walks_of(suite, 2, 0).items()}, []
     for seed in range(seeds):
         tape = recorded(suite, nobody, SecureNoise(seed.to_bytes(32, "big")))
         mechanism: Any = tape.mechanisms[1]
@@ -243,7 +245,7 @@ def test_a_protector_that_overspends_is_stopped(adaptive, wanted):
     suite = dataclasses.replace(adaptive, hostile=lambda program: Hostile(program, HOSTILE[wanted]))
     tape = recorded(suite, walks(suite))
     steps, share = spent(suite, tape.calls)
-    mechanism: Any = suite.mechanisms("it")["value function"]
+    mechanism: Any = mechanisms_of(suite, "it")["value function"]
     assert share <= 1.0
     if wanted == "the least noise":
         assert steps == WHOLE // mechanism.costs[0] < HAND.steps
@@ -322,7 +324,7 @@ def test_a_level_that_the_event_forgets_is_caught(tmp_path, monkeypatch):
     monkeypatch.setattr(GaussianSum, "event", event)
     suite = suite_of(saved(tmp_path, "public"))
     tape = recorded(suite, walks(suite))
-    assert not same_event(suite.event("it"), emitted(suite, "it", tape.calls))
+    assert not same_event(suite.plan("it").event, emitted(suite, "it", tape.calls))
 
 
 @pytest.mark.slow
@@ -400,8 +402,8 @@ def test_the_compiled_form_is_the_form_of_a_release(adaptive, public):
     import jax
 
     for suite in (adaptive, public):
-        noise, arrays = SeededNoise.from_seed(5), suite.arrays("it", log_of(suite, "it", walks(suite)).load())
+        noise, arrays = SeededNoise.from_seed(5), arrays_of(suite, "it", log_of(suite, "it", walks(suite)).load())
         tape = recorded(suite, walks(suite), noise)
-        value, theta = jax.jit(lambda key, s=suite, a=arrays: s.compute("it", key, a))(noise.key)
+        value, theta = jax.jit(lambda key, s=suite, a=arrays: compute(s, "it", key, a))(noise.key)
         np.testing.assert_allclose(value, tape.entries[0][0].released, rtol=1e-9, atol=1e-9)
         np.testing.assert_allclose(theta, tape.results["theta"], rtol=2e-4, atol=2e-5)

@@ -22,6 +22,7 @@ from dprl.audits.record_replay import compare
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.grid import grid_step
 from dprl.mechanisms.noise import SecureNoise, SeededNoise
+from tests.conformance.walks import arrays_of, compute, mechanisms_of
 
 from .lab import (
     FULL,
@@ -148,12 +149,12 @@ def ratios_are_bounded() -> None:
     for case in (FULL, SAMPLING):
         suite = suite_of(case)
         log = dprl.read_log(columns, bounds=suite.plan(case[1]).bounds).load()
-        vectors, units = suite.arrays(case[1], log)
+        vectors, units = arrays_of(suite, case[1], log)
         if units is not None:
             largest = float(np.max(np.asarray(units.rho)))
             require(largest <= suite.bounds.max_importance_ratio * (1 + 1e-6), "a ratio exceeds its declared bound")
         longest = float(np.max(np.linalg.norm(np.asarray(vectors), axis=1)))
-        clip = suite.mechanisms(case[1])["value"].clip_norm
+        clip = mechanisms_of(suite, case[1])["value"].clip_norm
         require(longest <= clip * (1 + 1e-9), "a vector of values exceeds what the bounds allow")
 
 
@@ -171,9 +172,9 @@ def runs_as_declared(lab: Lab, case: tuple[str, str]) -> None:
     suite = suite_of(case)
     lab.fresh_outputs(case)
     calls = lab.tape(case, small_log(), SecureNoise(bytes(32))).calls
-    declared = list(flat(suite.event(case[1])))
-    require(len(declared) == len(suite.mechanisms(case[1])), f"{case[1]}: a mechanism is not in the event")
-    for (stream, mechanism), (rate, multiplier, steps) in zip(suite.mechanisms(case[1]).items(), declared, strict=True):
+    declared, mechanisms = list(flat(suite.plan(case[1]).event)), mechanisms_of(suite, case[1])
+    require(len(declared) == len(mechanisms), f"{case[1]}: a mechanism is not in the event")
+    for (stream, mechanism), (rate, multiplier, steps) in zip(mechanisms.items(), declared, strict=True):
         coins = [c for c in calls if c[:2] == (f"/{stream}", "coins")]
         draws = [c for c in calls if c[:2] == (f"/{stream}", "gaussian")]
         require([c[2] for c in draws] == list(range(steps)), f"{case[1]}: not one draw for each step of the event")
@@ -197,7 +198,7 @@ def noise_is_as_declared(lab: Lab) -> None:
 def draws_as_declared(lab: Lab, case: tuple[str, str]) -> None:
     empty = rows_where(small_log(), np.zeros(len(small_log()["t"]), dtype=bool))
     suite, drawn, seen = suite_of(case), {}, set()
-    declared = list(flat(suite.event(case[1])))
+    declared = list(flat(suite.plan(case[1]).event))
     for run in range(30):
         lab.fresh_outputs(case)
         tape = lab.tape(case, empty, SecureNoise((run + 1).to_bytes(32, "big")))
@@ -225,7 +226,7 @@ def draws_as_declared(lab: Lab, case: tuple[str, str]) -> None:
 @check
 def noise_fills_the_grid() -> None:
     """A secure draw is int64, Gaussian, and no residue of it is rarer than another."""
-    mechanism = suite_of(SAMPLING).mechanisms(SAMPLING[1])["value"]
+    mechanism = mechanisms_of(suite_of(SAMPLING), SAMPLING[1])["value"]
     noise = SecureNoise(bytes(32))
     draws = [np.asarray(noise.gaussian(step, 2048, mechanism.noise_on_grid)) for step in (0, 1)]
     require(all(x.dtype == np.int64 for x in draws), "noise is not drawn on the integers")
@@ -240,8 +241,8 @@ def noise_fills_the_grid() -> None:
 def coins_are_as_declared() -> None:
     """Batch sizes are binomial at the event's rate, and nobody's coin depends on how many others there are."""
     units, steps = 400, 60
-    mechanism = suite_of(POISSON).mechanisms(POISSON[1])["value function"]
-    rate = list(flat(suite_of(POISSON).event(POISSON[1])))[-1][0]
+    mechanism = mechanisms_of(suite_of(POISSON), POISSON[1])["value function"]
+    rate = list(flat(suite_of(POISSON).plan(POISSON[1]).event))[-1][0]
     for noise in (SecureNoise(bytes(32)), SeededNoise.from_seed(3)):
         sizes = [int(np.sum(np.asarray(mechanism.participation_mask(noise, step, units)))) for step in range(steps)]
         spread = sum((size - rate * units) ** 2 for size in sizes) / (units * rate * (1.0 - rate))
@@ -258,7 +259,7 @@ def compiled_and_host_loop_agree() -> None:
     """The compiled loop of experiments and audits gives what the loop of releases gives."""
     suite, noise = suite_of(POISSON), SeededNoise.from_seed(5)
     tape = Lab(Path()).tape(POISSON, small_log(12), noise)
-    arrays = suite.arrays(POISSON[1], dprl.read_log(small_log(12), bounds=suite.plan(POISSON[1]).bounds).load())
-    value, theta = jax.jit(lambda key: suite.compute(POISSON[1], key, arrays))(noise.key)
+    arrays = arrays_of(suite, POISSON[1], dprl.read_log(small_log(12), bounds=suite.plan(POISSON[1]).bounds).load())
+    value, theta = jax.jit(lambda key: compute(suite, POISSON[1], key, arrays))(noise.key)
     for a, b in ((value, tape.entries[0][0].released), (theta, tape.results["theta"])):
         require(np.allclose(a, b, rtol=1e-4, atol=3e-7), "the compiled loop and the host loop differ")

@@ -16,6 +16,7 @@ from dprl.audits.conformance import reward_functions as learning
 from dprl.audits.record_replay import Recorder
 from dprl.engine import program as engine
 from dprl.registry import evaluating
+from tests.conformance.walks import walks
 
 FULL = ("gpope", "full batches")
 POISSON = ("gpope", "Poisson batches")
@@ -93,7 +94,7 @@ def suite_of(case: tuple[str, str]) -> Any:
 
 def small_log(units: int = 6) -> dict[str, np.ndarray]:
     """Walks of three or four steps: one shape of compiled code. The last unit's rewards are as large as may be."""
-    columns = suite_of(FULL).columns(40, 4)
+    columns = walks(suite_of(FULL), 40, 4)
     lengths = np.bincount(columns["episode_id"])
     kept = np.flatnonzero(lengths >= 3)[:units]
     columns = {name: values[np.isin(columns["episode_id"], kept)] for name, values in columns.items()}

@@ -50,29 +50,6 @@ def missing_names() -> dict[str, Callable[[], Any]]:
 
 # --- logs of trajectories -------------------------------------------------------------------------------------------
 
-_WALKS = {
-    "episode_id": np.int64, "t": np.int64, "observation": np.float64, "action": np.int64,
-    "reward": np.float64, "behavior_prob": np.float64, "terminated": bool, "censored": bool,
-}  # fmt: skip
-
-
-def walks(units: int, horizon: int, seed: int) -> dict[str, np.ndarray]:
-    """Return the columns of ``units`` walks around three states, of lengths from 1 to ``horizon``.
-
-    One in five is lost in its last row, for those whose bounds declare how often that happens.
-    """
-    rng, rows = np.random.default_rng(seed), list[tuple[float, ...]]()
-    for unit in range(units):
-        state, length = int(rng.integers(0, 3)), int(rng.integers(1, horizon + 1))
-        for t in range(length):
-            action = int(rng.integers(0, 2))
-            seen, paid = min(max(state + 0.8 * rng.random() - 0.4, 0.0), 2.0), rng.random() < 0.2 + 0.3 * action
-            last = t == length - 1
-            rows.append((unit, t, seen, action, paid, 0.5, last, last and unit % 5 == 0))
-            state = min(max(state + 2 * action - 1, 0), 2)
-    return {name: np.array(column, _WALKS[name]) for name, column in zip(_WALKS, zip(*rows, strict=True), strict=True)}
-
-
 Change = Callable[[Columns, Bounds], Columns]
 
 

@@ -21,7 +21,6 @@ from dprl.engine.algorithm import Algorithm, Setting
 from dprl.engine.plan import Plan
 from dprl.errors import DprlError
 from dprl.evaluation.advantage import ADVANTAGE
-from dprl.evaluation.best import Choice
 from dprl.evaluation.fitted_q import NAME
 from dprl.evaluation.importance_sampling import ImportanceSampling
 from dprl.evaluation.learned import plan_of_learned
@@ -65,15 +64,6 @@ class BestConformance(EvaluationConformance):
             return plan_of_learned(chosen.config, bounds, self.budget, 2.0**-49, **LEARNED[setting])
         policies = {f"policy {place}": policy for place, policy in enumerate(self.policies)}
         return plan_of_best(chosen.config, bounds, self.budget, policies, total_variation=2.0**-49)
-
-    def mechanisms(self, setting: str) -> dict[str, Any]:
-        """Return the noisy maximum or the learner's noisy sum, and that of the values."""
-        plan: Any = self.plan(setting)
-        first = plan.first
-        if isinstance(first, Choice):
-            return {"choice": first.mechanism, "value": plan.value_mechanism}
-        own = {first.program.name: first.program.stages[0].mechanism, "value": plan.value_mechanism}
-        return own | {stage.name: stage.mechanism for stage in plan.stages}
 
     def sources(self, setting: str) -> tuple[str, ...]:
         """Return in which form a log is read; one in parts is refused."""

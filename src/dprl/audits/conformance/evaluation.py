@@ -13,32 +13,25 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dprl.accounting.budget import Budget
-from dprl.audits.attacks.evaluation import noisy_sum
 from dprl.audits.attacks.units import unit_canary
 from dprl.audits.conformance.suite import Suite, handed_out, load
 from dprl.audits.neighbours import Group, Neighbour
-from dprl.audits.people import MANY, ROWS, UNNAMED, LogOf, pairs_of, place_of, walks, without
+from dprl.audits.people import MANY, ROWS, UNNAMED, LogOf, pairs_of, place_of, without
 from dprl.audits.record_replay import Call
 from dprl.data.partition import partition
 from dprl.data.readers import read_log
-from dprl.data.trajectories import Trajectories
-from dprl.engine import program as engine
 from dprl.engine.algorithm import Algorithm
-from dprl.engine.layouts import padded_units
 from dprl.engine.options import ValuesConfig
 from dprl.engine.plan import Plan
-from dprl.engine.ratios import step_ratios
 from dprl.errors import DprlError
 from dprl.evaluation.contrasts import asked_pairs
 from dprl.evaluation.plan import make_plan
-from dprl.mechanisms.gaussian_sum import RELATION, GaussianSum
-from dprl.mechanisms.noise import SeededNoise
+from dprl.mechanisms.gaussian_sum import RELATION
 from dprl.protocols import Bounds, Canary
 from dprl.release.evaluate import evaluate
 
@@ -82,15 +75,6 @@ class EvaluationConformance(Suite):
         chosen = self.algorithm.settings[setting]
         bounds = replace(self.bounds, **chosen.facts)
         return _plan(chosen.config, bounds, chosen.features, chosen.compare, chosen.subgroups)
-
-    def mechanisms(self, setting: str) -> dict[str, GaussianSum]:
-        """Return the values' noisy sum and those of the stages."""
-        plan = self.plan(setting)
-        return {"value": plan.value_mechanism, **{stage.name: stage.mechanism for stage in plan.stages}}
-
-    def columns(self, units: int, seed: int) -> dict[str, np.ndarray]:
-        """Return a simulated log of ``units`` units; episode ids are whole numbers from 0."""
-        return walks(units, self.bounds.horizon, seed)
 
     # --- releases ---------------------------------------------------------------------------------------------------
 
@@ -166,21 +150,6 @@ class EvaluationConformance(Suite):
                 ),
                 missing=place,
             )
-
-    # --- compiled code and attacks ----------------------------------------------------------------------------------
-
-    def arrays(self, setting: str, log: Trajectories) -> Any:
-        """Return the log, read under the plan's bounds, as the pytree of arrays that :meth:`compute` takes."""
-        plan = self.plan(setting)
-        # values around a function are made on the host, after it
-        vectors = None if plan.around_function else jnp.asarray(plan.query.unit_vectors(log, _POLICIES))
-        return (vectors, None if plan.program is None else padded_units(plan.rows(log, step_ratios(_POLICIES[0], log))))
-
-    def compute(self, setting: str, key: Any, arrays: Any) -> Any:
-        """Run the algorithm as a pure JAX function of a ``(2,)`` uint32 noise key and the log's arrays."""
-        plan, (vectors, units), noise = self.plan(setting), arrays, SeededNoise(key)
-        value = None if vectors is None else noisy_sum(plan.value_mechanism, noise.stream("value"), vectors)
-        return value, None if plan.program is None else engine.run(plan.program, noise, units, batch=8)[1]
 
     def attack(self, asked: dict[str, Any]) -> Canary:
         """Return the entry's attack, or the one through columns where a privacy unit is asked for."""

@@ -25,7 +25,7 @@ from dprl.environments.interval_walk import LONGEST_MOVE, IntervalWalk
 from dprl.errors import DprlError
 from dprl.learning import planner
 from dprl.learning.functional_q import FunctionalQ
-from dprl.learning.learning_plan import LearningPlan, Mechanism, make_learning_plan
+from dprl.learning.learning_plan import LearningPlan, make_learning_plan
 from dprl.release.train import train
 
 _RADIUS = 0.01
@@ -142,11 +142,6 @@ class LearningConformance(Suite):
     def plan(self, setting: str) -> LearningPlan:
         """Return the plan of a release."""
         return _plan(self.config(setting), _BUDGET)
-
-    def mechanisms(self, setting: str) -> dict[str, Mechanism]:
-        """Return the one mechanism that answers."""
-        mechanism = self.plan(setting).mechanism
-        return {} if mechanism is None else {"reward": mechanism}
 
     def relation(self, setting: str) -> str:
         """Return how far apart two reward functions may be."""

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from dprl.accounting import events
 from dprl.accounting.budget import Budget
 from dprl.audits.neighbours import Group
 from dprl.engine.algorithm import Algorithm
@@ -55,14 +54,6 @@ class Suite:
     def plan(self, setting: str) -> Any:
         """Return the plan of a release."""
         raise NotImplementedError
-
-    def mechanisms(self, setting: str) -> Mapping[str, Any]:
-        """Return every mechanism that touches what is private, by the name of its noise stream, in order of use."""
-        raise NotImplementedError
-
-    def event(self, setting: str) -> events.DpEvent | None:
-        """Return the privacy event that is accounted for."""
-        return self.plan(setting).event
 
     def relation(self, setting: str) -> str:
         """Return the neighbouring relation in words."""

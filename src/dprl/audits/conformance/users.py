@@ -25,10 +25,8 @@ from dprl.environment_spec import EnvironmentSpec
 from dprl.environments.bandit import Bandit
 from dprl.environments.user_stream import Acting, Interaction, UserStream
 from dprl.errors import DprlError
-from dprl.learning.policy_gradient import trainer
 from dprl.learning.policy_gradient.dp_pg import DPPG
 from dprl.learning.policy_gradient.pg_plan import PGPlan, make_pg_plan
-from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.protocols import Bounds
 from dprl.release.train import train
 
@@ -64,11 +62,6 @@ class PolicyGradientConformance(Suite):
     def plan(self, setting: str) -> PGPlan:
         """Return the plan of a release."""
         return _plan(self.config(setting), self.facts(setting), _BUDGET)
-
-    def mechanisms(self, setting: str) -> dict[str, GaussianSum]:
-        """Return the one noisy sum, of the batches."""
-        mechanism = self.plan(setting).mechanism
-        return {} if mechanism is None else {trainer.STREAM: mechanism}
 
     def relation(self, setting: str) -> str:
         """Return the setting's own relation: zero out, replace one, or add or remove one."""
