@@ -16,9 +16,8 @@ from typer.testing import CliRunner
 import dprl
 from dprl.accounting import advisories, events
 from dprl.accounting.accountant import accountant_name, epsilon_of
-from dprl.accounting.advisories import ADVISORIES, WithdrawnError, epsilon_of_two
+from dprl.accounting.advisories import ADVISORIES, WithdrawnError, correct, epsilon_of_two
 from dprl.accounting.certificate import digest, seal, write
-from dprl.accounting.correction import correct
 from dprl.accounting.ledger import Ledger
 from dprl.accounting.verification import verify
 from dprl.cli.ledger import ledger_app

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from dprl.accounting import fingerprint as module
 from dprl.accounting.budget import Budget
-from dprl.accounting.fingerprint import fingerprint, fingerprint_of_blocks
+from dprl.accounting.fingerprint import fingerprint
 from dprl.accounting.ledger import Ledger
 from dprl.cli.ledger import ledger_app
 from dprl.data.readers import read_log
@@ -45,7 +45,7 @@ def columns(rows: int = 200, seed: int = 0) -> dict[str, np.ndarray]:
 
 
 def of(log: dict[str, np.ndarray], secret: bytes = SECRET) -> str | None:
-    return fingerprint(log, secret)
+    return fingerprint([log], secret)
 
 
 def table(seed: int = 0) -> pa.Table:
@@ -67,7 +67,7 @@ def table(seed: int = 0) -> pa.Table:
 
 def seen(source, bounds: Bounds = WIDE, **options) -> str | None:
     found: list[str | None] = []
-    read_log(source, bounds=bounds, **options).load(lambda raw: found.append(fingerprint(raw, SECRET)))
+    read_log(source, bounds=bounds, **options).load(lambda raw: found.append(fingerprint([raw], SECRET)))
     (content,) = found
     return content
 
@@ -130,13 +130,13 @@ def test_how_rows_are_cut_into_blocks_makes_no_difference(rows, cuts, random):
         {name: values[a:b] for name, values in log.items()} for a, b in zip([0, *ends], [*ends, rows], strict=True)
     ]
     random.shuffle(blocks)
-    assert fingerprint_of_blocks(iter(blocks), SECRET) == of(log)
-    assert fingerprint_of_blocks(iter([*blocks, columns(1, 9)]), SECRET) != of(log)
+    assert fingerprint(iter(blocks), SECRET) == of(log)
+    assert fingerprint(iter([*blocks, columns(1, 9)]), SECRET) != of(log)
 
 
 def test_no_block_has_no_fingerprint():
-    assert fingerprint_of_blocks([], SECRET) is None
-    assert fingerprint_of_blocks([columns(0), columns(0)], SECRET) is None
+    assert fingerprint([], SECRET) is None
+    assert fingerprint([columns(0), columns(0)], SECRET) is None
 
 
 def test_blocks_of_other_columns_are_refused():
@@ -144,7 +144,7 @@ def test_blocks_of_other_columns_are_refused():
     wide["observation"] = np.zeros((200, 3))
     for blocks in ([columns(), wide], [wide, columns()], [columns(), {"reward": np.zeros(1)}]):
         with pytest.raises(DprlError):
-            fingerprint_of_blocks(blocks, SECRET)
+            fingerprint(blocks, SECRET)
 
 
 # --- what makes one ---------------------------------------------------------------------------------------------

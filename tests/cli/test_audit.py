@@ -105,7 +105,7 @@ REFUSALS = {
     "unknown algorithm": (("nothing",), "There is no algorithm 'nothing'"),
     "steps of what has none": (("importance-sampling", "--steps", 4), "--steps is an option of gpope, td"),
     "rate of what has none": (("importance-sampling", "--sampling-rate", 0.5), "not of importance-sampling"),
-    "last of what has none": (("importance-sampling", "--released", "last"), "no iterates"),
+    "last of what has none": (("importance-sampling", "--released", "last"), "all that it releases"),
     "calibration that is none": (
         ("gpope", "--calibration", "hoped"),
         "it has verified, as-published",

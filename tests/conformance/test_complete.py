@@ -143,12 +143,16 @@ class Silent:
     """The configuration of a module whose header says nothing."""
 
 
+def planning(event: Any) -> Any:
+    return lambda setting: types.SimpleNamespace(event=event)
+
+
 LACKS = {
     "canary": ({"canary": None}, "canary"),
     "canary of nothing": ({"canary": lambda *a, **k: None}, "a canary"),
-    "event": ({"event": None}, "event"),
-    "event that is no event of ours": ({"event": lambda setting: object()}, "an event (full batches)"),
-    "mechanisms": ({"mechanisms": lambda setting: {}}, "a mechanism (full batches)"),
+    "plan": ({"plan": None}, "plan"),
+    "event": ({"plan": planning(None)}, "an event (full batches)"),
+    "event that is no event of ours": ({"plan": planning(object())}, "an event (full batches)"),
     "attacks": ({"attacks": None}, "attacks"),
     "attack": ({"attacks": ()}, "a standard attack"),
     "setting": ({"settings": ()}, "a setting"),
@@ -169,6 +173,6 @@ def test_whatever_is_lacking_is_noticed(what):
 
 def test_every_member_is_asked_for():
     members = [name for name in vars(Suite) if not name.startswith("_")]
-    assert {"canary", "event", "attacks", "mechanisms", "neighbours", "sources"} <= set(members)
+    assert {"canary", "plan", "attacks", "neighbours", "sources"} <= set(members)
     for member in set(members) - {"name"}:
         assert member in lacking(entry_with(evaluating()["gpope"], **{member: None}))

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dprl.accounting.budget import Budget
-from dprl.accounting.fingerprint import fingerprint, fingerprint_of_blocks
+from dprl.accounting.fingerprint import fingerprint
 from dprl.accounting.ledger import Ledger
 from dprl.data import partition as partitioning
 from dprl.data.describe import describe_log
@@ -151,10 +151,10 @@ def test_a_ledger_knows_the_rows_again(tmp_path, name):
     source = write(LOGS[name], tmp_path / "log.parquet", 2)
     partition(source, "person_id", 4, tmp_path / "parts")
     of_file, of_parts, of_blocks = [], [], []
-    read_log(LOGS[name], **PERSON).load(lambda raw: of_file.append(fingerprint(raw, SECRET)))
+    read_log(LOGS[name], **PERSON).load(lambda raw: of_file.append(fingerprint([raw], SECRET)))
     in_parts = read_log(tmp_path / "parts", **PERSON)
-    in_parts.load(lambda raw: of_parts.append(fingerprint(raw, SECRET)))
-    in_parts.claim_in_blocks(lambda blocks: of_blocks.append(fingerprint_of_blocks(blocks, SECRET)))
+    in_parts.load(lambda raw: of_parts.append(fingerprint([raw], SECRET)))
+    in_parts.claim_in_blocks(lambda blocks: of_blocks.append(fingerprint(blocks, SECRET)))
     assert of_file == of_parts == of_blocks
     assert (of_file == [None]) == (name == "no rows")
 

@@ -12,12 +12,17 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from dprl.accounting import signatures
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.serialization import load_pem_private_key, load_pem_public_key
+
+from dprl.accounting.schema import hexadecimal, mapping_of
 from dprl.errors import DprlError, explained, require
 from dprl.files import write_atomically
 from dprl.version import VERSION
@@ -34,6 +39,12 @@ NOT_THE_TRANSITIONS = (
     "States, actions and transitions, and how often a reward was asked for: only what the rewards are is protected."
 )
 """What a guarantee for reward functions must say that it does not protect."""
+
+_SIGNING = b"dprl certificate digest "
+# Hexadecimal, not base64, whose last character has spare bits: one signature, one spelling.
+_FORM = mapping_of(
+    {"algorithm": lambda value: value == "Ed25519", "public_key": hexadecimal(64), "value": hexadecimal(128)}
+)
 
 
 def canonical_json(obj: Any) -> bytes:
@@ -92,7 +103,7 @@ def seal(
             sealed["artifacts"][name] = sha256_file(Path(directory) / name)
     sealed["digest"] = digest(sealed)
     if sign_key is not None:
-        sealed["signature"] = signatures.sign(sealed["digest"], sign_key)
+        sealed["signature"] = sign(sealed["digest"], sign_key)
     return sealed
 
 
@@ -120,3 +131,65 @@ def plain_name(name: Any) -> bool:
         and name.isprintable()  # no control characters, and no half of a character that no file name has
         and not any(c in name for c in "/\\")
     )
+
+
+# --- the signature ----------------------------------------------------------------------------------------------
+
+
+def load_private(path: Path) -> Ed25519PrivateKey:
+    """Return the private key in a PEM file without a password; refuse anything else."""
+    parse = partial(load_pem_private_key, password=None)
+    refusal = f"The signing key {path} is not an Ed25519 private key in PEM without a password."
+    return _load(path, f"Cannot read the signing key {path}", parse, Ed25519PrivateKey, refusal)
+
+
+def sign(digest_hex: str, sign_key: Path) -> dict[str, str]:
+    """Return the signature of a certificate's digest, as it stands in the certificate."""
+    key = load_private(sign_key)
+    return {
+        "algorithm": "Ed25519",
+        "public_key": key.public_key().public_bytes_raw().hex(),
+        "value": key.sign(_SIGNING + digest_hex.encode()).hex(),
+    }
+
+
+def check_signature(path: Path, content: dict[str, Any], public_key: str | Path | None) -> bool:
+    """Return whether a certificate is signed; refuse a wrong signature.
+
+    Args:
+        path: the certificate's file, for messages.
+        content: the certificate.
+        public_key: a PEM file; where it is given, the signature must be there and be made by that key.
+    """
+    if "signature" not in content:
+        require(public_key is None, f"{path} is not signed, though a public key was given.")
+        return False
+    signature = content["signature"]
+    require(_FORM(signature), f"The signature of {path} is not in the form that dprl writes.")
+    raw = bytes.fromhex(signature["public_key"])
+    if public_key is not None:
+        same = _load_public(Path(public_key)).public_bytes_raw() == raw
+        require(same, f"{path} was signed by another key than {public_key}.")
+    try:
+        signed = _SIGNING + content["digest"].encode()
+        Ed25519PublicKey.from_public_bytes(raw).verify(bytes.fromhex(signature["value"]), signed)
+    except (InvalidSignature, ValueError) as error:
+        raise DprlError(f"The signature of {path} is not valid.") from error
+    return True
+
+
+def _load_public(path: Path) -> Ed25519PublicKey:
+    refusal = f"{path} is not a PEM public key, or not one of Ed25519."
+    return _load(path, f"{path} cannot be read", load_pem_public_key, Ed25519PublicKey, refusal)
+
+
+def _load(path: Path, failure: str, parse: Callable[[bytes], Any], kind: type, refusal: str) -> Any:
+    """Return the key of a kind that is in a PEM file."""
+    with explained(failure):
+        raw = path.read_bytes()
+    try:
+        key = parse(raw)
+    except (ValueError, TypeError):
+        key = None
+    require(isinstance(key, kind), refusal)
+    return key

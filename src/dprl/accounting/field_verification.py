@@ -74,7 +74,6 @@ def _check_ledger_block(path: Path, content: Mapping[str, Any]) -> None:
 
 
 def _anything(value: Any) -> bool:
-    del value
     return True
 
 

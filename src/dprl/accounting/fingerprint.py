@@ -30,28 +30,20 @@ _HALVES = 2
 _BLOCK = 1 << 15  # rows at a time, so that what is in work stays in a processor's cache
 
 
-def fingerprint(columns: Mapping[str, Any], secret: bytes) -> str | None:
+def fingerprint(blocks: Iterable[Mapping[str, Any]], secret: bytes) -> str | None:
     """Return the fingerprint of a log's rows, 64 hexadecimal digits; None where there is no row.
 
+    How the rows are cut into blocks does not matter, nor does the order of these: a log may be larger than memory.
+
     Args:
-        columns: ``observation`` ``(R, d)`` or ``(R,)``, ``action`` ``(R,)`` or ``(R, k)`` and ``reward`` ``(R,)``,
-            numbers with NaN for what could not be read; anything else in it is left alone. A number counts by its
-            float64 value: 1, 1.0 and true are one, so are all NaNs, so are 0.0 and -0.0.
+        blocks: each with ``observation`` ``(R, d)`` or ``(R,)``, ``action`` ``(R,)`` or ``(R, k)`` and ``reward``
+            ``(R,)``, numbers with NaN for what could not be read; anything else in it is left alone. A number counts by
+            its float64 value: 1, 1.0 and true are one, so are all NaNs, so are 0.0 and -0.0.
         secret: 32 bytes.
 
     Raises:
-        DprlError: a part is missing, holds no numbers, or differs from another one in length.
-    """
-    return fingerprint_of_blocks([columns], secret)
-
-
-def fingerprint_of_blocks(blocks: Iterable[Mapping[str, Any]], secret: bytes) -> str | None:
-    """Return the :func:`fingerprint` of the rows of all ``blocks`` together, for a log that is larger than memory.
-
-    How the rows are cut into blocks does not matter, nor does the order of these.
-
-    Raises:
-        DprlError: as for one block, or two of them differ in their number of components.
+        DprlError: a part is missing, holds no numbers, or differs from another one in length; or two blocks differ in
+            their number of components.
     """
     rows, totals, widths = 0, np.zeros(_HALVES, dtype=np.uint64), set()
     ends = [_words(secret, f"row {half}") for half in range(_HALVES)]

@@ -232,18 +232,18 @@ class Ledger:
 
         Args:
             dataset: the name to which the rows belong.
-            columns: see :func:`dprl.accounting.fingerprint.fingerprint`; or blocks of rows, each with these columns.
+            columns: of all rows, or of blocks of them; see :func:`dprl.accounting.fingerprint.fingerprint`.
 
         Raises:
             DprlError: another dataset of this ledger has claimed the same rows.
         """
-        from dprl.accounting.fingerprint import fingerprint_of_blocks
+        from dprl.accounting.fingerprint import fingerprint
 
         with ledger_file.reading(self.path) as opened:
             self._find(opened.db, dataset)
             secret = opened.secret
         blocks: Iterable[Any] = [columns] if isinstance(columns, Mapping) else columns
-        content = fingerprint_of_blocks(blocks, secret)
+        content = fingerprint(blocks, secret)
         if content is None:
             return
         with ledger_file.writing(self.path) as opened:

@@ -161,7 +161,6 @@ class MovedRow(Row):
 
     def precision(self, content: Mapping[str, Any]) -> float:
         """Return what finite precision adds to delta beyond the sampler of rounded Gaussians."""
-        del content
         return 0.0
 
     def enough(self, relation: Any, content: Mapping[str, Any]) -> bool:

@@ -11,7 +11,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from dprl.accounting import accountant, advisories, events, rows, signatures
+from dprl.accounting import accountant, advisories, certificate, events, rows
 from dprl.accounting.certificate import CERTIFICATE, FILES, STATEMENT, canonical_json, digest, sha256_file, to_bytes
 from dprl.accounting.field_verification import check_content, check_units
 from dprl.accounting.ledger import Ledger
@@ -84,7 +84,7 @@ def verify(
     check_content(path, content)
     unchanged = content["digest"] == digest(content)
     require(unchanged, f"{path} does not match its own digest: it was changed after it was written.")
-    signed = signatures.check(path, content, public_key)
+    signed = certificate.check_signature(path, content, public_key)
     data = _check_artifacts(directory, path, content)
     epsilon = _check_claim(path, content)
     for file, stated in data.items():

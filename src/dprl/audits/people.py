@@ -53,9 +53,14 @@ def missing_names() -> dict[str, Callable[[], Any]]:
 Change = Callable[[Columns, Bounds], Columns]
 
 
-def cells(**values: float) -> Change:
-    """Return the change after which every row of the person holds these values."""
-    return lambda rows, bounds: {**rows, **{name: np.full(len(rows["t"]), cell) for name, cell in values.items()}}
+def cells(*, everywhere: bool = True, **values: float) -> Change:
+    """Return the change after which every row of the person holds these values, or else only the first."""
+
+    def change(rows: Columns, bounds: Bounds) -> Columns:
+        changed = (rows["t"] == 0) | everywhere
+        return {n: np.where(changed, values[n], v) if n in values else v for n, v in rows.items()}
+
+    return change
 
 
 def _longest(rows: Columns, bounds: Bounds) -> Columns:
@@ -68,7 +73,6 @@ def _longest(rows: Columns, bounds: Bounds) -> Columns:
 
 def _many(rows: Columns, bounds: Bounds) -> Columns:
     """Give the person nine times the trajectories."""
-    del bounds
     found = {name: np.tile(values, 9) for name, values in rows.items()}
     names = [f"{name}-{i // len(rows['t'])}" for i, name in enumerate(found["episode_id"])]
     return {**found, "episode_id": np.array(names, dtype=object)}
@@ -78,19 +82,8 @@ def _unnamed(name: Callable[[], Any]) -> Change:
     """Return the change after which the rows name nobody."""
 
     def change(rows: Columns, bounds: Bounds) -> Columns:
-        del bounds
         by = "person_id" if "person_id" in rows else "episode_id"
         return {**rows, by: np.array([name() for _ in rows[by]], dtype=object)}
-
-    return change
-
-
-def _one_cell(**values: float) -> Change:
-    """Return the change after which only the first row holds these values."""
-
-    def change(rows: Columns, bounds: Bounds) -> Columns:
-        del bounds
-        return {n: np.where(rows["t"] == 0, values[n], v) if n in values else v for n, v in rows.items()}
 
     return change
 
@@ -100,7 +93,7 @@ ROWS: Mapping[str, Change] = {
     "the largest rewards and ratios": cells(reward=1.0, observation=2.0, behavior_prob=1e-6),
     "the smallest rewards": cells(reward=0.0, observation=0.0, behavior_prob=0.9),
     "not a number": cells(reward=NAN, observation=NAN),
-    "one cell not a number": _one_cell(reward=NAN),
+    "one cell not a number": cells(everywhere=False, reward=NAN),
     "infinite rewards": cells(reward=np.inf, behavior_prob=1e-6),
     "huge": cells(observation=HUGE, reward=-HUGE),
     "beyond the bounds": cells(reward=50.0, observation=-7.0),

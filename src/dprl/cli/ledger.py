@@ -130,7 +130,7 @@ def correct(
     why: Annotated[str, typer.Option(help="A public note, such as the name of an advisory.")],
 ) -> None:
     """Charge what a past release has cost beyond its charge, as an advisory says; no charge is ever changed."""
-    from dprl.accounting.correction import correct as charged
+    from dprl.accounting.advisories import correct as charged
     from dprl.accounting.ledger import Ledger
 
     found = charged(Ledger.open(path), charge, epsilon, delta, why)

@@ -8,8 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from dprl.accounting.certificate import seal, write
-from dprl.accounting.signatures import load_private
+from dprl.accounting.certificate import load_private, seal, write
 from dprl.errors import DprlError
 from dprl.files import sync, write_atomically
 from dprl.report import render

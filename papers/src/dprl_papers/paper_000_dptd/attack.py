@@ -16,10 +16,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from dprl.accounting.budget import Budget
-from dprl.audits.attacks.evaluation import LogCanary, always, mixed
+from dprl.audits.attacks.evaluation import always, mixed
+from dprl.audits.attacks.trials import Simulation, check_all_seen
 from dprl.engine.layouts import SharedTransitions
 from dprl.engine.program import run_steps
-from dprl.errors import DprlError
 from dprl.evaluation.dptd import DPTDProgram
 from dprl.evaluation.plan import make_plan
 from dprl.mechanisms.noise import SeededNoise
@@ -31,14 +31,16 @@ _SMALL = 1e-7  # weight of a transition, against which its reward is so large th
 
 
 @dataclass(frozen=True, kw_only=True)
-class PublishedCanary(LogCanary):
+class PublishedCanary(Simulation):
     """The first noisy gradients of Algorithm 1 with the noise of Theorem 5.1.
 
     Attributes:
+        others: number of records beside the one that is replaced.
         telling: how many find the record where it was drawn; the others, in which it weighs too little, are not looked
             at unless there is nothing else.
     """
 
+    others: int
     telling: int
 
     @property
@@ -93,8 +95,7 @@ def published_canary(
     """Return the noise of Theorem 5.1 on ``units`` records of gradient norm G, of which one is replaced by its
     opposite.
     """
-    if released != "all":
-        raise DprlError("dptd is audited on all that it releases: leave out released.")
+    check_all_seen("dptd", released)
     config = kind.from_mapping(options, "options")
     bounds = Bounds(units=units, horizon=1, reward=(-1.0, 1.0), observation=((0.0, 0.0),), actions=1)
     plan = make_plan(config, bounds, budget, [always], "tabular")

@@ -31,24 +31,15 @@ _OTHERS = 3
 
 
 @dataclass(frozen=True, kw_only=True)
-class LogCanary(Simulation):
-    """A pair of logs, and many runs on either.
-
-    Attributes:
-        others: number of records beside the canary.
-    """
-
-    others: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class EvaluationCanary(LogCanary):
+class EvaluationCanary(Simulation):
     """Values and updates of GPOPE, in which every unit's vector is clipped to a known one.
 
     Attributes:
+        others: number of records beside the canary.
         released: ``all``, or the ``last`` iterate alone.
     """
 
+    others: int
     released: str = "all"
 
     def _data(self, present: bool) -> tuple[Any, Any]:

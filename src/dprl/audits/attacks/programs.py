@@ -1,7 +1,9 @@
 """The generic attack on a program: a record at full clip norm is added, and every noisy sum is seen.
 
 It knows nothing of the program: the vectors are those that the program's own code makes of coefficients far beyond
-what rows can have. Everything in here is simulated; nothing is private.
+what rows can have. Or the pair of logs is written as columns and read by the library's own readers, under the privacy
+unit that is audited: whatever of them makes two units of one, or lets one unit's rows reach another's vector, tells
+more than the claim. Everything in here is simulated; nothing is private.
 """
 
 from __future__ import annotations
@@ -15,11 +17,14 @@ import numpy as np
 
 from dprl.accounting.budget import Budget
 from dprl.audits.attacks.evaluation import FAR, addition, always, attack_bounds, mixed, noisy_sum, value_vectors
-from dprl.audits.attacks.trials import Simulation
+from dprl.audits.attacks.trials import Simulation, check_all_seen
+from dprl.data.readers import UNITS, read_log
+from dprl.data.trajectories import Trajectories
 from dprl.engine.columns import COEFFICIENTS
-from dprl.engine.layouts import PaddedUnits, SharedTransitions
+from dprl.engine.layouts import PaddedUnits, SharedTransitions, padded_units
 from dprl.engine.plan import Plan
 from dprl.engine.program import Program, Stage, ValueFunctionConfig, run
+from dprl.engine.ratios import step_ratios
 from dprl.errors import DprlError
 from dprl.evaluation.importance_sampling import ImportanceSampling
 from dprl.evaluation.plan import make_plan
@@ -29,9 +34,10 @@ from dprl.mechanisms.grid import grid_step
 from dprl.mechanisms.noise import SeededNoise
 from dprl.protocols import Bounds
 
-# columns that programs may ask for: weights, and weights times rewards or returns
 _SIGNED = {"reward", "returns", "raw_reward"}
-"""Columns that are negative as well."""
+"""Factors of columns that are negative as well; the others are weights."""
+HORIZON, TRAJECTORIES = 4, 3
+_LOW, _HIGH = 0.0, 2.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,20 +162,15 @@ def program_canary(
     **options: Any,
 ) -> ProgramCanary:
     """Return the attack on a program with options of its configuration ``kind``, on policy in three states."""
-    if released != "all":
-        raise DprlError(f"{kind.algorithm} is audited on all that it releases: leave out released.")
-    config = kind.from_mapping(options, "options")
     bounds = Bounds(units=units, horizon=4, reward=(-1.0, 1.0), observation=((0.0, 2.0),), actions=1)
-    return canary_of_plan(make_plan(config, bounds, budget, [always], features))
+    return canary_of_plan(_on_policy(kind, bounds, budget, released, options, features))
 
 
 def importance_canary(
     kind: type[ImportanceSampling], *, units: int, budget: Budget, released: str, **options: Any
 ) -> ProgramCanary:
     """Return the attack on one release of everybody: a record at full clip norm is added."""
-    if released != "all":
-        raise DprlError("importance-sampling has no iterates, of which the last could be seen: leave out released.")
-    plan = make_plan(kind.from_mapping(options, "options"), attack_bounds(units), budget, [always])
+    plan = _on_policy(kind, attack_bounds(units), budget, released, options)
     others, relation = addition(units, plan)
     return saturated_canary(plan, others, f"{relation}; the noisy vector is seen")
 
@@ -178,10 +179,15 @@ def stratified_canary(
     kind: type[Stratified], *, units: int, budget: Budget, released: str, **options: Any
 ) -> ProgramCanary:
     """Return the attack on counts, outcomes and residuals, in one stratum: a record at full clip norm is added."""
-    if released != "all":
-        raise DprlError("stratified is audited on all that it releases: leave out released.")
-    bounds = replace(attack_bounds(units), strata=())
-    return canary_of_plan(make_plan(kind.from_mapping(options, "options"), bounds, budget, [always]))
+    return canary_of_plan(_on_policy(kind, replace(attack_bounds(units), strata=()), budget, released, options))
+
+
+def _on_policy(
+    kind: Any, bounds: Bounds, budget: Budget, released: str, options: dict[str, Any], features: str = "columns"
+) -> Plan:
+    """Return the plan of a release of the policy with one action."""
+    check_all_seen(kind.algorithm, released)
+    return make_plan(kind.from_mapping(options, "options"), bounds, budget, [always], features)
 
 
 def canary_of_plan(plan: Plan) -> ProgramCanary:
@@ -223,3 +229,83 @@ def _saturating(plan: Plan, signs: np.ndarray) -> SharedTransitions:
     shared |= {"alive": np.ones(2), "actions": np.zeros(2)}
     shared = {name: jnp.asarray(x, dtype=jnp.float32) for name, x in shared.items()}
     return SharedTransitions(shared | sums)
+
+
+# --- through columns ------------------------------------------------------------------------------------------------
+
+
+def unit_canary(
+    kind: type[ValueFunctionConfig | ImportanceSampling],
+    unit: str,
+    *,
+    units: int,
+    budget: Budget,
+    features: str | None = None,
+    **options: Any,
+) -> ProgramCanary:
+    """Return the attack on a program with options of ``kind``, by the privacy unit ``unit``, on policy.
+
+    ``features`` are a small network where the algorithm learns one, and else columns.
+
+    Raises:
+        DprlError: the algorithm has no statement for this unit, or an option is not its own.
+    """
+    if unit not in UNITS:
+        raise DprlError(f"unit must be one of {', '.join(UNITS)}.")
+    if not issubclass(kind, ValueFunctionConfig):
+        raise DprlError(f"Through columns an algorithm with a value function is attacked: {kind.algorithm} has none.")
+    config = kind.from_mapping(options, "options")
+    bounds = Bounds(units=units, horizon=HORIZON, reward=(-1.0, 1.0), observation=((_LOW, _HIGH),), actions=1)
+    features = features or ("mlp:2" if kind.neural else "columns")
+    plan = make_plan(config, bounds, budget, [always], features, unit=unit)
+    others, _ = addition(units, plan)
+    # in place of nobody, somebody whose cells are broken: a record that counts for nothing is there all the same
+    known = [-1.0] * others or [np.nan]
+    middle = len(known) // 2
+    columns = _columns([*known[:middle], 1.0, *known[middle:]], unit)
+    fewer = {name: values[columns["who"] != middle] for name, values in columns.items()}
+    logs = [read_log(rows, bounds=bounds, unit=unit).load() for rows in (fewer, columns)]
+    rewards = logs[1].reward[logs[1].episode_offsets[logs[1].unit_offsets[:-1]]]
+    whose = f"person with {TRAJECTORIES} trajectories" if unit == "person" else unit
+    where = f"a log of {others}" if others else "a log of one whose cells are broken"
+    return ProgramCanary(
+        plan=plan,
+        description=f"a {whose}, as far out as the bounds allow, is added to {where}, both read as columns by the "
+        f"unit {unit}; every noisy sum is seen",
+        without=_arrays(plan, logs[0]),
+        with_canary=_arrays(plan, logs[1]),
+        canary=int(np.argmax(rewards)),
+    )
+
+
+def _columns(rewards: list[float], unit: str) -> dict[str, np.ndarray]:
+    """Return a log with a unit for each of ``rewards``, which is that of all its rows; ``who`` says whose a row is.
+
+    Transitions are those of one trajectory, in order, so that without one of them its trajectory has a gap.
+    """
+    rows_of_one = {"transition": 1, "trajectory": HORIZON, "person": TRAJECTORIES * HORIZON}[unit]
+    who = np.repeat(np.arange(len(rewards)), rows_of_one)
+    row = np.arange(len(who))
+    reward = np.asarray(rewards)[who]
+    state = np.where(reward > 0.0, _LOW, _HIGH)
+    return {
+        "who": who,
+        "person_id": who,
+        "episode_id": np.zeros_like(row) if unit == "transition" else row // HORIZON,
+        "t": row if unit == "transition" else row % HORIZON,
+        "observation": state,
+        "next_observation": state,
+        "action": np.zeros_like(row),
+        "reward": reward,
+        "behavior_prob": np.ones(len(row)),
+        "terminated": np.zeros(len(row), dtype=bool),
+    }
+
+
+def _arrays(plan: Plan, log: Trajectories) -> tuple[Any, PaddedUnits]:
+    """Return what a release makes of the log, as arrays of the compiled loop."""
+    rows = plan.rows(log, step_ratios(always, log))
+    # around a function, if any, that is the middle everywhere
+    function = None if plan.features is None else plan.function_of(np.zeros(plan.features.size))
+    vectors = plan.query.around(function).unit_vectors(log, [always])
+    return jnp.asarray(vectors), padded_units(rows)

@@ -19,6 +19,7 @@ import numpy as np
 from dprl.accounting.budget import Budget
 from dprl.audits.attacks.evaluation import FAR
 from dprl.audits.attacks.programs import ProgramCanary
+from dprl.audits.attacks.trials import Simulation, check_all_seen
 from dprl.audits.record_replay import Entry, Recorder, ReleaseTrace
 from dprl.config import Config
 from dprl.data.readers import read_log
@@ -37,7 +38,7 @@ from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.noise import SecureNoise, SeededNoise
 from dprl.mechanisms.noisy_maximum import NoisyMaximum
 from dprl.policies.loading import AlwaysPolicy
-from dprl.protocols import NO_JOURNAL, Bounds, Canary, Precondition
+from dprl.protocols import NO_JOURNAL, Bounds, Canary
 from dprl.release.touch import InMemory, release_values
 
 _ALMOST = 0.98
@@ -104,25 +105,12 @@ class Pair(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReleaseCanary:
-    """A plan with a first part, and the pair of logs on which it is attacked; see :class:`dprl.protocols.Canary`."""
+class ReleaseCanary(Simulation):
+    """A plan with a first part, and the pair of logs on which it is attacked, one run after the other."""
 
-    plan: Plan
     pair: Pair
-    description: str
     gaussian: bool = False
-    preconditions: tuple[Precondition, ...] = ()
     _others: dict[Any, ReleaseTrace] = field(default_factory=dict, init=False, repr=False, compare=False)
-
-    @property
-    def epsilon(self) -> float:
-        """Claimed epsilon."""
-        return self.plan.budget.epsilon
-
-    @property
-    def delta(self) -> float:
-        """Claimed delta."""
-        return self.plan.budget.delta
 
     def traces(self, key: bytes, present: bool) -> tuple[ReleaseTrace, ReleaseTrace]:
         """Return the run with a ``key`` of 32 bytes, and the other log's along the same outputs."""
@@ -130,7 +118,7 @@ class ReleaseCanary:
         recorder = Recorder()
         seen = recorder.record(self._releasing(present), noise=noise)
         # the sums of the other log follow from the coins, and from what was released before the last of them
-        coins = (np.asarray(self.plan.first.parts.in_first(noise, log.units)).tobytes() for log in self.pair)  # type: ignore[union-attr]
+        coins = (np.asarray(self.plan.first.parts.in_first(noise, log.units)).tobytes() for log in self.pair)
         *before, _ = (entry.points.tobytes() for entries in seen.entries.values() for entry in entries)
         case = (present, *coins, *before)
         if case not in self._others:
@@ -212,8 +200,7 @@ def release_canary(kind: type[BestAudit], *, units: int, budget: Budget, release
     The person has two trajectories with the last action, at the largest ratio and reward. Of the one who is in both
     logs, with the first action, that action is ahead by almost as much as the person can make the last one gain.
     """
-    if released != "all":
-        raise DprlError(f"{kind.algorithm} is audited on all that it releases: leave out released.")
+    check_all_seen(kind.algorithm, released)
     bounds = Bounds(
         units=units, horizon=1, reward=(-1.0, 1.0), observation=((0.0, 0.0),), actions=2, max_importance_ratio=2.0
     )

@@ -11,9 +11,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from dprl.errors import require
 from dprl.protocols import Precondition
 
 _AT_ONCE, _FEWEST_AT_ONCE, _DRAWS_AT_ONCE = 1 << 13, 64, 1 << 21
+
+
+def check_all_seen(algorithm: str, released: str) -> None:
+    """Refuse to look at less than all that is released, where the algorithm has no last iterate that is attacked."""
+    require(released == "all", f"{algorithm} is audited on all that it releases: leave out released.")
 
 
 @dataclass(frozen=True, kw_only=True)

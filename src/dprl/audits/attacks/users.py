@@ -65,7 +65,6 @@ class Pushing(People):
 
     def batch(self, first: int, count: int, act: Any) -> Trajectory:
         """Return what a batch of people does; see :class:`~dprl.environments.people.People`."""
-        del act
         context, action, reward = push(self.plan.facts, self.plan.config.interactions)
         observations, actions, rewards = (np.stack([x] * count) for x in (context, action, -reward))
         length = np.full(rewards.shape[:-1], int(first == 0), np.int32)
@@ -103,26 +102,21 @@ class _Silence:
         self.count = 0
 
     def gaussian(self, step: Any, dimension: int, std: float) -> np.ndarray:
-        del step, std
         return np.zeros(dimension, np.int64)
 
     def normals(self, step: Any, dimension: int) -> np.ndarray:
-        del step
         return np.zeros(dimension)
 
     def participation_mask(self, step: Any, count: int, rate: float) -> np.ndarray:
         """Nobody's; notes how many have one."""
-        del step, rate
         self.count = count
         return np.zeros(count, dtype=bool)
 
     def stream(self, name: str) -> _Silence:
-        del name
         return self
 
     def step(self, step: int, count: int, compute: Callable[[], Any]) -> np.ndarray:
         """Return what a step keeps; see :class:`dprl.protocols.Journal`."""
-        del step, count
         self.totals.append(np.asarray(compute()))
         return self.totals[-1]
 
@@ -198,7 +192,6 @@ class Crowded(LoggedPeople):
 
     def answers(self, places: np.ndarray, act: Any) -> Trajectory:
         """Return what the people at ``places`` answer."""
-        del act
         context, action, reward = push(self.facts)
         first, last = (places == 0) & self.present, places == self.units - 1 + self.present
         observations, actions, rewards = (np.stack([x] * len(places)) for x in (context, action, reward))

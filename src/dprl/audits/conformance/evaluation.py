@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dprl.accounting.budget import Budget
-from dprl.audits.attacks.units import unit_canary
+from dprl.audits.attacks.programs import unit_canary
 from dprl.audits.conformance.suite import Suite, handed_out, load
 from dprl.audits.neighbours import Group, Neighbour
 from dprl.audits.people import MANY, ROWS, UNNAMED, LogOf, pairs_of, place_of, without
@@ -103,17 +103,14 @@ class EvaluationConformance(Suite):
 
     def options(self, setting: str) -> dict[str, Any]:
         """Return what the public call is told besides."""
-        del setting
         return {}
 
     def relation(self, setting: str) -> str:
         """Return the relation of all noisy sums over a log."""
-        del setting
         return RELATION
 
     def sources(self, setting: str) -> tuple[str, ...]:
         """Return in which form a log is read, and by which unit; a person has two trajectories."""
-        del setting
         return ("arrays by person", "file by trajectory", "parts by person")
 
     def neighbours(self, setting: str, source: str, folder: Path, turn: int) -> Iterator[Group]:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from dprl.accounting.budget import Budget
-from dprl.audits.attacks.trials import PlanCanary
+from dprl.audits.attacks.trials import PlanCanary, check_all_seen
 from dprl.audits.attacks.users import small_facts
 from dprl.audits.conformance.evaluation import written
 from dprl.audits.conformance.suite import Suite, handed_out, load
@@ -113,8 +113,7 @@ class PolicyGradientConformance(Suite):
         units, unit, released, budget = (asked.pop(name) for name in ("units", "unit", "released", "budget"))
         if unit is not None:
             raise DprlError(f"{self.name} protects a user and knows no other unit: leave unit out.")
-        if released != "all":
-            raise DprlError(f"{self.name} is audited on all noisy sums: leave out released.")
+        check_all_seen(self.name, released)
         config = self.algorithm.config.from_mapping(asked, "options")
         if config.users is not None:
             raise DprlError(f"{self.name} is audited with so many users as there are units: leave out users.")
