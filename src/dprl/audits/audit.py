@@ -104,13 +104,9 @@ def canary_of(
     if isinstance(algorithm, str):
         name, stated, options = algorithm, VERIFIED, dict[str, Any]()
     else:
-        known = {name: entry.load_config() for name, entry in attacked().items()}
-        own = [name for name, kind in known.items() if isinstance(algorithm, kind)]
-        # options of a learned policy are options of a choice, too
-        name = next((name for name in own if type(algorithm) is known[name]), own[0] if own else None)
-        if name is None:
-            there = ", ".join(attacked())
-            raise DprlError(f"An audit takes a configuration or a name of an algorithm; there are {there}.")
+        name, there = getattr(algorithm, "algorithm", ""), attacked()
+        if name not in there or not isinstance(algorithm, there[name].load_config()):
+            raise DprlError(f"An audit takes a configuration or a name of an algorithm; there are {', '.join(there)}.")
         stated, options = getattr(algorithm, "calibration", VERIFIED), changed_options(algorithm)
         options.pop("calibration", None)
     if stated != VERIFIED and calibration not in (None, stated):

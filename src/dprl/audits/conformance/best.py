@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -55,6 +55,8 @@ _LEARNING: Mapping[str, tuple[Mapping[str, Any], Setting]] = {
 class BestConformance(EvaluationConformance):
     """The audits of a choice among the suite's policies, or of a rule, valued by importance sampling."""
 
+    besides: ClassVar[Mapping[str, Any]] = {"best": True}
+
     @property
     def learns(self) -> bool:
         """Whether a policy is learned, and not one of the suite's chosen."""
@@ -73,10 +75,6 @@ class BestConformance(EvaluationConformance):
         """Return in which form a log is read; one in parts is refused."""
         return ("arrays by person", "file by trajectory")
 
-    def options(self, setting: str) -> dict[str, Any]:
-        """Return what the public call is told besides."""
-        return {"best": True}
-
     def releasing(self, setting: str, log: Any, budget: Budget | None = None, **engine: Any) -> Call:
         """Return the public call that releases ``log`` in this setting."""
         if not self.learns:
@@ -85,7 +83,7 @@ class BestConformance(EvaluationConformance):
         def call(seed: int) -> Mapping[str, np.ndarray]:
             asked, _ = _LEARNING[setting]
             release = learn(log, budget or self.budget, algorithm=self.config(setting), seed=seed, **asked)
-            return handed_out({"estimate": release.estimate, "certificate": release.certificate})
+            return handed_out(release)
 
         return call
 

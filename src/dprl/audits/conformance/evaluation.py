@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -69,6 +69,8 @@ class EvaluationConformance(Suite):
 
     policies = _POLICIES
     budget = _BUDGET
+    besides: ClassVar[Mapping[str, Any]] = {}
+    """What the public call is told besides."""
 
     def plan(self, setting: str) -> Plan:
         """Return the plan of a release under the suite's bounds."""
@@ -92,18 +94,13 @@ class EvaluationConformance(Suite):
                 compare=chosen.compare,
                 subgroups=chosen.subgroups,
                 seed=seed,
-                **self.options(setting),
+                **self.besides,
                 **engine,
             )
             learned = release.value_function or release.propensities
-            function = {} if learned is None else {"theta": learned.theta}
-            return handed_out({"estimate": release.estimate, "certificate": release.certificate}, **function)
+            return handed_out(release, **({} if learned is None else {"theta": learned.theta}))
 
         return call
-
-    def options(self, setting: str) -> dict[str, Any]:
-        """Return what the public call is told besides."""
-        return {}
 
     def relation(self, setting: str) -> str:
         """Return the relation of all noisy sums over a log."""

@@ -125,7 +125,7 @@ def learned_from(environment: Any, budget: Budget, config: FunctionalQ) -> Call:
     def call(seed: int) -> Mapping[str, np.ndarray]:
         release = train(environment, budget, algorithm=config, seed=seed)
         q = np.frombuffer(release.q_function.to_bytes(), np.uint8)
-        return handed_out({"training": release.training, "certificate": release.certificate}, q=q)
+        return handed_out(release, q=q)
 
     return call
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -113,11 +113,11 @@ def load(target: str) -> Any:
     return getattr(importlib.import_module(module), name)
 
 
-def handed_out(artifacts: Mapping[str, Any], **arrays: Any) -> dict[str, np.ndarray]:
+def handed_out(release: Any, **arrays: Any) -> dict[str, np.ndarray]:
     """Return all that a release hands out: its records as text, without the day and what was read, and arrays."""
-    texts = {name: np.frombuffer(_text(record).encode(), np.uint8) for name, record in artifacts.items()}
-    return texts | {name: np.asarray(value) for name, value in arrays.items()}
-
-
-def _text(record: Mapping[str, Any]) -> str:
-    return json.dumps({n: v for n, v in record.items() if n not in ("created", "log")}, sort_keys=True, default=str)
+    found = {name: np.asarray(value) for name, value in arrays.items()}
+    for name in ("estimate", "training", "certificate"):
+        if record := getattr(release, name, None):
+            stated = {n: v for n, v in record.items() if n not in ("created", "log")}
+            found[name] = np.frombuffer(json.dumps(stated, sort_keys=True, default=str).encode(), np.uint8)
+    return found

@@ -70,7 +70,7 @@ class PolicyGradientConformance(Suite):
     def sources(self, setting: str) -> tuple[str, ...]:
         """Return logs of visits, and people who arrive; with a second kind of each in which names are missing."""
         facts = self.facts(setting)
-        logs = () if facts.action is not None or facts.horizon == 0 else ("file", "parts", "arrays")
+        logs = () if facts.action is not None else ("file", "parts", "arrays")
         stream = () if self.config(setting).poisson else ("stream",)
         return (*logs, *stream, *(f"{source} without names" for source in (*logs[-1:], *stream)))
 
@@ -205,7 +205,7 @@ class Users:
         ray: dict[str, Any] = {"engine": "ray", "shards": 2} if self.source == "ray" else {}
         release = train(users, self.suite.budget, algorithm=self.config, bounds=bounds, seed=seed, **ray)
         policy = np.frombuffer(release.policy.to_bytes(), np.uint8)
-        return handed_out({"training": release.training, "certificate": release.certificate}, policy=policy)
+        return handed_out(release, policy=policy)
 
     def _opened(self, crowd: Crowd) -> Any:
         """Return the crowd as a public call takes it."""
