@@ -67,23 +67,17 @@ def test_plain_gaussian_is_the_closed_form_as_accepted_by_the_pld(epsilon, steps
 
 
 @pytest.mark.parametrize(
-    ("rate", "steps", "epsilon", "expected"),
-    [(0.005, 200, 1.0, 0.798), (0.001, 1000, 0.1, 1.23)],
-)
-def test_known_multipliers(rate, steps, epsilon, expected):
-    budget = Budget(epsilon, 1e-5)
-    found = noise_multiplier_for(poisson(rate, steps), budget)
-    assert found == pytest.approx(expected, rel=0.01)
-    check_smallest(poisson(rate, steps), budget, found)
-
-
-@pytest.mark.parametrize(
-    ("rate", "steps", "epsilon", "delta"),
-    [(0.5, 1, 0.01, 1e-5), (0.5, 100_000, 1.0, 1e-5), (0.05, 100, 0.05, 1e-8), (0.01, 100_000, 0.01, 1e-6)],
-)
-def test_calibration_over_the_range(rate, steps, epsilon, delta):
+    ("rate", "steps", "epsilon", "delta", "expected"),
+    [
+        (0.005, 200, 1.0, 1e-5, 0.798), (0.001, 1000, 0.1, 1e-5, 1.23), (0.5, 1, 0.01, 1e-5, None),
+        (0.5, 100_000, 1.0, 1e-5, None), (0.05, 100, 0.05, 1e-8, None), (0.01, 100_000, 0.01, 1e-6, None),
+    ],
+)  # fmt: skip
+def test_calibration_over_the_range(rate, steps, epsilon, delta, expected):
     budget = Budget(epsilon, delta)
-    check_smallest(poisson(rate, steps), budget, noise_multiplier_for(poisson(rate, steps), budget))
+    found = noise_multiplier_for(poisson(rate, steps), budget)
+    check_smallest(poisson(rate, steps), budget, found)
+    assert expected is None or found == pytest.approx(expected, rel=0.01)
 
 
 @pytest.mark.slow

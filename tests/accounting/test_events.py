@@ -1,4 +1,4 @@
-"""Events: what is emitted can be read back, and nothing else can."""
+"""Events: what is emitted can be read back, and nothing else can; what pure ones and those of two parts cost."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dprl.accounting import events
+from dprl.accounting.accountant import epsilon_of
+from dprl.accounting.calibration import gaussian_delta
 from dprl.errors import DprlError
 
 multipliers = st.floats(1e-3, 1e6)
@@ -44,6 +46,10 @@ def test_refuses_a_rate_or_a_count_out_of_range(rate, steps):
         events.poisson_gaussian(rate, 1.0, steps)
 
 
+PURE = {"type": "Pure", "epsilon": 1.0}
+GAUSSIAN = {"type": "Gaussian", "noise_multiplier": 4.0}
+
+
 @pytest.mark.parametrize(
     "data",
     [
@@ -56,14 +62,73 @@ def test_refuses_a_rate_or_a_count_out_of_range(rate, steps):
         {"type": "Gaussian", "noise_multiplier": "one"},
         {"type": "Gaussian", "noise_multiplier": None},
         {"type": "Gaussian", "noise_multiplier": 1.0, "extra": 1},
-        {"type": "PoissonSampled", "sampling_probability": 1.5, "event": {"type": "Gaussian", "noise_multiplier": 1.0}},
-        {"type": "PoissonSampled", "sampling_probability": 0.0, "event": {"type": "Gaussian", "noise_multiplier": 1.0}},
-        {"type": "SelfComposed", "count": 0, "event": {"type": "Gaussian", "noise_multiplier": 1.0}},
+        {"type": "PoissonSampled", "sampling_probability": 1.5, "event": GAUSSIAN},
+        {"type": "PoissonSampled", "sampling_probability": 0.0, "event": GAUSSIAN},
+        {"type": "SelfComposed", "count": 0, "event": GAUSSIAN},
         {"type": "SelfComposed", "count": 2, "event": None},
         {"type": "Composed", "events": []},
         {"type": "Composed", "events": [{"type": "NoOp"}]},
+        {"type": "Parallel", "events": [PURE]},
+        {"type": "Parallel", "events": []},
+        {"type": "Parallel"},
+        {"type": "Pure", "epsilon": 0.0},
+        {"type": "Pure", "epsilon": math.inf},
+        {"type": "Pure", "epsilon": True},
+        {"type": "Pure", "epsilon": 1.0, "delta": 0.0},
     ],
 )
 def test_refuses_to_read_anything_else(data):
     with pytest.raises(DprlError):
         events.from_json(data)
+
+
+# --- pure events, and two parts of the people ---------------------------------------------------------------------
+
+noise, epsilons, deltas = st.floats(0.5, 20.0), st.floats(0.01, 20.0), st.floats(1e-9, 0.1)
+
+
+@given(noise, noise, deltas)
+def test_two_parts_cost_the_larger_epsilon_at_every_delta(one, other, delta):
+    parts = [events.gaussian(z) for z in (one, other)]
+    assert epsilon_of(events.parallel(parts), delta) == max(epsilon_of(part, delta) for part in parts)
+
+
+@given(noise, noise, st.floats(0.1, 5.0))
+def test_that_is_the_larger_delta_at_every_epsilon(one, other, epsilon):
+    """Of Gaussians both are known exactly; the accountant's epsilon is an upper bound that is near."""
+    delta = max(gaussian_delta(epsilon, z) for z in (one, other))
+    if 1e-9 < delta < 0.5:
+        found = epsilon_of(events.parallel([events.gaussian(one), events.gaussian(other)]), delta)
+        assert epsilon <= found * (1.0 + 1e-9) <= epsilon * 1.01 + 1e-3
+
+
+@given(epsilons, deltas)
+def test_a_pure_event_costs_its_epsilon_at_every_delta(epsilon, delta):
+    assert epsilon_of(events.pure(epsilon), delta) == epsilon
+
+
+@given(epsilons, noise, st.integers(1, 50), st.floats(0.01, 0.99))
+def test_what_is_written_is_read_back(epsilon, multiplier, steps, rate):
+    sampled = events.poisson_gaussian(rate, multiplier, steps)
+    event = events.parallel([events.pure(epsilon), events.compose([events.gaussian(multiplier), sampled])])
+    again = events.from_json(events.to_json(event))
+    assert again == event
+    assert events.stated_parts(again) == [(epsilon,), (1.0, multiplier, 1), (rate, multiplier, steps)]
+    assert events.branches(again) == event.events
+    assert events.branches(sampled) == (sampled,)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"type": "Composed", "events": [PURE, GAUSSIAN]},
+        {"type": "SelfComposed", "count": 2, "event": PURE},
+        {"type": "PoissonSampled", "sampling_probability": 0.1, "event": PURE},
+        {"type": "Composed", "events": [{"type": "Parallel", "events": [PURE, GAUSSIAN]}, GAUSSIAN]},
+        {"type": "Parallel", "events": [{"type": "Parallel", "events": [PURE, GAUSSIAN]}, GAUSSIAN]},
+    ],
+)
+def test_neither_is_part_of_another_event(data):
+    """No proof says what a sample of them, or a sum with others, costs."""
+    with pytest.raises(DprlError):
+        epsilon_of(events.from_json(data), 1e-5)

@@ -6,25 +6,13 @@ import json
 import os
 import shutil
 
-import pytest
 from typer.testing import CliRunner
 
-from dprl.accounting.budget import Budget
 from dprl.accounting.ledger import Ledger
 from dprl.cli.ledger import ledger_app
 from dprl.errors import DprlError
 
-RELATION = "add or remove one"
-DIGEST = "ab" * 32
-
-
-@pytest.fixture
-def path(tmp_path):
-    return tmp_path / "ledger.db"
-
-
-def charge(ledger: Ledger, purpose: str = "test") -> int:
-    return ledger.charge("trial", Budget(0.1, 1e-6), "person", RELATION, purpose)
+from .test_ledger import DIGEST, charge
 
 
 def run(*arguments: object):
@@ -54,8 +42,7 @@ def test_command_refuses(path):
     assert not path.exists()
 
 
-def test_command_shows_what_was_interrupted(path):
-    ledger = Ledger.create(path, "trial", Budget(1.0, 1e-5), "person", RELATION)
+def test_command_shows_what_was_interrupted(ledger, path):
     charge(ledger)
     shutil.copy(path, path.with_name("copy"))
     charge(ledger)

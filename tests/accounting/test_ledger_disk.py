@@ -17,7 +17,8 @@ from dprl.accounting.intents import Entry, intents_path
 from dprl.accounting.ledger import Ledger
 from dprl.errors import DprlError
 
-RELATION = "add or remove one"
+from .test_ledger import RELATION, charge
+
 PAGE = 4096
 LONG = "é" * 500  # six bytes each in the intents
 
@@ -43,10 +44,6 @@ def create(folder: Path) -> Ledger:
     return Ledger.create(folder / "ledger.db", "trial", Budget(1000.0, 0.1), "person", RELATION)
 
 
-def charge(ledger: Ledger, purpose: str = "") -> int:
-    return ledger.charge("trial", Budget(0.1, 1e-6), "person", RELATION, purpose)
-
-
 def fill(folder: Path, pages_left: int) -> None:
     """Leave so many free pages in the file system."""
     with open(folder / "filler", "wb", buffering=0) as file:
@@ -61,7 +58,7 @@ def test_a_full_disk_is_one_sentence_and_spends_nothing(small_disk):
         for purpose in ("", LONG):  # a long line needs a page of its own now and then
             fill(small_disk, pages)
             try:
-                told.append(charge(ledger, purpose))
+                told.append(charge(ledger, purpose=purpose))
                 outcomes.append((pages, True))
             except DprlError as error:
                 said.append(str(error))
@@ -113,6 +110,8 @@ import resource, sys
 from dprl.accounting.budget import Budget
 from dprl.accounting.ledger import Ledger
 from dprl.errors import DprlError
+
+from .test_ledger import RELATION, charge
 ledger = Ledger.open(sys.argv[1])
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), resource.RLIM_INFINITY))
 try:
@@ -127,7 +126,7 @@ def test_an_intent_that_is_cut_off_in_the_middle_is_taken_back(tmp_path, room):
     ledger = create(tmp_path)
     file = intents_path(ledger.path)
     while file.stat().st_size < 40_000:  # beyond what the database's own files need of the limit
-        charge(ledger, LONG)
+        charge(ledger, purpose=LONG)
     before, charges = file.read_bytes(), ledger.history()
     ran = subprocess.run(
         [sys.executable, "-c", LIMITED, str(ledger.path), str(len(before) + room)], capture_output=True, text=True

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pa_csv
@@ -134,9 +137,9 @@ def test_how_rows_are_cut_into_blocks_makes_no_difference(rows, cuts, random):
     assert fingerprint(iter([*blocks, columns(1, 9)]), SECRET) != of(log)
 
 
-def test_no_block_has_no_fingerprint():
-    assert fingerprint([], SECRET) is None
-    assert fingerprint([columns(0), columns(0)], SECRET) is None
+def test_no_rows_have_no_fingerprint():
+    for blocks in ([], [columns(0)], [columns(0), columns(0)]):
+        assert fingerprint(blocks, SECRET) is None
 
 
 def test_blocks_of_other_columns_are_refused():
@@ -183,10 +186,6 @@ def test_bits_look_drawn_at_random():
     assert len(set(prints)) == 2000
     bits = np.unpackbits(np.array([list(bytes.fromhex(p or "")) for p in prints], dtype=np.uint8), axis=1)
     assert np.all(np.abs(bits.mean(axis=0) - 0.5) < 6 * 0.5 / np.sqrt(2000))
-
-
-def test_no_rows_have_no_fingerprint():
-    assert of(columns(0)) is None
 
 
 @pytest.mark.parametrize(
@@ -255,30 +254,22 @@ def test_another_ledger_has_another_key(ledger, tmp_path):
     assert len(stored(ledger)) == len(stored(other)) == 1
 
 
-def stored(ledger: Ledger) -> set[str]:
-    import sqlite3
-
-    db = sqlite3.connect(ledger.path)
-    found = {row[0] for row in db.execute("SELECT fingerprint FROM claim")}
-    db.close()
-    return found
+def stored(ledger: Ledger, what: str = "fingerprint FROM claim") -> set:
+    with closing(sqlite3.connect(ledger.path)) as db:
+        return {row[0] for row in db.execute(f"SELECT {what}")}
 
 
 def test_nothing_that_is_shown_holds_a_fingerprint_or_the_key(ledger):
-    import sqlite3
-
     ledger.claim("trial", columns())
     ledger.charge("trial", Budget(0.1, 1e-6), "person", RELATION, "")
-    db = sqlite3.connect(ledger.path)
-    secret = db.execute("SELECT secret FROM book").fetchone()[0].hex()
-    db.close()
+    (secret,) = stored(ledger, "secret FROM book")
     run = CliRunner().invoke
     shown = [run(ledger_app, [c, str(ledger.path), *j]).stdout for c in ("show", "history") for j in ([], ["--json"])]
     shown += [repr(ledger), repr(ledger.history()), repr(ledger.datasets())]
     shown.append(ledger.path.with_name("ledger.db.intents").read_text())
     for text in shown:
         assert text
-        for hidden in (*stored(ledger), secret):
+        for hidden in (*stored(ledger), secret.hex()):
             assert hidden not in text
 
 

@@ -19,12 +19,7 @@ from dprl.accounting.intents import Entry, intents_path
 from dprl.accounting.ledger import Amount, Ledger
 from dprl.errors import DprlError, OverspendError
 
-RELATION = "add or remove one"
-DIGEST = "ab" * 32
-
-
-def charge(ledger: Ledger, epsilon: float = 0.1, dataset: str = "trial", token: str | None = None) -> int:
-    return ledger.charge(dataset, Budget(epsilon, 1e-6), "person", RELATION, "test", token)
+from .test_ledger import DIGEST, RELATION, charge
 
 
 def enter_and_stop(path: Path, entry: Entry) -> None:
@@ -139,7 +134,7 @@ def test_an_older_copy_of_the_database_gets_no_budget_back(ledger, path):
     shutil.copy(path, path.with_name("copy"))
     assert charge(ledger, 0.2, token="02" * 16) == 2
     Ledger.create(path, "cohort", Budget(3.0, 1e-5), "person", RELATION)
-    ledger.commit(charge(ledger, 0.3, "cohort", "03" * 16), DIGEST)
+    ledger.commit(charge(ledger, 0.3, dataset="cohort", token="03" * 16), DIGEST)
     before = ledger.history()
     os.replace(path.with_name("copy"), path)
 
@@ -151,7 +146,7 @@ def test_an_older_copy_of_the_database_gets_no_budget_back(ledger, path):
     ]
     assert [c.settled is not None for c in after] == [False, True, True]
     assert [c.digest for c in after] == [DIGEST, None, None]  # that they were finished is in the database alone
-    assert charge(ledger, 0.3, "cohort", "03" * 16) == 3
+    assert charge(ledger, 0.3, dataset="cohort", token="03" * 16) == 3
     ledger.commit(3, DIGEST)
 
 

@@ -196,16 +196,13 @@ def test_refuses_to_read_what_no_filter_is(changes):
 
 def test_noise_that_adapts_is_never_composed_by_distribution():
     """Its event is the filter's, which stands alone; a schedule that is fixed beforehand is composed, step by step."""
+    with pytest.raises(UnsupportedEventError):
+        PLDAccountant(NeighboringRelation.ADD_OR_REMOVE_ONE).compose(EVENT)
     filtered = FilteredGaussianSum(
         parts=((3, 1.0),), noise_multiplier=2.0, sampling_rate=0.1, steps=5, levels=(1.0, 4.0),
         norm_multiplier=6.0, order=8, budget=0.5,
     )  # fmt: skip
-    with pytest.raises(DprlError, match="RenyiFilterEvent"):
-        parts_of(filtered.event())
-    with pytest.raises(DprlError, match="RenyiFilterEvent"):
-        epsilon_of(events.compose([filtered.event(), events.gaussian(5.0)]), 1e-5)
-    with pytest.raises(UnsupportedEventError):
-        PLDAccountant(NeighboringRelation.ADD_OR_REMOVE_ONE).compose(filtered.event())
+    assert isinstance(filtered.event(), RenyiFilterEvent)
     public = GaussianSum(parts=((3, 1.0),), multipliers=(1.0, 4.0), sampling_rate=0.1)
     assert parts_of(public.event()) == ((0.1, 1.0, 1), (0.1, 4.0, 1))
     for mechanism in (filtered, public):
