@@ -110,8 +110,6 @@ import resource, sys
 from dprl.accounting.budget import Budget
 from dprl.accounting.ledger import Ledger
 from dprl.errors import DprlError
-
-from .test_ledger import RELATION, charge
 ledger = Ledger.open(sys.argv[1])
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), resource.RLIM_INFINITY))
 try:

@@ -14,8 +14,7 @@ from dprl.audits.conformance.reward_functions import Walk, learned_from
 from dprl.audits.lower_bound import audit
 from dprl.audits.record_replay import record_replay
 from dprl.audits.record_rewards import compare_questions, kernel_norm2
-from dprl.errors import DprlError
-from dprl.registry import ALGORITHMS, AUDITED, LEARNING, find_audited
+from dprl.registry import LEARNING
 
 SUITE = LEARNING["functional-q"].load_conformance()
 ATTACKS = SUITE.attacks
@@ -98,10 +97,3 @@ def test_a_shared_path_is_for_functions_of_the_state_alone():
 
 def test_nothing_that_is_asked_is_nothing_that_differs():
     assert compare_questions((), (), SUITE.plan("functional").mechanism) == ([], 0.0)
-
-
-def test_the_registry_finds_both_kinds():
-    assert set(AUDITED) == {*ALGORITHMS, *LEARNING}
-    assert find_audited("td") is ALGORITHMS["td"]
-    with pytest.raises(DprlError, match="functional-q"):
-        find_audited("nothing")

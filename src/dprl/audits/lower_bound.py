@@ -18,7 +18,7 @@ from typing import Any, Literal
 import numpy as np
 
 from dprl.accounting.calibration import gaussian_delta
-from dprl.errors import DprlError
+from dprl.errors import require
 from dprl.protocols import Canary, Precondition
 from dprl.report.cards import audit_page
 from dprl.report.shown import Shown
@@ -141,8 +141,7 @@ def audit(
         selection_trials: further runs on each data set, to choose the event on (default: a quarter of ``trials``).
         progress: called with the number of runs done, of twice ``trials + selection_trials``.
     """
-    if trials < 1:
-        raise DprlError("An audit needs at least 1 trial.")
+    require(trials >= 1, "An audit needs at least 1 trial.")
     chosen = max(trials // 4, 1) if selection_trials is None else selection_trials
     started, runs, scores = time.perf_counter(), chosen + trials, []
     for side in (False, True):
@@ -168,8 +167,8 @@ def epsilon_lower_bound(
         delta: at which epsilon is bounded.
         confidence: each of the two intervals is two-sided at this level, so that both ends used hold together.
     """
-    if not (0.0 <= delta < 1.0 and 0.0 < confidence < 1.0):
-        raise DprlError("An audit needs delta in [0, 1) and a confidence between 0 and 1.")
+    sound = 0.0 <= delta < 1.0 and 0.0 < confidence < 1.0
+    require(sound, "An audit needs delta in [0, 1) and a confidence between 0 and 1.")
     absent, present = (_scores(s) for s in held_out)
     threshold, direction = _choose(
         _scores(selection[0]), _scores(selection[1]), min(len(absent), len(present)), delta, confidence
@@ -211,11 +210,9 @@ def gaussian_lower_bound(absent: Any, present: Any, *, delta: float, confidence:
 
     a, b = _scores(absent), _scores(present)
     freedom = len(a) + len(b) - 2
-    if freedom < 10:
-        raise DprlError("A Gaussian bound needs at least 12 trials.")
+    require(freedom >= 10, "A Gaussian bound needs at least 12 trials.")
     spread = math.sqrt((np.var(a) * len(a) + np.var(b) * len(b)) / freedom)
-    if not spread > 0.0:
-        raise DprlError("A Gaussian bound needs scores that vary.")
+    require(spread > 0.0, "A Gaussian bound needs scores that vary.")
     root = math.sqrt(len(a) * len(b) / (len(a) + len(b)))
     estimate = float(np.mean(b) - np.mean(a)) / spread
     tail = (1.0 - confidence) / 2.0
@@ -250,8 +247,8 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
 
 def _scores(values: Any) -> np.ndarray:
     out = np.asarray(values, dtype=np.float64).ravel()
-    if not len(out) or np.isnan(out).any():
-        raise DprlError("The scores of an audit must be numbers, at least one for each data set.")
+    sound = len(out) and not np.isnan(out).any()
+    require(sound, "The scores of an audit must be numbers, at least one for each data set.")
     return out
 
 

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dprl.accounting.budget import Budget
-from dprl.errors import DprlError
+from dprl.errors import require
 from dprl.protectors import random_chains as chains
 from dprl.protectors.meta_training import Training
 from dprl.protectors.projector import Architecture, HandSchedule, Weights, init_weights
@@ -87,10 +87,8 @@ class RandomChains:
     name = "policy-evaluation"
 
     def __post_init__(self) -> None:
-        if self.kind not in ("chains", "mdps"):
-            raise DprlError("The policy-evaluation tasks are chains or mdps.")
-        if self.serves not in ("gpope", "dptd"):
-            raise DprlError("The policy-evaluation tasks serve gpope or dptd.")
+        require(self.kind in ("chains", "mdps"), "The policy-evaluation tasks are chains or mdps.")
+        require(self.serves in ("gpope", "dptd"), "The policy-evaluation tasks serve gpope or dptd.")
 
     @property
     def algorithm(self) -> str:
@@ -236,9 +234,8 @@ class RandomChains:
 
     def describe(self) -> Mapping[str, Any]:
         """Return the family as plain data."""
-        return {"source": "simulated: random Markov reward processes with an outcome at the end"} | dataclasses.asdict(
-            self
-        )
+        source = "simulated: random Markov reward processes with an outcome at the end"
+        return {"source": source} | dataclasses.asdict(self)
 
     def tuned(self, budget: Budget, value_budget_fraction: float = 0.0) -> RandomChains:
         """Return the family with the hand schedule of the public grid's budget that is nearest in noise over units."""

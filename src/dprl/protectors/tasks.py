@@ -28,35 +28,44 @@ class TaskFamily(Protocol):
     @property
     def name(self) -> str:
         """How it is called."""
+        ...
 
     @property
     def algorithm(self) -> str:
         """The evaluation algorithm that is simulated, such as ``gpope``; empty for none of them."""
+        ...
 
     @property
     def dimension(self) -> int:
         """d, the number of parameters."""
+        ...
 
     @property
     def blocks(self) -> tuple[int, ...]:
         """``(d,)`` kind of each parameter: 0, or 1 for dual variables."""
+        ...
 
     @property
     def units(self) -> int:
         """Declared number of privacy units of a task."""
+        ...
 
     @property
     def hand(self) -> HandSchedule:
         """The hand schedule that is corrected: tuned on these public tasks. Says clip, rate, steps and step sizes."""
+        ...
 
     def sample(self, key: jax.Array) -> Task:
         """Return a task from a public seed."""
+        ...
 
     def initial(self, task: Task) -> jax.Array:
         """Return ``(d,)`` parameters before the first step."""
+        ...
 
     def natural_clip(self, clip_norm: Any) -> Any:
         """Return () C in the unit of the gradient, from the option ``clip_norm`` of the algorithm that is served."""
+        ...
 
     def mean_gradient(self, task: Task, parameters: jax.Array, key: jax.Array, clip: Any) -> jax.Array:
         """Return ``(d,)`` float32 sum of clipped unit gradients over a Poisson batch, over ``q m C``: no noise yet.
@@ -64,25 +73,31 @@ class TaskFamily(Protocol):
         In units of the clip norm C, which is ``clip`` and may be traced; ``q`` is the hand schedule's rate, m the
         declared units. It is descended: the gradient by a dual variable carries a minus sign.
         """
+        ...
 
     def project(self, parameters: jax.Array) -> jax.Array:
         """Onto the public constraint; what it is given where there is none."""
+        ...
 
     def loss(self, task: Task, parameters: jax.Array) -> jax.Array:
         """Return () f, what a protector shall make small; positive."""
+        ...
 
     def reference(self, task: Task) -> jax.Array:
         """Return () positive scale of a task's losses, by which they are divided: such as the loss at the start, or
         1.
         """
+        ...
 
     def ranges(self) -> Mapping[str, tuple[float, float]]:
         """Return public facts of the tasks, by name, smallest and largest: beyond them a protector falls back to its
         hand schedule. Names as in :func:`dprl.evaluation.protected.public_facts`.
         """
+        ...
 
     def describe(self) -> Mapping[str, Any]:
         """Plain data for the provenance: the family's parameters and where the data come from."""
+        ...
 
 
 REGISTERED: dict[str, str] = {"policy-evaluation": "dprl.protectors.policy_evaluation:RandomChains"}

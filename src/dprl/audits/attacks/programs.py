@@ -25,7 +25,7 @@ from dprl.engine.layouts import PaddedUnits, SharedTransitions, padded_units
 from dprl.engine.plan import Plan
 from dprl.engine.program import Program, Stage, ValueFunctionConfig, run
 from dprl.engine.ratios import step_ratios
-from dprl.errors import DprlError
+from dprl.errors import DprlError, require
 from dprl.evaluation.importance_sampling import ImportanceSampling
 from dprl.evaluation.plan import make_plan
 from dprl.evaluation.stratified import Stratified
@@ -250,8 +250,7 @@ def unit_canary(
     Raises:
         DprlError: the algorithm has no statement for this unit, or an option is not its own.
     """
-    if unit not in UNITS:
-        raise DprlError(f"unit must be one of {', '.join(UNITS)}.")
+    require(unit in UNITS, f"unit must be one of {', '.join(UNITS)}.")
     if not issubclass(kind, ValueFunctionConfig):
         raise DprlError(f"Through columns an algorithm with a value function is attacked: {kind.algorithm} has none.")
     config = kind.from_mapping(options, "options")

@@ -24,7 +24,7 @@ from dprl.audits.record_replay import Call
 from dprl.environment_spec import EnvironmentSpec
 from dprl.environments.bandit import Bandit
 from dprl.environments.user_stream import Acting, Interaction, UserStream
-from dprl.errors import DprlError
+from dprl.errors import require
 from dprl.learning.policy_gradient.dp_pg import DPPG
 from dprl.learning.policy_gradient.pg_plan import PGPlan, make_pg_plan
 from dprl.protocols import Bounds
@@ -111,12 +111,11 @@ class PolicyGradientConformance(Suite):
     def attack(self, asked: dict[str, Any]) -> PlanCanary:
         """Return the entry's attack; ``units`` is the number of places for users."""
         units, unit, released, budget = (asked.pop(name) for name in ("units", "unit", "released", "budget"))
-        if unit is not None:
-            raise DprlError(f"{self.name} protects a user and knows no other unit: leave unit out.")
+        require(unit is None, f"{self.name} protects a user and knows no other unit: leave unit out.")
         check_all_seen(self.name, released)
         config = self.algorithm.config.from_mapping(asked, "options")
-        if config.users is not None:
-            raise DprlError(f"{self.name} is audited with so many users as there are units: leave out users.")
+        free = config.users is None
+        require(free, f"{self.name} is audited with so many users as there are units: leave out users.")
         return load(self.algorithm.canary)(_plan(config, small_facts(config.policy), budget, units))
 
 
