@@ -11,7 +11,6 @@ import numpy as np
 from dprl.accounting import accountant, events, ledger_file
 from dprl.accounting import ledger as ledgers
 from dprl.accounting.budget import Budget
-from dprl.audits.conformance import evaluation as conformance
 from dprl.data import readers
 from dprl.engine import shards
 from dprl.engine.ratios import probability_of_logged
@@ -24,6 +23,7 @@ from dprl.release import evaluate as front
 from dprl.release import pipeline
 from dprl.release import touch as touching
 from dprl.release.journal import FolderJournal
+from tests.conformance import walks
 
 from .planting import Planting, fault
 
@@ -58,7 +58,7 @@ def _(original: Any, columns: Any, bounds: Any, unit: Any) -> Any:
     (importance, "step_ratios"),
     (touching, "step_ratios"),
     (shards, "step_ratios"),
-    (conformance, "step_ratios"),
+    (walks, "step_ratios"),
 )
 def _(original: Any, target: Any, trajectories: Any, behavior: Any = None) -> Any:
     del behavior
