@@ -84,14 +84,12 @@ def run_standard_attacks(
     for entry, attack in standard_attacks():
         held_out = attack.trials if trials is None else trials
         check_runs(held_out, seed, confidence)
-        canary = entry.load_canary(attack)
-        before = done
         result = run_audit(
-            canary,
+            entry.load_canary(attack),
             trials=held_out,
             seed=seed,
             confidence=confidence,
-            progress=None if progress is None else lambda n, before=before: progress(before + n),
+            progress=None if progress is None else lambda n, before=done: progress(before + n),
         )
         done += total(held_out)
         rows.append(Row(entry, attack, result))

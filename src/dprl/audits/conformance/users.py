@@ -81,17 +81,7 @@ class PolicyGradientConformance(Suite):
         if nameless:
             yield from users.without_names()
             return
-        config, outside = users.config, list[Neighbour]()
-        if source == "file":
-            outside = [
-                Neighbour("people who come one after the other", users.of_arrivals(iter(())), covered=False)
-                if config.poisson
-                else Neighbour(
-                    "the first person removed, and all others a place earlier",
-                    users.trained_on(Crowd(range(1, UNITS))),
-                    covered=False,
-                )
-            ]
+        config = users.config
         for count, position, kinds in pairs_of(list(CELLS), UNITS, turn):
             place, people = place_of(position, count), range(count)
             base = Crowd(people, place, NOBODY if config.relation == "zero-out" else CELLS["paid the most"])
@@ -105,8 +95,12 @@ class PolicyGradientConformance(Suite):
                 ],
                 missing=place if config.poisson else None,
             )
-        if outside:
-            yield Group(users.trained_on(Crowd(range(UNITS))), outside)
+        if source == "file":
+            words, call = "people who come one after the other", users.of_arrivals(iter(()))
+            if not config.poisson:
+                words = "the first person removed, and all others a place earlier"
+                call = users.trained_on(Crowd(range(1, UNITS)))
+            yield Group(users.trained_on(Crowd(range(UNITS))), [Neighbour(words, call, covered=False)])
 
     def attack(self, asked: dict[str, Any]) -> PlanCanary:
         """Return the entry's attack; ``units`` is the number of places for users."""
