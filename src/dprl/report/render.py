@@ -14,8 +14,8 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined, Template
 from dprl.errors import require
 from dprl.files import write_atomically
 from dprl.report.answer import evaluation_view
+from dprl.report.guarantee import CERTIFICATE_SCHEMA
 from dprl.report.learned import policy_view, q_function_view
-from dprl.report.view import CERTIFICATE_SCHEMA
 from dprl.strict_json import read_regular, strict_object
 
 REPORT = "report.html"
