@@ -34,7 +34,7 @@ class Row:
     name: str
     value: float | None
     interval: tuple[float, float] | None
-    reference: float | None
+    reference: float | None = None
     text: str
 
     @classmethod

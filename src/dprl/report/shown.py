@@ -1,4 +1,4 @@
-"""What a notebook shows of a release, a plan, a certificate or an audit: short pages, and released values as a table."""
+"""What a notebook shows of a release, a plan, a certificate or an audit: pages, and released values as a table."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ import pyarrow as pa
 from dprl.errors import DprlError
 from dprl.files import write_atomically
 from dprl.report import charts
-from dprl.report.fields import items, text
-from dprl.report.formatting import number, plain, power_of_ten
-from dprl.report.guarantee import VERIFIED, cleaned, view_of_guarantee
+from dprl.report.fields import text
+from dprl.report.formatting import number
+from dprl.report.guarantee import cleaned, view_of_guarantee
 from dprl.report.render import REPORT, load_template
 
 _HEIGHT = 480  # of a page whose frame the notebook does not let grow
@@ -95,56 +95,24 @@ class Certificate(dict[str, Any], Shown):
     def _page(self) -> str:
         _, certificate = cleaned({}, dict(self))
         view = view_of_guarantee(certificate, certificate)
-        private, budget = view["status"] == VERIFIED, view["budget"]
-        odds = " and ".join(f"the odds {what} by a factor of at most {factor}" for what, factor in budget["odds"])
-        most = math.exp(min((1.0 + budget["two_steps"]) * certificate["epsilon"], 700.0))
+        most = math.exp(min((1.0 + view["budget"]["two_steps"]) * certificate["epsilon"], 700.0))
         after = [most * before / (1.0 - before + most * before) for before in _GRID]
-        return card(
-            eyebrow="Certificate" if view["certified"] else "Statement, which is no certificate",
-            title="What this release promises" if private else "This release carries no guarantee",
-            lead=f"Seeing this release changes {odds}." if private else "What follows was aimed at, and does not hold.",
-            facts={
-                "Status": view["status"],
-                "Protected" if private else "Privacy unit": f"each {view['unit']}, {view['relation']}",
-                "Privacy budget": f"ε = {budget['epsilon']}, δ = {budget['delta']}",
-                "Digest": text(self.get("digest"), "made when the release is saved"),
-            },
-            chart=(
-                "belief before seeing the release",
-                charts.line_chart(
-                    _GRID,
-                    {"after, at most": after, "before": _GRID},
-                    "Largest belief after seeing the release, for each belief before",
-                    "belief",
-                    top=26.0,
-                ),
-            ),
-            caption=f"Belief about anything that one {view['unit']} might tell, but for an allowance of δ.",
-            notes=[f"Not protected: {plain(line)}" for line in items(certificate.get("not_protected"))],
+        title = "Largest belief after seeing the release, for each belief before"
+        return load_template("dprl.report", "certificate.html.j2").render(
+            view,
+            beliefs=charts.line_chart(_GRID, {"after, at most": after, "before": _GRID}, title, "belief", top=26.0),
+            digest=text(self.get("digest"), "made when the release is saved"),
+            notes=[f"Not protected: {line}" for line in view["not_protected"]],
         )
 
 
 def audit_page(found: Mapping[str, Any]) -> str:
     """Return the page of an audit, from its plain data."""
-    claimed, gaussian, percent = found["claimed_epsilon"], found["gaussian"], f"{100.0 * found['confidence']:g}%"
-    shown = {"claimed": claimed, "shown by counting": found["epsilon_lower"]}
-    shown |= {"shown, if Gaussian": gaussian["epsilon_lower"]} if gaussian else {}
-    violated = found["verdict"] == "violated"
-    return card(
-        eyebrow="Audit: an attack on two neighbouring data sets",
-        title="The claim is violated" if violated else "The claim is not violated",
-        lead="The release tells more than it claims."
-        if violated
-        else "This attack shows no more than the claim allows, which is no proof of it.",
-        facts={
-            "Claim": f"ε = {claimed:g}, δ = {power_of_ten(found['delta'])}",
-            "Shown with confidence": percent,
-            "Runs on each data set": f"{found['trials']:,}",
-        },
-        forest_of=_forest({name: (value, None) for name, value in shown.items()}),
-        caption=f"Epsilon is at least what was shown, with {percent} confidence.",
-        notes=[f"Attacked: {found['description']}"],
-    )
+    shown = {"claimed": found["claimed_epsilon"], "shown by counting": found["epsilon_lower"]}
+    if found["gaussian"]:
+        shown["shown, if Gaussian"] = found["gaussian"]["epsilon_lower"]
+    rows = [charts.Row(name=name, value=value, interval=None, text=number(value)) for name, value in shown.items()]
+    return load_template("dprl.report", "audit.html.j2").render(found, forest_of=charts.forest(rows))
 
 
 def plan_page(name: str, estimator: str, epsilon: float, delta: float, expected: Sequence[Mapping[str, float]]) -> str:
@@ -152,45 +120,19 @@ def plan_page(name: str, estimator: str, epsilon: float, delta: float, expected:
 
     Args:
         name, estimator: of the algorithm, in words.
+        epsilon, delta: of the budget.
         expected: errors of each target policy.
     """
-    widths = {}
+    rows = []
     for place, of in enumerate(expected, 1):
         for words in ("at most", "at least"):
             width = of[f"interval_half_width_{words.replace(' ', '_')}"]
-            widths[f"policy {place}, {words}" if len(expected) > 1 else words] = (0.0, width)
-    widest = max(of["interval_half_width_at_most"] for of in expected)
-    return card(
-        eyebrow="Plan, from public facts only: no row was read and nothing was spent",
-        title="How wide will the intervals be?",
-        lead=f"A value will be known to within {number(widest)} or better.",
-        facts={"Privacy budget": f"ε = {epsilon:g}, δ = {power_of_ten(delta)}", "Method": f"{name}; {estimator}"},
-        forest_of=_forest(widths),
-        caption="Interval around a value: at least what privacy noise makes of it, at most what the bounds allow.",
-    )
-
-
-def card(*, facts: Mapping[str, str], notes: Sequence[str] = (), chart: Any = None, **words: Any) -> str:
-    """Return a short page: ``eyebrow``, ``title``, ``lead`` and facts, a chart with its ``caption``, and notes.
-
-    The chart is one with the name of its axis, or ``forest_of``, as :func:`~dprl.report.charts.forest` gives it.
-    """
-    shown = {"pairs": list(facts.items()), "notes": notes, "chart": chart}
-    return load_template("dprl.report", "card.html.j2").render(shown | words)
-
-
-def _forest(rows: Mapping[str, tuple[float, float | None]]) -> dict[str, Any]:
-    """Return a chart of values, or of half-widths around them."""
-    return charts.forest([
-        charts.Row(
-            name=name,
-            value=value if width is None else None,
-            interval=None if width is None else (value - width, value + width),
-            reference=None,
-            text=number(value) if width is None else f"± {number(width)}",
-        )
-        for name, (value, width) in rows.items()
-    ])  # fmt: skip
+            label = f"policy {place}, {words}" if len(expected) > 1 else words
+            rows.append(charts.Row(name=label, value=None, interval=(-width, width), text=f"± {number(width)}"))
+    return load_template("dprl.report", "plan.html.j2").render(
+        name=name, estimator=estimator, epsilon=epsilon, delta=delta, forest_of=charts.forest(rows),
+        widest=number(max(of["interval_half_width_at_most"] for of in expected)),
+    )  # fmt: skip
 
 
 def frame_of(estimate: Mapping[str, Any]) -> pa.Table:
