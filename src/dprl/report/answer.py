@@ -13,6 +13,7 @@ from dprl.report.fields import (
     finite,
     is_of_transitions,
     items,
+    made_of,
     numbers,
     points,
     probability_of,
@@ -144,11 +145,14 @@ def _curves(function: dict[str, Any], bounds: dict[str, Any]) -> dict[str, Any] 
             slices.append((name_of_slice(piece, len(slices)), *zip(*known, strict=True)))
     if not slices:
         return None
-    values = [v for *_, values in slices for v in values]
+    values, features = [v for *_, values in slices for v in values], section(function.get("features"))
+    kind, learned = plain(features.get("name", MISSING)), "weights"
+    if not kind.startswith("mlp:"):
+        kind, learned = f"Features: {kind}", "coefficients"
     domain = charts.curve_domain(values)
     return {
         "target": text(function.get("target"), "the policy"),
-        "made_of": _made_of(section(function.get("features"))),
+        "made_of": made_of("value_function", kind, features.get("size"), learned),
         "components": len(items(bounds.get("observation"))) or len(slices),
         "flat": max(values) == min(values),
         "charts": [(name, charts.curve(grid, v, name, domain)) for name, grid, v in slices],
@@ -207,16 +211,6 @@ def _regression(found: dict[str, Any], bounds: dict[str, Any]) -> dict[str, Any]
         for i, term in enumerate(terms)
     ]
     return {"columns": list(enumerate(["Term", *names[1:]])), "rows": rows, "against": names[0]}
-
-
-def _made_of(features: dict[str, Any]) -> str:
-    """Return features or network in words, and how many numbers were learned."""
-    name, size = plain(features.get("name", MISSING)), plain(features.get("size")) if "size" in features else None
-    kind, _, hidden = name.partition(":")
-    if kind == "mlp":
-        units = f"{hidden} hidden unit{'' if hidden == '1' else 's'}"
-        return f"A neural network with one layer of {units}" + (f" ({size} weights)." if size else ".")
-    return f"Features: {name}" + (f" ({size} coefficients)." if size else ".")
 
 
 def _shares(name: str, privacy: float | None, sampling: float | None) -> dict[str, Any]:

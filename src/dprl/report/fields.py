@@ -107,6 +107,14 @@ def listed_facts(
     return rows + [(*row, "") for row in leaves({key: value for key, value in facts.items() if key not in told})]
 
 
+def made_of(what: str, kind: str, size: Any, numbers: str) -> str:
+    """Return in words what a function is made of, and how many ``numbers`` were learned, where that is known."""
+    name, _, rest = kind.partition(":")
+    words = WORDS["made_of"][what].get(name, WORDS["made_of"]["other"])
+    words = words.format(count=rest.partition(":")[0], kind=kind).replace(" 1 hidden units", " 1 hidden unit")
+    return f"{words} ({plain(size)} {numbers})." if isinstance(size, int) else f"{words}."
+
+
 def action_name(action: Any, called: list[Any]) -> str:
     """Return an action by the name that the bounds declare, or by its number."""
     known = isinstance(action, int) and 0 <= action < len(called)

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from dprl.report import charts, guarantee
 from dprl.report.answer import name_of_slice
-from dprl.report.fields import WORDS, finite, items, listed_facts, section, text
+from dprl.report.fields import WORDS, finite, items, listed_facts, made_of, section, text
 from dprl.report.formatting import MISSING, as_number, number, plain
 from dprl.report.guarantee import cleaned, view_of_guarantee
 
@@ -33,7 +33,7 @@ def q_function_view(training: dict[str, Any], certificate: dict[str, Any]) -> di
         "samples": plain(training.get("samples", MISSING)),
         "variant": variant,
         "variant_words": WORDS["q_function"]["variants"].get(variant, variant),
-        "made_of": _made_of("q_function", text(function.get("network")), function.get("size"), "weights"),
+        "made_of": made_of("q_function", text(function.get("network")), function.get("size"), "weights"),
         "actor": function.get("actor") is True,
         "curves_of": _curves(slices, training, domain, "Q"),
     }
@@ -60,7 +60,7 @@ def policy_view(training: dict[str, Any], certificate: dict[str, Any]) -> dict[s
         "batch": plain(training.get("batch", MISSING)),
         "steps": plain(training.get("steps", MISSING)),
         "kind": kind,
-        "made_of": _made_of("policy", kind, policy.get("size"), "parameters"),
+        "made_of": made_of("policy", kind, policy.get("size"), "parameters"),
         "variant_words": f"policy gradient on sums over batches of people, {noise}",
         "returns": _returns(training),
         "learning": _learning(section(training.get("curve"))),
@@ -132,10 +132,3 @@ def _curves(
         "components": len(items(section(training.get("environment")).get("observation"))) or len(slices),
         "charts": [(one.name, charts.action_curves(*one[1:], one.name, domain, quantity)) for one in slices],
     }
-
-
-def _made_of(what: str, kind: str, size: Any, numbers: str) -> str:
-    """Return in words what a function is made of, and how many ``numbers`` were learned."""
-    name, _, rest = kind.partition(":")
-    words = WORDS["made_of"][what].get(name, "{kind}").format(count=rest.partition(":")[0], kind=kind)
-    return f"{words} ({plain(size)} {numbers})." if isinstance(size, int) else f"{words}."
