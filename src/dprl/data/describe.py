@@ -8,8 +8,7 @@ import numpy as np
 
 from dprl.data.prepared import RawSource, count_unread
 from dprl.data.readers import raw_cells, read_log
-from dprl.data.trajectories import Trajectories, count_defects
-from dprl.data.transitions import TRANSITION, count_defects_of_rows
+from dprl.data.trajectories import TRANSITION, Trajectories, count_defects
 from dprl.protocols import Bounds
 
 
@@ -26,7 +25,7 @@ def describe_log(source: Any, bounds: Any, unit: str | None, person: str | None)
         unread = count_unread(raw_cells(log.source), log.source.preparation)
     by_row, reasons = log.unit == TRANSITION, {}
     if "episode" in raw:
-        reasons = count_defects_of_rows(raw, log.bounds) if by_row else count_defects(raw, log.bounds, log.unit)
+        reasons = count_defects(raw, log.bounds, log.unit)
         identified = (raw["episode"] >= 0) & (raw["person"] >= 0)
     else:  # trajectories, of which only what is identified is left
         identified = np.ones(len(raw["reward"]), dtype=bool)

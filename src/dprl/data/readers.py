@@ -26,8 +26,7 @@ from dprl.data.parts import MANIFEST, Parts, coded, episode_column
 from dprl.data.preparation import MARK, Preparation
 from dprl.data.prepared import RawSource, prepared
 from dprl.data.sources import LogSource
-from dprl.data.trajectories import Trajectories, assemble
-from dprl.data.transitions import TRANSITION, assemble_transitions
+from dprl.data.trajectories import TRANSITION, Trajectories, assemble
 from dprl.errors import DprlError
 from dprl.protocols import Bounds
 
@@ -74,8 +73,7 @@ class Log:
         columns = self._raw(read_table(self.source, self.schema))
         if inspect is not None:
             inspect(columns)
-        by_row = self.unit == TRANSITION
-        loaded = assemble_transitions(columns, self.bounds) if by_row else assemble(columns, self.bounds, self.unit)
+        loaded = assemble(columns, self.bounds, self.unit)
         pa.default_memory_pool().release_unused()
         return loaded
 

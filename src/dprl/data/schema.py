@@ -182,6 +182,12 @@ def column_of(part: str, names: Collection[str]) -> str | None:
     return next((c for c in (part, *ALIASES[part]) if c in names), None)
 
 
+def columns_of(part: str, names: Collection[str]) -> tuple[str, ...]:
+    """Return the columns of a part: several that are numbered, or one; () where there are none."""
+    single = column_of(part, names)
+    return numbered(part, names) or (() if single is None else (single,))
+
+
 def numbered(part: str, names: Collection[str]) -> tuple[str, ...]:
     """Return the columns ``PART_0, PART_1, ...`` of a vector, in order; () where there are none."""
     for stem in (part, *ALIASES[part]):
