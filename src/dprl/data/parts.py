@@ -28,7 +28,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.lib import format as npy
 
-from dprl.data.schema import ALIASES
+from dprl.data.schema import ALIASES, Schema
 from dprl.errors import DprlError
 from dprl.strict_json import read_regular, strict_object
 
@@ -89,6 +89,21 @@ class Parts:
     parts: tuple[Part, ...] = field(repr=False)
     prepared: str | None = None
     _maps: dict[int, tuple[pa.RecordBatch, np.ndarray, tuple[mmap.mmap, ...]]] = field(repr=False, default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """Public name: that of the folder."""
+        return self.folder.name
+
+    @property
+    def kinds(self) -> dict[str, pa.DataType | None]:
+        """Type of each column."""
+        return dict(zip(self.names, self.types, strict=True))
+
+    def read(self, schema: Schema) -> pa.Table:
+        """Return all rows of the columns that play a part."""
+        no_rows = self.table(np.zeros(0, dtype=np.int64), schema.columns())
+        return pa.concat_tables([no_rows, *self.columns_in_blocks(schema.columns())])
 
     @classmethod
     def open(cls, folder: str | Path) -> Parts:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
@@ -224,14 +224,13 @@ class Preparation:
         if any(isinstance(one, float) and one > 1.0 for one in declared):
             raise wrong("a behaviour probability is above 1.")
 
-    def check(self, names: Collection[str], types: Collection[pa.DataType | None]) -> None:
+    def check(self, names: Sequence[str], kinds: Mapping[str, pa.DataType | None]) -> None:
         """Refuse a table that lacks a column of these, has it twice or in a type that cannot play the part."""
-        kinds = dict(zip(names, types, strict=True))
         for name, part in self.parts():
             for column in self.columns_of(name):
                 if column not in kinds:
                     raise DprlError(f"The table has no column {column!r}, which [prepare] names under {part}.")
-                if list(names).count(column) > 1:
+                if names.count(column) > 1:
                     raise DprlError(f"The table has more than one column {column!r}.")
                 self._check_type(name, column, part, kinds[column])
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
@@ -19,20 +18,32 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dprl.data.cells import codes, numbers, one_array
-from dprl.data.memory import NUMBER
+from dprl.data.memory import ANY, NUMBER, Columns
 from dprl.data.preparation import ByValue, Preparation, is_text, varies
+from dprl.data.schema import Source
 from dprl.user_code import quietly
 
 _BLANK = r"^\s*(|\.|NA|N/A|NaN|nan|NULL|null)\s*$"
 
 
-@dataclass(frozen=True)
-class RawSource:
-    """Table that becomes a log when its rows are read."""
+def becoming(source: Source, preparation: Preparation) -> Source:
+    """Return a table as the log that it becomes when its rows are read; refused where the section does not fit."""
+    kinds = source.kinds
+    if isinstance(source, Columns):
+        kinds = {name: None if kind is ANY else kind for name, kind in kinds.items()}  # without a type: read as text
+    preparation.check(source.names, kinds)
+    if isinstance(source, Columns):
+        source.check_lengths(preparation.columns())
+    identifiers = {
+        name: pa.string() if kind is None else kind.value_type if pa.types.is_dictionary(kind) else kind
+        for name, kind in kinds.items()
+    }
+    written = preparation.written(identifiers)
 
-    source: Any = field(repr=False)
-    preparation: Preparation
-    written: pa.Schema
+    def rows(names: list[str]) -> pa.Table:
+        return prepared(source.rows(preparation.columns()), preparation, written).select(names)
+
+    return Source(source.name, written.names, written.types, rows, raw=source)
 
 
 def prepared(table: pa.Table, preparation: Preparation, written: pa.Schema) -> pa.Table:

@@ -15,7 +15,7 @@ from jinja2 import Environment, StrictUndefined
 from dprl.data import schema as schemas
 from dprl.data.bounds_file import ASKED
 from dprl.data.preparation import is_text
-from dprl.data.readers import open_source
+from dprl.data.sources import open_source
 from dprl.errors import DprlError
 
 
@@ -32,8 +32,8 @@ def bounds_template(source: Any, person: str | None = None) -> str:
     Raises:
         DprlError: the log cannot be opened, or has no such column.
     """
-    _, name, names, types = open_source(source)
-    kinds = dict(zip(names, types or [None] * len(names), strict=True))
+    opened = open_source(source)
+    names, kinds = opened.names, opened.kinds
     found = {part: schemas.columns_of(part, kinds) for part in schemas.ALIASES}
     if person is not None:
         if person not in kinds:
@@ -43,13 +43,13 @@ def bounds_template(source: Any, person: str | None = None) -> str:
     needed = ("observation", "action", "reward")
     raw = any(not found[part] or any(_is_text(kinds[column]) for column in found[part]) for part in needed)
     of_action = kinds.get(found["action"][0]) if found["action"] else None
-    continuous = of_action is not None and (schemas.is_list(of_action) or pa.types.is_floating(of_action))
+    continuous = schemas.is_list(of_action) or (of_action is not None and pa.types.is_floating(of_action))
     used = {column for columns in found.values() for column in columns}
     stems, labels = _steps_in(names)
     known = [column for column in found["person_id"] if column.isprintable()]
     texts = [column for column in names if _is_text(kinds[column]) and column not in known and column.isprintable()]
     return _template().render(
-        name=name,
+        name=opened.name,
         found=found,
         missing=[part for part in (*needed, *(("terminated",) if steps else ())) if not found[part]],
         aliases=schemas.ALIASES,
@@ -79,7 +79,7 @@ def _components(part: str, found: Mapping[str, tuple[str, ...]], kinds: Mapping[
     """Return what the components of a vector are called, and what more of them there may be."""
     columns = found[part] or (part,)
     kind = kinds.get(columns[0])
-    if len(columns) == 1 and kind is not None and schemas.is_list(kind):
+    if len(columns) == 1 and schemas.is_list(kind):
         size = kind.list_size if pa.types.is_fixed_size_list(kind) else 0
         return [f"{columns[0]}[{i}]" for i in range(max(size, 1))], "" if size else "number of the list"
     return columns, "" if found[part] else "component: [0, 1] for each value of a category"
@@ -92,9 +92,8 @@ def _steps_in(names: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
         if numbered := re.fullmatch(r"(.*[^0-9])([0-9]{1,3})", name):
             families.setdefault(numbered[1], []).append(numbered[2])
     families = {stem: labels for stem, labels in families.items() if len(labels) > 1 and stem.isprintable()}
-    return [f"{stem}{{step}}" for stem in families or ["NAME"]], max(
-        families.values(), key=len, default=["1", "2", "3"]
-    )
+    labels = max(families.values(), key=len, default=["1", "2", "3"])
+    return [f"{stem}{{step}}" for stem in families or ["NAME"]], labels
 
 
 def _is_text(kind: pa.DataType | None) -> bool:
