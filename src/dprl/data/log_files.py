@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 from dprl.data import cells, csv_file
 from dprl.data import schema as schemas
 from dprl.data.parts import MANIFEST, episode_column
+from dprl.data.preparation import is_text
 from dprl.data.sources import open_source, whole
 from dprl.errors import DprlError
 
@@ -139,9 +140,8 @@ def _identifier_type(name: str, kinds: Sequence[pa.DataType | None]) -> pa.DataT
     found = set()
     for kind in kinds:
         schemas.check_identifier(name, kind)
-        if kind is not None and pa.types.is_dictionary(kind):
-            kind = kind.value_type
-        if kind is None or pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        kind = schemas.plain_type(kind)
+        if is_text(kind):
             found.add(pa.large_string())
         elif pa.types.is_floating(kind):
             found.add(pa.float64())
@@ -178,19 +178,13 @@ def _number_type(name: str, kinds: Sequence[pa.DataType | None]) -> pa.DataType:
 
 def _stored(values: pa.ChunkedArray, column: Column) -> pa.Array | pa.ChunkedArray:
     """Return some rows of a column in the type in which it is routed; an identifier that is missing is null."""
-    if not column.identifier:
-        if values.type == column.type:
-            return values
-        if column.type == pa.float64():
-            return pa.array(cells.numbers(values))
-        return pc.cast(values, column.type, safe=False)
-    if pa.types.is_dictionary(values.type):
-        values = pc.cast(values, values.type.value_type)
-    values = pc.cast(values, column.type)
-    if pa.types.is_floating(column.type):
-        values = pc.add(values, 0.0)  # type: ignore[attr-defined]  # -0.0 is 0.0
-        values = pc.if_else(pc.is_finite(values), values, pa.scalar(None, column.type))  # type: ignore[attr-defined]
-    return values
+    if column.identifier:
+        return cells.identifiers(values, column.type)
+    if values.type == column.type:
+        return values
+    if column.type == pa.float64():
+        return pa.array(cells.numbers(values))
+    return pc.cast(values, column.type, safe=False)
 
 
 # --- rows ---------------------------------------------------------------------------------------------------------

@@ -235,7 +235,7 @@ class Preparation:
                 self._check_type(name, column, part, kinds[column])
 
     def _check_type(self, name: str, column: str, part: str, kind: pa.DataType | None) -> None:
-        kind = kind.value_type if kind is not None and pa.types.is_dictionary(kind) else kind
+        kind = schemas.plain_type(kind)
         if part in ("person", "episode"):
             schemas.check_identifier(column, kind)
         elif part == "step":

@@ -17,10 +17,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dprl.data.cells import codes, numbers, one_array
+from dprl.data.cells import codes, numbers, one_array, plain
 from dprl.data.memory import ANY, NUMBER, Columns
 from dprl.data.preparation import ByValue, Preparation, is_text, varies
-from dprl.data.schema import Source
+from dprl.data.schema import Source, plain_type
 from dprl.user_code import quietly
 
 _BLANK = r"^\s*(|\.|NA|N/A|NaN|nan|NULL|null)\s*$"
@@ -34,10 +34,7 @@ def becoming(source: Source, preparation: Preparation) -> Source:
     preparation.check(source.names, kinds)
     if isinstance(source, Columns):
         source.check_lengths(preparation.columns())
-    identifiers = {
-        name: pa.string() if kind is None else kind.value_type if pa.types.is_dictionary(kind) else kind
-        for name, kind in kinds.items()
-    }
+    identifiers = {name: pa.string() if kind is None else plain_type(kind) for name, kind in kinds.items()}
     written = preparation.written(identifiers)
 
     def rows(names: list[str]) -> pa.Table:
@@ -272,11 +269,6 @@ def count_unread(table: pa.Table, made: Preparation) -> dict[str, tuple[int, int
 
 
 # --- cells --------------------------------------------------------------------------------------------------------
-
-
-def plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return a column with its values in place of indices into a dictionary."""
-    return pc.cast(column, column.type.value_type) if pa.types.is_dictionary(column.type) else column
 
 
 def places(column: pa.ChunkedArray, texts: Sequence[str]) -> np.ndarray:

@@ -241,10 +241,14 @@ def check_number(column: str, kind: pa.DataType | None, flag: bool = False) -> N
 
 def check_identifier(column: str, kind: pa.DataType | None) -> None:
     """Refuse a column that cannot tell people or episodes apart."""
-    if kind is not None and pa.types.is_dictionary(kind):
-        kind = kind.value_type
+    kind = plain_type(kind)
     if not _is_any(kind, "integer", "string", "large_string", "floating", "null"):
         raise DprlError(f"Column {column!r} has type {kind}; an identifier must be text or whole numbers.")
+
+
+def plain_type(kind: pa.DataType | None) -> pa.DataType | None:
+    """Return the type of the values of a column, whether they stand in it or in its dictionary."""
+    return kind.value_type if kind is not None and pa.types.is_dictionary(kind) else kind
 
 
 def _is_any(kind: pa.DataType | None, *names: str) -> bool:

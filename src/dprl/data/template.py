@@ -98,4 +98,4 @@ def _steps_in(names: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
 
 def _is_text(kind: pa.DataType | None) -> bool:
     """Tell whether a column is known to hold text; that of CSV, which has no types, may hold numbers."""
-    return kind is not None and is_text(kind.value_type if pa.types.is_dictionary(kind) else kind)
+    return kind is not None and is_text(schemas.plain_type(kind))

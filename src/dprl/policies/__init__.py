@@ -1,5 +1,6 @@
 """Policies: functions of a batch of states that give action probabilities, row by row."""
 
+from dprl.policies.given import SoftmaxPolicy, TabularPolicy
 from dprl.policies.loading import (
     ColumnPolicy,
     UniformPolicy,
@@ -9,8 +10,6 @@ from dprl.policies.loading import (
     policy_probabilities,
     synthetic_states,
 )
-from dprl.policies.softmax import SoftmaxPolicy
-from dprl.policies.tabular import TabularPolicy
 
 __all__ = [
     "ColumnPolicy",

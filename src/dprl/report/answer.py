@@ -142,7 +142,8 @@ def _curves(function: dict[str, Any], bounds: dict[str, Any]) -> dict[str, Any] 
     slices: list[tuple[str, Any, Any]] = []
     for piece in map(section, items(function.get("slices"))):
         if known := points(piece, "grid", "values"):
-            slices.append((name_of_slice(piece, len(slices)), *zip(*known, strict=True)))
+            grid, values = zip(*known, strict=True)
+            slices.append((name_of_slice(piece, len(slices)), grid, values))
     if not slices:
         return None
     values, features = [v for *_, values in slices for v in values], section(function.get("features"))
