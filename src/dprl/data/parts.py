@@ -377,11 +377,10 @@ def _parsed(manifest: Any, folder: Path) -> tuple[str, list[tuple[str, str]], tu
         sound = by in dict(columns) and len(parts) > 0 and len(dict(columns)) == len(columns)
     except (KeyError, TypeError):
         raise _damaged(folder) from None
-    prepared, kinds = manifest.get("prepared"), {"str": str, "int": int}
+    prepared = manifest.get("prepared")
     sound = sound and isinstance(prepared, str | None)
     for part in parts:
-        values = {f.name: (getattr(part, f.name), kinds[str(f.type)]) for f in fields(Part)}
-        sound = sound and all(type(value) is kind for value, kind in values.values())
+        sound = sound and all(type(getattr(part, f.name)).__name__ == f.type for f in fields(Part))
         sound = sound and all(Path(name).name == name for name, _, _ in part.files)
         sound = sound and 0 <= part.units <= part.rows
     if not sound:

@@ -39,6 +39,11 @@ class Codes:
     texts: tuple[str, ...]
     numbers: tuple[float, ...] | None = None
 
+    @property
+    def places(self) -> Sequence[float]:
+        """The number of each value, or its place."""
+        return range(len(self.texts)) if self.numbers is None else self.numbers
+
 
 @dataclass(frozen=True)
 class Component:
@@ -163,8 +168,7 @@ class Preparation:
         codes = None if bounds.actions is None else self.codes.get(self.action[0])
         if codes is None:
             return None
-        numbers = range(len(codes.texts)) if codes.numbers is None else codes.numbers
-        names = dict(zip(numbers, codes.texts, strict=True))
+        names = dict(zip(codes.places, codes.texts, strict=True))
         each = len(names) == len(codes.texts) == bounds.actions
         return tuple(names[number] for number in sorted(names)) if each else None
 
@@ -214,8 +218,7 @@ class Preparation:
                 raise wrong(f"a continuous action is a number: declare the codes of {action!r} as text = number.")
             return
         if codes is not None:
-            numbers = range(len(codes.texts)) if codes.numbers is None else codes.numbers
-            if not set(numbers) <= set(range(bounds.actions)):
+            if not set(codes.places) <= set(range(bounds.actions)):
                 raise wrong(f"the codes of {action!r} are not among the {bounds.actions} actions, which count from 0.")
             if codes.numbers is None and len(codes.texts) < bounds.actions:
                 raise wrong(f"{action!r} has {len(codes.texts)} codes, and the bounds have {bounds.actions} actions.")

@@ -168,8 +168,7 @@ class _Making:
         declared = self.made.codes.get(name)
         if declared is None:
             return self._each(name, quantities)
-        known = np.arange(float(len(declared.texts))) if declared.numbers is None else np.array(declared.numbers)
-        return np.append(known, np.nan)[self._places(name)]
+        return np.append(np.array(declared.places, dtype=np.float64), np.nan)[self._places(name)]
 
     # --- what the log says ----------------------------------------------------------------------------------------
 
