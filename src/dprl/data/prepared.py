@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -36,11 +37,12 @@ def becoming(source: Source, preparation: Preparation) -> Source:
         source.check_lengths(preparation.columns())
     identifiers = {name: pa.string() if kind is None else plain_type(kind) for name, kind in kinds.items()}
     written = preparation.written(identifiers)
-
-    def rows(names: list[str]) -> pa.Table:
-        return prepared(source.rows(preparation.columns()), preparation, written).select(names)
-
+    rows = partial(_rows_of, source, preparation, written)
     return Source(source.name, written.names, written.types, rows, raw=source)
+
+
+def _rows_of(source: Source, preparation: Preparation, written: pa.Schema, names: list[str]) -> pa.Table:
+    return prepared(source.rows(preparation.columns()), preparation, written).select(names)
 
 
 def prepared(table: pa.Table, preparation: Preparation, written: pa.Schema) -> pa.Table:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
@@ -119,12 +120,7 @@ def _open_file(path: Path) -> Source:
     if not path.is_file():
         raise DprlError(f"There is no log file {path.name!r} in {str(path.parent)!r}.")
     if path.suffix.lower() == ".csv":
-        # every cell as text: a bad one then becomes a missing number instead of an error that quotes it
-        def cells(names: list[str]) -> pa.Table:
-            with whole(path):
-                return csv_file.read_cells(path, names)
-
-        return Source(path.name, csv_file.read_header(path), None, cells)
+        return Source(path.name, csv_file.read_header(path), None, partial(_rows_of_csv, path))
     if path.suffix.lower() not in (".parquet", ".pq"):
         raise DprlError(f"The log {path.name!r} must be a .parquet or .csv file.")
     schema = pq.read_schema(path)
@@ -133,12 +129,19 @@ def _open_file(path: Path) -> Source:
     if twice is not None:
         raise DprlError(f"The log has more than one column {twice!r}.")
 
-    def rows(names: list[str]) -> pa.Table:
-        # read_table would import pandas, and take folders' names for columns
-        with whole(path), pq.ParquetFile(path) as file:
-            return file.read(names).select(names)
+    return _of_schema(path.name, schema, partial(_rows_of_parquet, path))
 
-    return _of_schema(path.name, schema, rows)
+
+def _rows_of_csv(path: Path, names: list[str]) -> pa.Table:
+    # every cell as text: a bad one then becomes a missing number instead of an error that quotes it
+    with whole(path):
+        return csv_file.read_cells(path, names)
+
+
+def _rows_of_parquet(path: Path, names: list[str]) -> pa.Table:
+    # read_table would import pandas, and take folders' names for columns
+    with whole(path), pq.ParquetFile(path) as file:
+        return file.read(names).select(names)
 
 
 def _of_schema(name: str, schema: pa.Schema, rows: Any) -> Source:
