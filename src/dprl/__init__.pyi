@@ -2,7 +2,7 @@ from dprl.accounting.budget import Budget as Budget
 from dprl.accounting.ledger import Ledger as Ledger
 from dprl.audits.audit import audit as audit
 from dprl.data.bounds_file import read_bounds as read_bounds
-from dprl.data.prepare import prepare as prepare
+from dprl.data.readers import prepare as prepare
 from dprl.data.readers import read_log as read_log
 from dprl.data.trajectories import Trajectories as Trajectories
 from dprl.environment_spec import EnvironmentSpec as EnvironmentSpec

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 
 import dprl
+from dprl.data.cells import codes
 from dprl.data.memory import name_of
-from dprl.data.readers import codes
 
 from ..release.people import BOUNDS, FACTS
 

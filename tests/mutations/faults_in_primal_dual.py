@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dprl.accounting import events
-from dprl.data import transitions
+from dprl.data import trajectories
 from dprl.engine import program as engine
 from dprl.engine import rows as log_rows
 from dprl.mechanisms import arithmetic
@@ -144,12 +144,12 @@ def _(original: Any, self: Any, noise: Any, step: Any, *width: Any) -> Any:
 @fault(
     "the next state of a transition from the next row",
     "a transition stands for itself",
-    (transitions, "next_in_the_row"),
+    (trajectories, "next_in_the_row"),
 )
 def _(original: Any, columns: Any, rows: Any, bounds: Any) -> Any:
     return original({"next_observation": np.roll(columns["observation"], -1, axis=0)}, rows, bounds)
 
 
-@fault("transitions in the order of the file", "the order of a file tells nothing", (transitions, "_canonical_order"))
+@fault("transitions in the order of the file", "the order of a file tells nothing", (trajectories, "_canonical_order"))
 def _(original: Any, log: Any) -> Any:
     return np.arange(log.units)

@@ -9,7 +9,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from dprl.report import charts
-from dprl.report.svg import text_width
+from dprl.report.charts import text_width
 
 ROWS = [
     charts.Row(name="a", value=41.8, interval=(29.2, 54.5), reference=None, text="41.8 (29.2 to 54.5)"),

@@ -10,7 +10,7 @@ from dprl.audits.neighbours import Case
 from dprl.data.readers import read_log
 from dprl.data.trajectories import Trajectories
 from dprl.engine.value_query import value_mechanism
-from dprl.policies.tabular import TabularPolicy
+from dprl.policies.given import TabularPolicy
 from dprl.protocols import Bounds
 from dprl.registry import Entry
 

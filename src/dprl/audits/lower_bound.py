@@ -20,8 +20,7 @@ import numpy as np
 from dprl.accounting.calibration import gaussian_delta
 from dprl.errors import require
 from dprl.protocols import Canary, Precondition
-from dprl.report.cards import audit_page
-from dprl.report.shown import Shown
+from dprl.report.shown import Shown, audit_page
 
 Direction = Literal["at or above", "below"]
 _CANDIDATES = 2000

@@ -49,7 +49,7 @@ def prepare(
 ) -> None:
     """Make a log of a table as people have it, by the section [prepare] of the bounds. Nothing is learned from rows."""
     from dprl.data.bounds_file import read_public
-    from dprl.data.prepare import prepare as make
+    from dprl.data.readers import prepare as make
 
     with Progress():
         made, (_, declared) = make(str(table), bounds, out), read_public(bounds)

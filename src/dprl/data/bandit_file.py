@@ -10,9 +10,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from dprl.data import readers
+from dprl.data import cells
 from dprl.data.parts import Parts, episode_column
 from dprl.data.schema import Schema, check_identifier, check_number
+from dprl.data.sources import open_source
 from dprl.errors import DprlError
 
 PERSON = "person_id"
@@ -35,13 +36,13 @@ def open_rows(path: Path, components: int, actions: int) -> tuple[bool, Callable
     Raises:
         DprlError: names the column that is missing or of a wrong type.
     """
-    source, name, names, types = readers.open_source(path)
-    schema = _schema(dict(zip(names, types or [None] * len(names), strict=True)), names, name, components, actions)
+    source = open_source(path)
+    schema = _schema(source.kinds, source.names, source.name, components, actions)
     named = PERSON in schema.scalars
 
     def read() -> ArrivingRows:
-        table = readers.read_table(source, schema)
-        return ArrivingRows(*vectors_of(table, schema), readers.codes(table.column(PERSON)) if named else None)
+        table = source.read(schema)
+        return ArrivingRows(*vectors_of(table, schema), cells.codes(table.column(PERSON)) if named else None)
 
     return named, read
 
@@ -49,8 +50,8 @@ def open_rows(path: Path, components: int, actions: int) -> tuple[bool, Callable
 def open_parts(folder: Path, components: int, actions: int) -> tuple[Parts, Schema]:
     """Return the same of a folder that ``dprl data partition`` made, each of whose units must be a person."""
     parts = Parts.open(folder)
-    name = parts.folder.name
-    schema = _schema(dict(zip(parts.names, parts.types, strict=True)), parts.names, name, components, actions)
+    name = parts.name
+    schema = _schema(parts.kinds, parts.names, name, components, actions)
     if parts.by != PERSON:
         raise DprlError(f"The parts {name!r} are made by column {parts.by!r}: a bandit needs them by {PERSON!r}.")
     episode = episode_column(parts.names)
@@ -62,7 +63,7 @@ def open_parts(folder: Path, components: int, actions: int) -> tuple[Parts, Sche
 def vectors_of(table: pa.Table, schema: Schema) -> tuple[np.ndarray, np.ndarray]:
     """Return ``(R, d)`` observations and ``(R, A)`` rewards, NaN for what is no number."""
     seen, paid = (
-        np.column_stack([readers.numbers(table.column(column)) for column in schema.vectors[part]])
+        np.column_stack([cells.numbers(table.column(column)) for column in schema.vectors[part]])
         for part in ("observation", "reward")
     )
     return seen, paid

@@ -48,18 +48,31 @@ def lists(column: pa.ChunkedArray, size: int) -> np.ndarray:
     return out
 
 
-def codes(column: pa.ChunkedArray) -> np.ndarray:
-    """Identifiers as integers in the order of their values, -1 for missing; independent of the order of the rows."""
-    if pa.types.is_dictionary(column.type):
-        column = pc.cast(column, column.type.value_type)
-    if pa.types.is_null(column.type):
-        return np.full(len(column), -1, dtype=np.int64)
-    if pa.types.is_string(column.type):
-        column = pc.cast(column, pa.large_string())  # more than 2 GiB of text would not fit together
+def plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return a column with its values in place of indices into a dictionary."""
+    return pc.cast(column, column.type.value_type) if pa.types.is_dictionary(column.type) else column
+
+
+def identifiers(column: pa.ChunkedArray, kind: pa.DataType | None = None) -> pa.ChunkedArray:
+    """Return identifiers in a type in which they can be compared, by default one for their own; null for missing."""
+    column = plain(column)
+    if kind is None and pa.types.is_string(column.type):
+        kind = pa.large_string()  # more than 2 GiB of text would not fit together
+    if kind is None and pa.types.is_floating(column.type):
+        kind = pa.float64()
+    column = column if kind is None else pc.cast(column, kind)
     if pa.types.is_floating(column.type):
-        column = pc.add(pc.cast(column, pa.float64()), 0.0)  # type: ignore[attr-defined]  # -0.0 is 0.0
+        column = pc.add(column, 0.0)  # type: ignore[attr-defined]  # -0.0 is 0.0
         finite = pc.is_finite(column)  # type: ignore[attr-defined]
         column = pc.if_else(finite, column, pa.nulls(1, column.type)[0])  # type: ignore[attr-defined]
+    return column
+
+
+def codes(column: pa.ChunkedArray) -> np.ndarray:
+    """Identifiers as integers in the order of their values, -1 for missing; independent of the order of the rows."""
+    column = identifiers(column)
+    if pa.types.is_null(column.type):
+        return np.full(len(column), -1, dtype=np.int64)
     encoded = one_array(column).dictionary_encode()
     ranks = np.from_dlpack(pc.rank(encoded.dictionary, sort_keys="ascending"))  # type: ignore[attr-defined]
     indices = numbers(pa.chunked_array([encoded.indices]))

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from dprl.data.prepared import RawSource, count_unread
-from dprl.data.readers import raw_cells, read_log
-from dprl.data.trajectories import Trajectories, count_defects
-from dprl.data.transitions import TRANSITION, count_defects_of_rows
+from dprl.data.prepared import count_unread
+from dprl.data.readers import read_log
+from dprl.data.schema import Source
+from dprl.data.trajectories import TRANSITION, Trajectories, count_defects
 from dprl.protocols import Bounds
 
 
@@ -21,12 +21,12 @@ def describe_log(source: Any, bounds: Any, unit: str | None, person: str | None)
     log = read_log(source, bounds=bounds, unit=unit, person=person)
     raw: dict[str, np.ndarray] = {}
     trajectories = log.load(inspect=raw.update)
-    unread = {}
-    if isinstance(log.source, RawSource):
-        unread = count_unread(raw_cells(log.source), log.source.preparation)
+    unread, made = {}, log.preparation
+    if made is not None and isinstance(log.source, Source) and log.source.raw is not None:
+        unread = count_unread(log.source.raw.rows(made.columns()), made)
     by_row, reasons = log.unit == TRANSITION, {}
     if "episode" in raw:
-        reasons = count_defects_of_rows(raw, log.bounds) if by_row else count_defects(raw, log.bounds, log.unit)
+        reasons = count_defects(raw, log.bounds, log.unit)
         identified = (raw["episode"] >= 0) & (raw["person"] >= 0)
     else:  # trajectories, of which only what is identified is left
         identified = np.ones(len(raw["reward"]), dtype=bool)

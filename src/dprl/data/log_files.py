@@ -1,8 +1,8 @@
 """The files of a log too large for memory: which columns they have, and their rows, some at a time.
 
 Columns of identifiers come in a type in which they can be compared over all files, and null where one is missing, as
-:func:`dprl.data.readers.codes` would have it. What may hold numbers comes in its own type where all files agree on
-it, and as :func:`dprl.data.readers.numbers` would have it elsewhere.
+:func:`dprl.data.cells.codes` would have it. What may hold numbers comes in its own type where all files agree on
+it, and as :func:`dprl.data.cells.numbers` would have it elsewhere.
 """
 
 from __future__ import annotations
@@ -18,9 +18,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from dprl.data import csv_file, readers
+from dprl.data import cells, csv_file
 from dprl.data import schema as schemas
 from dprl.data.parts import MANIFEST, episode_column
+from dprl.data.preparation import is_text
+from dprl.data.sources import open_source, whole
 from dprl.errors import DprlError
 
 _BATCH_ROWS, _BATCH_BYTES = 1 << 17, 1 << 25
@@ -86,22 +88,26 @@ def log_files(logs: Path) -> list[Path]:
 def layout_of(files: Sequence[Path], by: str | None) -> Layout:
     """Return which columns the files have; no row is read."""
     kinds: dict[str, list[pa.DataType | None]] = {}
+    marks: set[str | None] = set()
     for path in files:
-        _, name, names, types = readers.open_source(path.absolute())
+        opened = open_source(path.absolute())
+        marks.add(opened.prepared)
         if path is files[0]:
-            kinds = {column: [] for column in names}
-        if len(set(names)) < len(names):
-            raise DprlError(f"The log {name!r} has two columns of one name.")
-        if set(names) != set(kinds):
-            raise DprlError(f"The files of a log have the same columns; {files[0].name!r} and {name!r} have not.")
-        for column, kind in zip(names, types or [None] * len(names), strict=True):
+            kinds = {column: [] for column in opened.names}
+        if len(opened.kinds) < len(opened.names):
+            raise DprlError(f"The log {opened.name!r} has two columns of one name.")
+        if set(opened.names) != set(kinds):
+            raise DprlError(
+                f"The files of a log have the same columns; {files[0].name!r} and {opened.name!r} have not."
+            )
+        for column, kind in opened.kinds.items():
             kinds[column].append(kind)
     hint = "give the column of the privacy unit with --by, such as person_id or episode_id"
     if by is None:
         raise DprlError(f"A log is partitioned by its privacy unit: {hint}.")
     if by not in kinds:
         raise DprlError(f"The log has no column {by!r}: {hint}.")
-    played = {part: next((c for c in (part, *also) if c in kinds), None) for part, also in schemas.ALIASES.items()}
+    played = {part: schemas.column_of(part, kinds) for part in schemas.ALIASES}
     measured = {c for part, c in played.items() if part not in ("episode_id", "person_id")}
     if by in measured or _is_numbered(by):
         raise DprlError(f"Column {by!r} says what happened, not to whom: {hint}.")
@@ -116,7 +122,6 @@ def layout_of(files: Sequence[Path], by: str | None) -> Layout:
             if name in measured or _is_numbered(name):
                 raise
             left_out.append(name)
-    marks = {readers.mark_of(path.absolute()) for path in files}
     if len(marks) > 1:
         raise DprlError("The files of a log are prepared by different sections [prepare], or some by none.")
     return Layout(by, tuple(columns), tuple(left_out), marks.pop())
@@ -129,15 +134,14 @@ def _is_numbered(name: str) -> bool:
 
 
 def _identifier_type(name: str, kinds: Sequence[pa.DataType | None]) -> pa.DataType:
-    """Return the type in which identifiers are compared, as :func:`dprl.data.readers.codes` does; None is text, of
+    """Return the type in which identifiers are compared, as :func:`dprl.data.cells.codes` does; None is text, of
     CSV.
     """
     found = set()
     for kind in kinds:
         schemas.check_identifier(name, kind)
-        if kind is not None and pa.types.is_dictionary(kind):
-            kind = kind.value_type
-        if kind is None or pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        kind = schemas.plain_type(kind)
+        if is_text(kind):
             found.add(pa.large_string())
         elif pa.types.is_floating(kind):
             found.add(pa.float64())
@@ -152,7 +156,7 @@ def _identifier_type(name: str, kinds: Sequence[pa.DataType | None]) -> pa.DataT
 
 def _number_type(name: str, kinds: Sequence[pa.DataType | None]) -> pa.DataType:
     """Return one type for a column of all files: their own where it is one and may be kept, or that of float64."""
-    lists = [kind for kind in kinds if kind is not None and schemas.is_list(kind)]
+    lists = [kind for kind in kinds if schemas.is_list(kind)]
     for kind in kinds:
         schemas.check_number(name, kind.value_type if kind in lists else kind)  # type: ignore[union-attr]
     typed = {kind for kind in kinds if kind is None or not pa.types.is_null(kind)}
@@ -174,19 +178,13 @@ def _number_type(name: str, kinds: Sequence[pa.DataType | None]) -> pa.DataType:
 
 def _stored(values: pa.ChunkedArray, column: Column) -> pa.Array | pa.ChunkedArray:
     """Return some rows of a column in the type in which it is routed; an identifier that is missing is null."""
-    if not column.identifier:
-        if values.type == column.type:
-            return values
-        if column.type == pa.float64():
-            return pa.array(readers.numbers(values))
-        return pc.cast(values, column.type, safe=False)
-    if pa.types.is_dictionary(values.type):
-        values = pc.cast(values, values.type.value_type)
-    values = pc.cast(values, column.type)
-    if pa.types.is_floating(column.type):
-        values = pc.add(values, 0.0)  # type: ignore[attr-defined]  # -0.0 is 0.0
-        values = pc.if_else(pc.is_finite(values), values, pa.scalar(None, column.type))  # type: ignore[attr-defined]
-    return values
+    if column.identifier:
+        return cells.identifiers(values, column.type)
+    if values.type == column.type:
+        return values
+    if column.type == pa.float64():
+        return pa.array(cells.numbers(values))
+    return pc.cast(values, column.type, safe=False)
 
 
 # --- rows ---------------------------------------------------------------------------------------------------------
@@ -196,16 +194,12 @@ def rows_of(files: Sequence[Path], columns: Sequence[Column]) -> Iterator[pa.Tab
     """Yield these columns of all files in the types in which they are routed, some rows at a time."""
     names = [column.name for column in columns]
     for path in files:
-        try:
-            batches = csv_file.cells_in_batches if path.suffix.lower() == ".csv" else _parquet_batches
+        batches = csv_file.cells_in_batches if path.suffix.lower() == ".csv" else _parquet_batches
+        with whole(path):
             for batch in batches(path, names):
                 table = pa.Table.from_batches([batch]).rename_columns(names)
                 stored = [_stored(table.column(c.name), c) for c in columns]
                 yield pa.table(stored, pa.schema([pa.field(c.name, c.type) for c in columns]))
-        except (pa.ArrowException, OSError):
-            raise DprlError(
-                f"The log {path.name!r} is damaged and cannot be read to its end: put a whole copy there."
-            ) from None
 
 
 def _parquet_batches(path: Path, names: Sequence[str]) -> Iterator[pa.RecordBatch]:

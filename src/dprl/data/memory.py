@@ -10,14 +10,15 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from dprl.data.schema import Schema
+from dprl.data.schema import Schema, Source
 from dprl.errors import DprlError
 from dprl.user_code import quietly
 
@@ -30,16 +31,14 @@ _STEPS = {"episode_id", "episode", "trajectory_id", "trajectory", "t", "step", "
 
 
 @dataclass(frozen=True)
-class Columns:
+class Columns(Source):
     """Columns of a log in memory: Arrow arrays, and lists of values of any kind."""
 
-    names: list[str]
-    types: list[pa.DataType]
-    _columns: dict[str, Any] = field(repr=False)
+    columns: dict[str, Any] = field(repr=False, default_factory=dict)
 
-    def check_lengths(self, schema: Schema) -> None:
+    def check_lengths(self, names: Iterable[str]) -> None:
         """Refuse columns that do not belong together."""
-        if len({len(self._columns[name]) for name in schema.columns()}) > 1:
+        if len({len(self.columns[name]) for name in names}) > 1:
             raise DprlError("The columns of the log differ in length; a log is one row per transition.")
 
     def read(self, schema: Schema) -> pa.Table:
@@ -48,7 +47,7 @@ class Columns:
         vectors = {names[0] for names in schema.vectors.values() if len(names) == 1}
         table: dict[str, Any] = {}
         for name in schema.columns():
-            values = self._columns[name]
+            values = self.columns[name]
             if isinstance(values, list):
                 if name in identifiers:
                     values = pa.array(map(name_of, values), pa.string())
@@ -59,37 +58,9 @@ class Columns:
             table[name] = values
         return pa.table(table)
 
-    def cells(self, names: Iterable[str]) -> pa.Table:
-        """Return some columns as a table; the values of one without a type are text, as the cells of CSV are."""
-        columns = {name: self._columns[name] for name in names}
-        return pa.table({
-            name: pa.array(map(_cell, values), pa.string()) if isinstance(values, list) else values
-            for name, values in columns.items()
-        })  # fmt: skip
 
-
-@dataclass(frozen=True)
-class Deferred:
-    """Table of another library whose rows are read when they are asked for.
-
-    Attributes:
-        schema: names and types of its columns.
-        rows: returns columns by their names.
-    """
-
-    schema: pa.Schema
-    rows: Callable[[list[str]], pa.Table] = field(repr=False)
-
-    def read(self, names: Sequence[str]) -> pa.Table:
-        """Return some columns; whatever the other library raises may quote a cell, so it is dropped."""
-        found = quietly(lambda: self.rows([*names]), None)
-        if found is None:
-            raise DprlError("The table cannot be read to its end: the library that made it raised an error.")
-        return found
-
-
-def deferred(source: Any) -> Deferred | None:
-    """Return a lazy frame of polars, or whatever gives an Arrow stream; None for all else.
+def deferred(source: Any) -> Source | None:
+    """Return a lazy frame of polars, or whatever gives an Arrow stream, read when it is asked for; None for all else.
 
     Raises:
         DprlError: a lazy frame cannot tell its columns.
@@ -101,11 +72,21 @@ def deferred(source: Any) -> Deferred | None:
                 "The columns of the lazy table cannot be told: the library that made it raised an error; its own "
                 "collect() says which."
             )
-        return Deferred(schema, lambda names: source.select(names).collect().to_arrow())
+        return _later(schema, lambda names: source.select(names).collect().to_arrow())
     if hasattr(source, "__arrow_c_stream__"):
         schema = _without_views(pa.RecordBatchReader.from_stream(source).schema)
-        return Deferred(schema, lambda names: pa.table(source).cast(schema).select(names))
+        return _later(schema, lambda names: pa.table(source).cast(schema).select(names))
     return None
+
+
+def _later(schema: pa.Schema, rows: Callable[[list[str]], pa.Table]) -> Source:
+    def read(names: list[str]) -> pa.Table:
+        found = quietly(lambda: rows(names), None)  # whatever the other library raises may quote a cell
+        if found is None:
+            raise DprlError("The table cannot be read to its end: the library that made it raised an error.")
+        return found
+
+    return Source("table in memory", schema.names, list(schema.types), read)
 
 
 def _without_views(schema: pa.Schema) -> pa.Schema:
@@ -121,43 +102,51 @@ def from_mapping(source: Mapping[Any, Any]) -> Columns:
     if source.get("action_type") == "continuous" and isinstance(density, np.ndarray) and density.ndim == 2:
         # SCOPE-RL has the density of each component of an action, which are drawn independently
         source = {**source, "pscore": np.prod(density, axis=1)}
-    found = _collect((str(name), values) for name, values in source.items())
+    found = _collect("arrays in memory", ((str(name), values) for name, values in source.items()))
     length = source.get("step_per_trajectory")
     if isinstance(length, int | np.integer) and length > 0 and "reward" in found.names and not _STEPS & {*found.names}:
-        rows = np.arange(len(found._columns["reward"]))
-        return _collect([*source.items(), ("episode_id", rows // length), ("t", rows % length)])
+        rows = np.arange(len(found.columns["reward"]))
+        return _collect(found.name, [*source.items(), ("episode_id", rows // length), ("t", rows % length)])
     return found
 
 
 def from_frame(frame: Any) -> Columns:
     """Columns of a pandas data frame."""
-    return _collect((str(name), frame.iloc[:, i]) for i, name in enumerate(frame.columns))
+    return _collect("data frame in memory", ((str(name), frame.iloc[:, i]) for i, name in enumerate(frame.columns)))
 
 
-def _collect(items: Iterable[tuple[str, Any]]) -> Columns:
-    found = Columns([], [], {})
+def _collect(what: str, items: Iterable[tuple[str, Any]]) -> Columns:
+    names, kinds, columns = list[str](), list[pa.DataType](), dict[str, Any]()
     for name, values in items:
         if isinstance(values, list | tuple):
-            array, kind = list(values), ANY
+            values, kind = list(values), ANY
         elif isinstance(values, pa.Array | pa.ChunkedArray):
-            array, kind = values, values.type
+            kind = values.type
         elif hasattr(values, "__array__"):
             values = values if hasattr(values, "iloc") else np.asarray(values)
             if values.dtype == np.dtype(object):
-                array, kind = list(values), ANY
+                values, kind = list(values), ANY
             elif values.ndim == 1 and (getattr(values.dtype, "kind", "") in "US" or str(values.dtype)[:6] == "string"):
-                array, kind = list(values), pa.string()  # text is looked at later, cell by cell
+                values, kind = list(values), pa.string()  # text is looked at later, cell by cell
             elif values.ndim in (1, 2):
-                array = _typed(name, values)
-                kind = array.type
+                values = _typed(name, values)
+                kind = values.type
             else:
                 continue
         else:
             continue
-        found.names.append(name)
-        found.types.append(kind)
-        found._columns[name] = array
-    return found
+        names.append(name)
+        kinds.append(kind)
+        columns[name] = values
+    return Columns(what, names, kinds, partial(_cells, columns), columns=columns)
+
+
+def _cells(columns: Mapping[str, Any], names: Iterable[str]) -> pa.Table:
+    """Return some columns as a table; the values of one without a type are text, as the cells of CSV are."""
+    return pa.table({
+        name: pa.array(map(_cell, columns[name]), pa.string()) if isinstance(columns[name], list) else columns[name]
+        for name in names
+    })  # fmt: skip
 
 
 def _typed(name: str, values: Any) -> Any:

@@ -20,7 +20,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dprl.data import readers
+from dprl.data.cells import codes as codes_of
+from dprl.data.cells import numbers, one_array
 from dprl.data.log_files import Column, Layout, layout_of, log_files, rows_of
 from dprl.data.parts import MANIFEST, SCHEMA, Part, Parts, sha256_of
 from dprl.errors import DprlError
@@ -106,7 +107,7 @@ def _cuts(files: Sequence[Path], layout: Layout, parts: int) -> tuple[pa.Array, 
         seen += len(known)
         while len(sample) > 2 * _SAMPLE:
             sample, stride = sample.take(pa.array(np.arange(0, len(sample), 2))), 2 * stride
-    return _quantiles(readers.one_array(sample), parts), rows
+    return _quantiles(one_array(sample), parts), rows
 
 
 def _quantiles(sample: pa.Array, parts: int) -> pa.Array:
@@ -171,7 +172,7 @@ def _part_of(identifiers: pa.Table, by: str, cuts: pa.Array) -> np.ndarray:
     """Return ``(R,)`` number of the part of each row."""
     if not len(cuts):
         return np.zeros(len(identifiers), dtype=np.int64)
-    encoded = readers.one_array(identifiers.column(by)).dictionary_encode()
+    encoded = one_array(identifiers.column(by)).dictionary_encode()
     # one ranking of both, so that routing and sorting follow the same order
     ranks = _ranks(pa.concat_arrays([cuts, encoded.dictionary]))
     numbers = np.searchsorted(ranks[: len(cuts)], ranks[len(cuts) :], side="right")
@@ -204,7 +205,7 @@ def _write_part(folder: Path, number: int, layout: Layout, with_gaps: set[str], 
     with pa.memory_map(str(_routed(folder, number))) as source:
         table = pa.ipc.open_stream(source).read_all()
         lacking = _lacking(table.select(layout.units))
-        ranks = readers.codes(table.column(layout.by))
+        ranks = codes_of(table.column(layout.by))
         ranks[lacking] = -1
         units, codes, rows_of_units = np.unique(ranks[~lacking], return_inverse=True, return_counts=True)
         ranks[~lacking] = codes
@@ -215,12 +216,12 @@ def _write_part(folder: Path, number: int, layout: Layout, with_gaps: set[str], 
             if column.name == layout.by:
                 values = pa.array(ranks + before, mask=lacking)
             elif column.identifier:
-                found = readers.codes(table.column(column.name))
+                found = codes_of(table.column(column.name))
                 values = pa.array(found, mask=found < 0)
             elif field.type != column.type or (column.name in with_gaps and pa.types.is_floating(field.type)):
-                values = pa.array(readers.numbers(table.column(column.name)))  # a gap is NaN
+                values = pa.array(numbers(table.column(column.name)))  # a gap is NaN
             else:
-                values = readers.one_array(table.column(column.name))
+                values = one_array(table.column(column.name))
             arrays.append(values if order is None else values.take(order))
         with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
             writer.write_batch(pa.record_batch(arrays, schema=schema))

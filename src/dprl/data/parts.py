@@ -28,7 +28,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.lib import format as npy
 
-from dprl.data.schema import ALIASES
+from dprl.data.schema import ALIASES, Schema
 from dprl.errors import DprlError
 from dprl.strict_json import read_regular, strict_object
 
@@ -89,6 +89,21 @@ class Parts:
     parts: tuple[Part, ...] = field(repr=False)
     prepared: str | None = None
     _maps: dict[int, tuple[pa.RecordBatch, np.ndarray, tuple[mmap.mmap, ...]]] = field(repr=False, default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """Public name: that of the folder."""
+        return self.folder.name
+
+    @property
+    def kinds(self) -> dict[str, pa.DataType | None]:
+        """Type of each column."""
+        return dict(zip(self.names, self.types, strict=True))
+
+    def read(self, schema: Schema) -> pa.Table:
+        """Return all rows of the columns that play a part."""
+        no_rows = self.table(np.zeros(0, dtype=np.int64), schema.columns())
+        return pa.concat_tables([no_rows, *self.columns_in_blocks(schema.columns())])
 
     @classmethod
     def open(cls, folder: str | Path) -> Parts:
@@ -362,11 +377,10 @@ def _parsed(manifest: Any, folder: Path) -> tuple[str, list[tuple[str, str]], tu
         sound = by in dict(columns) and len(parts) > 0 and len(dict(columns)) == len(columns)
     except (KeyError, TypeError):
         raise _damaged(folder) from None
-    prepared, kinds = manifest.get("prepared"), {"str": str, "int": int}
+    prepared = manifest.get("prepared")
     sound = sound and isinstance(prepared, str | None)
     for part in parts:
-        values = {f.name: (getattr(part, f.name), kinds[str(f.type)]) for f in fields(Part)}
-        sound = sound and all(type(value) is kind for value, kind in values.values())
+        sound = sound and all(type(getattr(part, f.name)).__name__ == f.type for f in fields(Part))
         sound = sound and all(Path(name).name == name for name, _, _ in part.files)
         sound = sound and 0 <= part.units <= part.rows
     if not sound:

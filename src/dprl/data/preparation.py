@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
@@ -38,6 +38,11 @@ class Codes:
 
     texts: tuple[str, ...]
     numbers: tuple[float, ...] | None = None
+
+    @property
+    def places(self) -> Sequence[float]:
+        """The number of each value, or its place."""
+        return range(len(self.texts)) if self.numbers is None else self.numbers
 
 
 @dataclass(frozen=True)
@@ -163,8 +168,7 @@ class Preparation:
         codes = None if bounds.actions is None else self.codes.get(self.action[0])
         if codes is None:
             return None
-        numbers = range(len(codes.texts)) if codes.numbers is None else codes.numbers
-        names = dict(zip(numbers, codes.texts, strict=True))
+        names = dict(zip(codes.places, codes.texts, strict=True))
         each = len(names) == len(codes.texts) == bounds.actions
         return tuple(names[number] for number in sorted(names)) if each else None
 
@@ -214,8 +218,7 @@ class Preparation:
                 raise wrong(f"a continuous action is a number: declare the codes of {action!r} as text = number.")
             return
         if codes is not None:
-            numbers = range(len(codes.texts)) if codes.numbers is None else codes.numbers
-            if not set(numbers) <= set(range(bounds.actions)):
+            if not set(codes.places) <= set(range(bounds.actions)):
                 raise wrong(f"the codes of {action!r} are not among the {bounds.actions} actions, which count from 0.")
             if codes.numbers is None and len(codes.texts) < bounds.actions:
                 raise wrong(f"{action!r} has {len(codes.texts)} codes, and the bounds have {bounds.actions} actions.")
@@ -224,19 +227,18 @@ class Preparation:
         if any(isinstance(one, float) and one > 1.0 for one in declared):
             raise wrong("a behaviour probability is above 1.")
 
-    def check(self, names: Collection[str], types: Collection[pa.DataType | None]) -> None:
+    def check(self, names: Sequence[str], kinds: Mapping[str, pa.DataType | None]) -> None:
         """Refuse a table that lacks a column of these, has it twice or in a type that cannot play the part."""
-        kinds = dict(zip(names, types, strict=True))
         for name, part in self.parts():
             for column in self.columns_of(name):
                 if column not in kinds:
                     raise DprlError(f"The table has no column {column!r}, which [prepare] names under {part}.")
-                if list(names).count(column) > 1:
+                if names.count(column) > 1:
                     raise DprlError(f"The table has more than one column {column!r}.")
                 self._check_type(name, column, part, kinds[column])
 
     def _check_type(self, name: str, column: str, part: str, kind: pa.DataType | None) -> None:
-        kind = kind.value_type if kind is not None and pa.types.is_dictionary(kind) else kind
+        kind = schemas.plain_type(kind)
         if part in ("person", "episode"):
             schemas.check_identifier(column, kind)
         elif part == "step":

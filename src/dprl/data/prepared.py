@@ -10,29 +10,39 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dprl.data.cells import codes, numbers, one_array
-from dprl.data.memory import NUMBER
+from dprl.data.cells import codes, numbers, one_array, plain
+from dprl.data.memory import ANY, NUMBER, Columns
 from dprl.data.preparation import ByValue, Preparation, is_text, varies
+from dprl.data.schema import Source, plain_type
 from dprl.user_code import quietly
 
 _BLANK = r"^\s*(|\.|NA|N/A|NaN|nan|NULL|null)\s*$"
 
 
-@dataclass(frozen=True)
-class RawSource:
-    """Table that becomes a log when its rows are read."""
+def becoming(source: Source, preparation: Preparation) -> Source:
+    """Return a table as the log that it becomes when its rows are read; refused where the section does not fit."""
+    kinds = source.kinds
+    if isinstance(source, Columns):
+        kinds = {name: None if kind is ANY else kind for name, kind in kinds.items()}  # without a type: read as text
+    preparation.check(source.names, kinds)
+    if isinstance(source, Columns):
+        source.check_lengths(preparation.columns())
+    identifiers = {name: pa.string() if kind is None else plain_type(kind) for name, kind in kinds.items()}
+    written = preparation.written(identifiers)
+    rows = partial(_rows_of, source, preparation, written)
+    return Source(source.name, written.names, written.types, rows, raw=source)
 
-    source: Any = field(repr=False)
-    preparation: Preparation
-    written: pa.Schema
+
+def _rows_of(source: Source, preparation: Preparation, written: pa.Schema, names: list[str]) -> pa.Table:
+    return prepared(source.rows(preparation.columns()), preparation, written).select(names)
 
 
 def prepared(table: pa.Table, preparation: Preparation, written: pa.Schema) -> pa.Table:
@@ -160,8 +170,7 @@ class _Making:
         declared = self.made.codes.get(name)
         if declared is None:
             return self._each(name, quantities)
-        known = np.arange(float(len(declared.texts))) if declared.numbers is None else np.array(declared.numbers)
-        return np.append(known, np.nan)[self._places(name)]
+        return np.append(np.array(declared.places, dtype=np.float64), np.nan)[self._places(name)]
 
     # --- what the log says ----------------------------------------------------------------------------------------
 
@@ -261,11 +270,6 @@ def count_unread(table: pa.Table, made: Preparation) -> dict[str, tuple[int, int
 
 
 # --- cells --------------------------------------------------------------------------------------------------------
-
-
-def plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return a column with its values in place of indices into a dictionary."""
-    return pc.cast(column, column.type.value_type) if pa.types.is_dictionary(column.type) else column
 
 
 def places(column: pa.ChunkedArray, texts: Sequence[str]) -> np.ndarray:

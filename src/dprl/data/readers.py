@@ -15,20 +15,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dprl.data import csv_file, memory
 from dprl.data import schema as schemas
 from dprl.data.bounds_file import read_public
-from dprl.data.cells import codes as codes
-from dprl.data.cells import lists, numbers
-from dprl.data.cells import one_array as one_array
-from dprl.data.minari import MinariLog, minari_log, open_minari
+from dprl.data.cells import codes, lists, numbers
+from dprl.data.memory import Columns
 from dprl.data.parts import MANIFEST, Parts, coded, episode_column
-from dprl.data.preparation import MARK, Preparation
-from dprl.data.prepared import RawSource, prepared
-from dprl.data.sources import LogSource
-from dprl.data.trajectories import Trajectories, assemble
-from dprl.data.transitions import TRANSITION, assemble_transitions
+from dprl.data.preparation import Preparation
+from dprl.data.prepared import becoming
+from dprl.data.schema import Source
+from dprl.data.sources import LogSource, is_minari, open_source, path_of
+from dprl.data.trajectories import TRANSITION, Trajectories, assemble
 from dprl.errors import DprlError
+from dprl.files import replacing
 from dprl.protocols import Bounds
 
 UNITS = ("trajectory", "person", TRANSITION)
@@ -71,11 +69,10 @@ class Log:
         if isinstance(self.source, Parts):
             self.source.check()
         # nested, so that no name keeps the table in memory while the arrays are made of it
-        columns = self._raw(read_table(self.source, self.schema))
+        columns = self._raw(self.source.read(self.schema))
         if inspect is not None:
             inspect(columns)
-        by_row = self.unit == TRANSITION
-        loaded = assemble_transitions(columns, self.bounds) if by_row else assemble(columns, self.bounds, self.unit)
+        loaded = assemble(columns, self.bounds, self.unit)
         pa.default_memory_pool().release_unused()
         return loaded
 
@@ -156,33 +153,26 @@ def read_log(
         raise DprlError(f"unit must be one of {', '.join(UNITS)}.")
     if unit in ("trajectory", "transition") and person:
         raise DprlError(f"The privacy unit is a {unit}, but a person column is named: use the unit person.")
-    named = _name(source)
-    opened: Any = Parts.open(named) if named and os.path.isfile(os.path.join(named, MANIFEST)) else source
-    if isinstance(opened, Parts):
-        name, names, types = opened.folder.name, opened.names, opened.types
-    else:
-        opened, name, names, types = open_source(opened)
+    named = path_of(source)
+    in_parts = bool(named) and os.path.isfile(os.path.join(named, MANIFEST))
+    opened = Parts.open(named) if in_parts else open_source(source)
     if preparation is not None:
         person = "person_id" if person is not None and person == preparation.person else person
-        if isinstance(opened, MinariLog):
+        if is_minari(source):
             raise DprlError("A data set of Minari is a log as it is: leave [prepare] out of the bounds.")
         if not _is_prepared(opened, preparation):
             if isinstance(opened, Parts):
                 raise DprlError("A table is prepared first, and then partitioned: `dprl data prepare` writes the log.")
-            opened = raw_source(opened, names, types, preparation)
-            names, types = opened.written.names, opened.written.types
-    unit = unit or ("person" if person or "person_id" in names else "trajectory")
+            opened = becoming(opened, preparation)
+    unit = unit or ("person" if person or "person_id" in opened.names else "trajectory")
     found = schemas.match(
-        names,
-        types,
-        observation_size=len(known.observation),
-        horizon=known.horizon,
-        unit=unit,
+        opened.names,
+        opened.kinds,
+        known,
+        unit,
         unit_column=person,
         needs_behavior=behavior_policy is None and known.strata is None,
         target_columns=target_columns,
-        continuous_size=len(known.action or ()),
-        hazard=known.censoring_hazard is not None,
     )
     if known.strata is not None and behavior_policy is not None:
         raise DprlError("bounds: behaviour probabilities are estimated within strata: leave the behaviour policy out.")
@@ -197,47 +187,18 @@ def read_log(
             "bounds: max_importance_ratio is 1, and the log has a column 'uncensored_prob': it must bound the ratio of "
             "target to behaviour probability over the chance of staying, which is above 1."
         )
-    if isinstance(opened, memory.Columns):
-        opened.check_lengths(found)
+    if isinstance(opened, Columns):
+        opened.check_lengths(found.columns())
     if isinstance(opened, Parts):
         _check_unit(opened, unit, found)
-    return Log(name, known, unit, found.scalars.get("person_id"), found, opened, behavior_policy, preparation)
+    return Log(opened.name, known, unit, found.scalars.get("person_id"), found, opened, behavior_policy, preparation)
 
 
-def raw_source(
-    source: Any, names: Sequence[str], types: Sequence[pa.DataType] | None, preparation: Preparation
-) -> RawSource:
-    """Return what :func:`open_source` found as the log that it becomes; refused where the section does not fit."""
-    kinds: Sequence[pa.DataType | None] = types or [None] * len(names)
-    if isinstance(source, memory.Columns):  # what has no type is read as text
-        kinds = [None if kind is memory.ANY else kind for kind in kinds]
-    preparation.check(names, kinds)
-    if isinstance(source, memory.Columns):
-        source.check_lengths(_as_they_are(preparation))
-    identifiers = {
-        name: pa.string() if kind is None else kind.value_type if pa.types.is_dictionary(kind) else kind
-        for name, kind in zip(names, kinds, strict=True)
-    }
-    return RawSource(source, preparation, preparation.written(identifiers))
-
-
-def _is_prepared(source: Any, preparation: Preparation) -> bool:
+def _is_prepared(source: Parts | Source, preparation: Preparation) -> bool:
     """Tell whether a table was made by a section ``[prepare]``, and refuse one that another section made."""
-    mark = source.prepared if isinstance(source, Parts) else mark_of(source)
-    if mark is not None and mark != preparation.digest:
+    if source.prepared not in (None, preparation.digest):
         raise DprlError("The log was prepared by another section [prepare] than that of the bounds: prepare it again.")
-    return mark is not None
-
-
-def mark_of(source: Any) -> str | None:
-    """Return the digest of the section ``[prepare]`` that made a table or a file; None where none did."""
-    metadata = None
-    if isinstance(source, pa.Table):
-        metadata = source.schema.metadata
-    elif isinstance(source, Path) and source.suffix.lower() != ".csv":
-        metadata = pq.read_schema(source).metadata
-    mark = (metadata or {}).get(MARK)
-    return None if mark is None else mark.decode()
+    return source.prepared is not None
 
 
 def _check_unit(parts: Parts, unit: str, schema: schemas.Schema) -> None:
@@ -265,100 +226,6 @@ def _of_trajectories(source: Trajectories, target_columns: Sequence[str], behavi
         scalars["censored"] = "censored"
     known = schemas.Schema(scalars, {"observation": ("observation",)})
     return Log("trajectories in memory", source.bounds, source.unit, None, known, source, behavior_policy)
-
-
-def open_source(source: Any) -> tuple[Any, str, list[str], list[pa.DataType] | None]:
-    """Return what can be read, its public name, and names and types of its columns (no types of CSV); no row is
-    read.
-    """
-    named = _name(source)
-    if named.startswith("minari:") or hasattr(source, "iterate_episodes"):
-        log = open_minari(named.removeprefix("minari:")) if named else minari_log(source, "dataset in memory")
-        return log, named or log.name, list(log.types), list(log.types.values())
-    if hasattr(source, "to_arrow"):  # polars
-        source = source.to_arrow()
-    if isinstance(source, pa.Table):
-        return source, "table in memory", source.schema.names, list(source.schema.types)
-    if isinstance(source, Mapping):
-        columns = memory.from_mapping(source)
-        return columns, "arrays in memory", columns.names, columns.types
-    if hasattr(source, "iloc") and hasattr(source, "columns"):  # in this order: polars warns of columns of a lazy frame
-        columns = memory.from_frame(source)
-        return columns, "data frame in memory", columns.names, columns.types
-    later = memory.deferred(source)
-    if later is not None:
-        return later, "table in memory", later.schema.names, later.schema.types
-    if not named:
-        raise DprlError(
-            "A log is a path, minari:DATASET-ID, a Minari dataset, a table of Arrow, pandas or polars, or a mapping of "
-            "arrays."
-        )
-    path = Path(named)
-    try:
-        if path.is_dir():
-            raise DprlError(
-                f"There is no log file {str(path)!r}, but a folder: `dprl data partition` makes a log in parts of the "
-                "files in one."
-            )
-        if not path.is_file():
-            raise DprlError(f"There is no log file {path.name!r} in {str(path.parent)!r}.")
-        if path.suffix.lower() in (".parquet", ".pq"):
-            schema = pq.read_schema(path)
-            # pyarrow reads such a file or not, depending on whether it has rows
-            twice = next((name for name in schema.names if schema.names.count(name) > 1), None)
-            if twice is not None:
-                raise DprlError(f"The log has more than one column {twice!r}.")
-            return path, path.name, schema.names, list(schema.types)
-        if path.suffix.lower() == ".csv":
-            return path, path.name, csv_file.read_header(path), None
-    except OSError as error:
-        raise DprlError(f"Cannot read the log {path.name!r}: {error.strerror or 'it is damaged'}.") from error
-    except pa.ArrowException as error:
-        raise DprlError(f"The log {path.name!r} is not a Parquet file.") from error
-    raise DprlError(f"The log {path.name!r} must be a .parquet or .csv file.")
-
-
-def _name(source: Any) -> str:
-    return str(source) if isinstance(source, str | Path) else ""
-
-
-def read_table(source: Any, schema: schemas.Schema) -> pa.Table:
-    """Return the rows of what :func:`open_source` found: the columns that play a part."""
-    columns = schema.columns()
-    if isinstance(source, RawSource):
-        return prepared(raw_cells(source), source.preparation, source.written).select(columns)
-    if isinstance(source, memory.Columns):
-        return source.read(schema)
-    if isinstance(source, pa.Table):
-        return source.select(columns)
-    if isinstance(source, MinariLog | memory.Deferred):
-        return source.read(columns)
-    if isinstance(source, Parts):
-        no_rows = source.table(np.zeros(0, dtype=np.int64), columns)
-        return pa.concat_tables([no_rows, *source.columns_in_blocks(columns)])
-    try:
-        if source.suffix.lower() == ".csv":
-            # every cell as text: a bad one then becomes a missing number instead of an error that quotes it
-            return csv_file.read_cells(source, columns)
-        # read_table would import pandas, and take folders' names for columns
-        with pq.ParquetFile(source) as file:
-            return file.read(columns).select(columns)
-    except (pa.ArrowException, OSError):
-        # the cause may quote a cell: it is dropped
-        raise DprlError(
-            f"The log {source.name!r} is damaged and cannot be read to its end: put a whole copy there."
-        ) from None
-
-
-def raw_cells(raw: RawSource) -> pa.Table:
-    """Return the columns of a table that its section names, as they are."""
-    if isinstance(raw.source, memory.Columns):
-        return raw.source.cells(raw.preparation.columns())
-    return read_table(raw.source, _as_they_are(raw.preparation))
-
-
-def _as_they_are(preparation: Preparation) -> schemas.Schema:
-    return schemas.Schema({name: name for name in preparation.columns()}, {})
 
 
 def _columns(
@@ -398,3 +265,47 @@ def _columns(
     if unit != "person":
         out["person"] = out["episode"]
     return out
+
+
+# --- a table as people have it --------------------------------------------------------------------------------------
+
+
+def prepare(source: Any, bounds: Mapping[str, Any] | str | Path, out: str | Path | None = None) -> pa.Table:
+    """Return the log that a table becomes by the section ``[prepare]`` of the bounds, and write it to ``out``.
+
+    Each person's rows become rows of that person, and depend on no other person's: to add or remove a person adds or
+    removes that person's rows and changes none. So whatever a release of the log promises a person, it promises the
+    person of the table. Nothing is learned from rows: a value that is not declared is missing, without a word, and its
+    trajectory contributes nothing.
+
+    Args:
+        source: path of a ``.parquet`` or ``.csv`` file, a pyarrow Table, a data frame or a mapping of arrays.
+        bounds: TOML file, or the table in it, with public bounds and a section ``[prepare]``.
+        out: new Parquet file, which appears whole or not at all.
+
+    Returns:
+        One row for each transition, as :func:`dprl.read_log` reads it. As private as the table.
+
+    Raises:
+        DprlError: what is wrong with the section, a column that the table lacks, or a file that is there already.
+    """
+    _, preparation = read_public(bounds)
+    if preparation is None:
+        raise DprlError("The bounds have no section [prepare], which says how the table becomes a log.")
+    if out is not None:
+        _check_out(Path(out))
+    if is_minari(source):
+        raise DprlError("A Minari dataset is a log already.")
+    made = becoming(open_source(source), preparation)
+    table = made.rows(made.names)
+    if out is not None:
+        with replacing(out) as temporary:
+            pq.write_table(table, temporary)
+    return table
+
+
+def _check_out(out: Path) -> None:
+    if out.suffix.lower() not in (".parquet", ".pq"):
+        raise DprlError(f"{out.name!r} must be a .parquet file.")
+    if out.exists():
+        raise DprlError(f"{out.name!r} is there already: name another file with --out.")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeGuard
 
 import pyarrow as pa
 
 from dprl.errors import DprlError
+from dprl.protocols import Bounds
 
 # Names used by Open Bandit Pipeline, SCOPE-RL, d3rlpy and Minari for the same things; the last ones of observation,
 # action, reward and behavior_prob are those of the Open Bandit Dataset's own files.
@@ -54,88 +56,80 @@ class Schema:
         return list(dict.fromkeys(wanted))
 
 
+@dataclass(frozen=True)
+class Source:
+    """What was opened as a log: names and types of its columns; rows are read when they are asked for.
+
+    Attributes:
+        name: public name.
+        names: of the columns.
+        types: of the columns; None of CSV, whose cells are only known once they are read. A null type fits all.
+        rows: returns columns by their names.
+        prepared: digest of the section ``[prepare]`` that made it, if one did.
+        raw: table of which a section ``[prepare]`` makes it when its rows are read.
+    """
+
+    name: str
+    names: list[str]
+    types: list[pa.DataType] | None
+    rows: Callable[[list[str]], pa.Table] = field(repr=False)
+    prepared: str | None = None
+    raw: Source | None = field(repr=False, default=None)
+
+    @property
+    def kinds(self) -> dict[str, pa.DataType | None]:
+        """Type of each column, None of CSV."""
+        return dict(zip(self.names, self.types or [None] * len(self.names), strict=True))
+
+    def read(self, schema: Schema) -> pa.Table:
+        """Return the columns that play a part."""
+        return self.rows(schema.columns())
+
+
 def match(
     names: Sequence[str],
-    types: Sequence[pa.DataType] | None,
-    *,
-    observation_size: int,
-    horizon: int,
+    kinds: Mapping[str, pa.DataType | None],
+    bounds: Bounds,
     unit: str,
+    *,
     unit_column: str | None = None,
     needs_behavior: bool = True,
     target_columns: Sequence[str] = (),
-    continuous_size: int = 0,
-    hazard: bool = False,
 ) -> Schema:
     """Find the columns of a log; raises one sentence naming the column that is missing or has a wrong type.
 
     Args:
         names: column names, as in the file.
-        types: their types, or None for CSV, whose cells are only known once they are read; a null type fits all.
-        observation_size: number of observation components in the public bounds.
-        horizon: with a horizon of 1 each row may be an episode of its own, as in bandit logs.
+        kinds: their types, as those of a :class:`Source`.
+        bounds: public bounds. With a horizon of 1 each row may be an episode of its own, as in bandit logs. Where they
+            declare no hazard of being censored, the log may have a column of it.
         unit: ``person``, ``trajectory``, or ``transition``: a row then stands for itself, with its next observation,
             and neither identifiers nor steps are looked at.
         unit_column: column that identifies the person.
         needs_behavior: whether the behaviour probability must be in the log.
         target_columns: further columns holding probabilities of a target policy.
-        continuous_size: number of action components, 0 for discrete actions.
-        hazard: whether the bounds declare a hazard of being censored; a log may have a column of it instead.
     """
-    kinds: dict[str, pa.DataType | None] = dict(zip(names, types or [None] * len(names), strict=True))
-    scalars: dict[str, str] = {}
+    by_row, hazard = unit == "transition", bounds.censoring_hazard is not None
     vectors: dict[str, tuple[str, ...]] = {}
-
-    by_row = unit == "transition"
-    sizes = {"observation": observation_size, "next_observation": observation_size}
-    if continuous_size:
-        sizes["action"] = continuous_size
-    for part, size in sizes.items():
-        single, several = column_of(part, kinds), numbered(part, kinds)
-        if several:
-            if len(several) != size:
-                raise DprlError(
-                    f"The log has {len(several)} columns {part}_0, {part}_1, ..., "
-                    f"the bounds describe {size} components."
-                )
-            for column in several:
-                check_number(column, kinds[column])
-            vectors[part] = several
-        elif single is not None:
-            kind = kinds[single]
-            if kind is None and size > 1:
-                raise DprlError(f"A CSV log needs one column for each component: {part}_0 to {part}_{size - 1}.")
-            if kind is not None and is_list(kind):
-                check_number(single, kind.value_type)
-                if pa.types.is_fixed_size_list(kind) and kind.list_size != size:
-                    raise DprlError(
-                        f"Column {single!r} holds {kind.list_size} numbers a row, "
-                        f"the bounds describe {size} components."
-                    )
-            else:
-                check_number(single, kind)
-                if size != 1 and not (kind is not None and pa.types.is_null(kind)):
-                    raise DprlError(f"Column {single!r} holds one number a row, the bounds describe {size} components.")
-            vectors[part] = (single,)
-        elif part == "next_observation" and by_row:
+    sizes = dict.fromkeys(("observation", "next_observation"), len(bounds.observation))
+    for part, size in (sizes | ({"action": len(bounds.action)} if bounds.action else {})).items():
+        columns = _vector(part, size, kinds)
+        if columns:
+            vectors[part] = columns
+        elif part != "next_observation":
+            raise _missing(part)
+        elif by_row:
             raise DprlError(
                 "The privacy unit transition needs next_observation in every row: the next row of the log is somebody "
                 "else's."
             )
-        elif part != "next_observation":
-            raise _missing(part)
 
-    one_step = horizon == 1
-    required = [
-        "reward",
-        *(() if continuous_size else ("action",)),
-        *(("behavior_prob",) if needs_behavior else ()),
-    ]
+    required = ["reward", *(() if bounds.action else ("action",)), *(("behavior_prob",) if needs_behavior else ())]
+    optional = [] if by_row else ["episode_id", "t", "terminated", "truncated"]
     if by_row:
         required += ["terminated"]
-    elif not one_step:
+    elif bounds.horizon > 1:
         required += ["episode_id", "t", "terminated"]
-    optional = [] if by_row else ["episode_id", "t", "terminated", "truncated"]
     if column_of("uncensored_prob", kinds) is not None and not by_row:
         if hazard:
             raise DprlError("The log has a column 'uncensored_prob': leave censoring_hazard out of the bounds.")
@@ -144,17 +138,17 @@ def match(
         if by_row:
             raise DprlError("The privacy unit transition knows no censoring: leave censoring_hazard out of the bounds.")
         required += ["censored"]
+    scalars: dict[str, str] = {}
     for part in dict.fromkeys(required + optional):
         column = column_of(part, kinds)
-        if column is None:
-            if part in required:
-                raise _missing(part)
-            continue
-        if part in _IDENTIFIERS:
-            check_identifier(column, kinds[column])
-        else:
-            check_number(column, kinds[column], flag=part in _FLAGS)
-        scalars[part] = column
+        if column is not None:
+            if part in _IDENTIFIERS:
+                check_identifier(column, kinds[column])
+            else:
+                check_number(column, kinds[column], flag=part in _FLAGS)
+            scalars[part] = column
+        elif part in required:
+            raise _missing(part)
     if unit == "person":
         column = unit_column or column_of("person_id", kinds)
         if column is None or column not in kinds:
@@ -177,9 +171,40 @@ def match(
     return schema
 
 
+def _vector(part: str, size: int, kinds: Mapping[str, pa.DataType | None]) -> tuple[str, ...]:
+    """Return the columns of a vector of this size, () where there are none; refused where they cannot hold it."""
+    columns = columns_of(part, kinds)
+    if not columns:
+        return ()
+    kind = kinds[columns[0]]
+    if numbered(part, kinds):
+        if len(columns) != size:
+            raise DprlError(
+                f"The log has {len(columns)} columns {part}_0, {part}_1, ..., the bounds describe {size} components."
+            )
+        for column in columns:
+            check_number(column, kinds[column])
+    elif kind is None and size > 1:
+        raise DprlError(f"A CSV log needs one column for each component: {part}_0 to {part}_{size - 1}.")
+    else:
+        check_number(columns[0], kind.value_type if is_list(kind) else kind)
+        held = "one number" if size > 1 and not is_list(kind) else ""
+        if kind is not None and pa.types.is_fixed_size_list(kind) and kind.list_size != size:
+            held = f"{kind.list_size} numbers"
+        if held and not (kind is not None and pa.types.is_null(kind)):
+            raise DprlError(f"Column {columns[0]!r} holds {held} a row, the bounds describe {size} components.")
+    return columns
+
+
 def column_of(part: str, names: Collection[str]) -> str | None:
     """Return the column that plays a part, by its name; None where there is none."""
     return next((c for c in (part, *ALIASES[part]) if c in names), None)
+
+
+def columns_of(part: str, names: Collection[str]) -> tuple[str, ...]:
+    """Return the columns of a part: several that are numbered, or one; () where there are none."""
+    single = column_of(part, names)
+    return numbered(part, names) or (() if single is None else (single,))
 
 
 def numbered(part: str, names: Collection[str]) -> tuple[str, ...]:
@@ -203,9 +228,9 @@ def _missing(part: str) -> DprlError:
     return DprlError(f"The log has no column {part!r}{hint}; {way}.")
 
 
-def is_list(kind: pa.DataType) -> bool:
-    """Tell whether a column holds a list in each row."""
-    return pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+def is_list(kind: pa.DataType | None) -> TypeGuard[pa.DataType]:
+    """Tell whether a column is known to hold a list in each row."""
+    return kind is not None and _is_any(kind, "list", "large_list", "fixed_size_list")
 
 
 def check_number(column: str, kind: pa.DataType | None, flag: bool = False) -> None:
@@ -216,10 +241,14 @@ def check_number(column: str, kind: pa.DataType | None, flag: bool = False) -> N
 
 def check_identifier(column: str, kind: pa.DataType | None) -> None:
     """Refuse a column that cannot tell people or episodes apart."""
-    if kind is not None and pa.types.is_dictionary(kind):
-        kind = kind.value_type
+    kind = plain_type(kind)
     if not _is_any(kind, "integer", "string", "large_string", "floating", "null"):
         raise DprlError(f"Column {column!r} has type {kind}; an identifier must be text or whole numbers.")
+
+
+def plain_type(kind: pa.DataType | None) -> pa.DataType | None:
+    """Return the type of the values of a column, whether they stand in it or in its dictionary."""
+    return kind.value_type if kind is not None and pa.types.is_dictionary(kind) else kind
 
 
 def _is_any(kind: pa.DataType | None, *names: str) -> bool:

@@ -1,12 +1,26 @@
-"""What is read as a log: protocols, so that no other library is imported for them."""
+"""What is read as a log: protocols, so that no other library is imported for them; and how each is opened.
+
+Opening looks at names and types alone.
+"""
 
 # ruff: noqa: D102 (members of a protocol say what they are by their names)
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from dprl.data import csv_file, memory
+from dprl.data.minari import minari_log, open_minari
+from dprl.data.preparation import MARK
+from dprl.data.schema import Source
+from dprl.errors import DprlError
 
 if TYPE_CHECKING:
     from dprl.data.readers import Log
@@ -55,3 +69,93 @@ LogSource: TypeAlias = (
     "Log | Trajectories | str | Path | Mapping[str, Any] | ArrowStream | LazyTable | DataFrame | Episodes"
 )
 """What is read as a log."""
+
+
+def open_source(source: Any) -> Source:
+    """Return what can be read as a log, or as a table of which one is made; no row is read."""
+    named = path_of(source)
+    if is_minari(source):
+        return open_minari(named.removeprefix("minari:")) if named else minari_log(source, *["dataset in memory"] * 2)
+    if hasattr(source, "to_arrow"):  # polars
+        source = source.to_arrow()
+    if isinstance(source, pa.Table):
+        return _of_schema("table in memory", source.schema, source.select)
+    if isinstance(source, Mapping):
+        return memory.from_mapping(source)
+    if hasattr(source, "iloc") and hasattr(source, "columns"):  # in this order: polars warns of columns of a lazy frame
+        return memory.from_frame(source)
+    later = memory.deferred(source)
+    if later is not None:
+        return later
+    if not named:
+        raise DprlError(
+            "A log is a path, minari:DATASET-ID, a Minari dataset, a table of Arrow, pandas or polars, or a mapping of "
+            "arrays."
+        )
+    path = Path(named)
+    try:
+        return _open_file(path)
+    except OSError as error:
+        raise DprlError(f"Cannot read the log {path.name!r}: {error.strerror or 'it is damaged'}.") from error
+    except pa.ArrowException as error:
+        raise DprlError(f"The log {path.name!r} is not a Parquet file.") from error
+
+
+def is_minari(source: Any) -> bool:
+    """Tell whether it is a dataset of Minari, or the name of one."""
+    return path_of(source).startswith("minari:") or hasattr(source, "iterate_episodes")
+
+
+def path_of(source: Any) -> str:
+    """Return a path, or the name of a dataset; nothing for what is in memory."""
+    return str(source) if isinstance(source, str | Path) else ""
+
+
+def _open_file(path: Path) -> Source:
+    if path.is_dir():
+        raise DprlError(
+            f"There is no log file {str(path)!r}, but a folder: `dprl data partition` makes a log in parts of the "
+            "files in one."
+        )
+    if not path.is_file():
+        raise DprlError(f"There is no log file {path.name!r} in {str(path.parent)!r}.")
+    if path.suffix.lower() == ".csv":
+        return Source(path.name, csv_file.read_header(path), None, partial(_rows_of_csv, path))
+    if path.suffix.lower() not in (".parquet", ".pq"):
+        raise DprlError(f"The log {path.name!r} must be a .parquet or .csv file.")
+    schema = pq.read_schema(path)
+    # pyarrow reads such a file or not, depending on whether it has rows
+    twice = next((name for name in schema.names if schema.names.count(name) > 1), None)
+    if twice is not None:
+        raise DprlError(f"The log has more than one column {twice!r}.")
+
+    return _of_schema(path.name, schema, partial(_rows_of_parquet, path))
+
+
+def _rows_of_csv(path: Path, names: list[str]) -> pa.Table:
+    # every cell as text: a bad one then becomes a missing number instead of an error that quotes it
+    with whole(path):
+        return csv_file.read_cells(path, names)
+
+
+def _rows_of_parquet(path: Path, names: list[str]) -> pa.Table:
+    # read_table would import pandas, and take folders' names for columns
+    with whole(path), pq.ParquetFile(path) as file:
+        return file.read(names).select(names)
+
+
+def _of_schema(name: str, schema: pa.Schema, rows: Any) -> Source:
+    mark = (schema.metadata or {}).get(MARK)
+    return Source(name, schema.names, list(schema.types), rows, None if mark is None else mark.decode())
+
+
+@contextmanager
+def whole(path: Path) -> Iterator[None]:
+    """Refuse a file that cannot be read to its end."""
+    try:
+        yield
+    except (pa.ArrowException, OSError):
+        # the cause may quote a cell: it is dropped
+        raise DprlError(
+            f"The log {path.name!r} is damaged and cannot be read to its end: put a whole copy there."
+        ) from None

@@ -2,6 +2,11 @@
 
 Nothing in here raises because of what is in the rows: a row that cannot be used makes its episode contribute zero,
 and that is all.
+
+Under the privacy unit "transition", one tuple (s, a, r, s'), every row stands for itself. What it becomes is made of
+its own cells alone: the next state stands in it, there is no time step and no identifier, and no row is checked against
+another one. So no row that is broken, missing or repeated changes what any other row contributes. What follows for the
+guarantee: docs/proofs/transition.md.
 """
 
 from __future__ import annotations
@@ -14,7 +19,9 @@ import numpy as np
 
 from dprl.protocols import Bounds
 
+TRANSITION = "transition"
 _HUGE = 1e100  # beyond this a float is a broken cell, not a measurement
+_PER_ROW = ("observation", "next_observation", "action", "reward", "behavior_prob", "terminated", "has_next")
 
 
 @dataclass(frozen=True)
@@ -72,16 +79,21 @@ class Trajectories:
         """
         episodes = np.repeat(kept, np.diff(self.unit_offsets))
         rows = np.repeat(episodes, self.lengths())
-        per_row = ("observation", "next_observation", "action", "reward", "behavior_prob", "terminated", "has_next")
         return replace(
-            self,
-            **{name: getattr(self, name)[rows] for name in per_row},
-            target_prob={name: values[rows] for name, values in self.target_prob.items()},
+            self._of_rows(rows),
             episode_offsets=np.r_[0, np.cumsum(self.lengths()[episodes])].astype(np.int64),
             unit_offsets=np.r_[0, np.cumsum(np.diff(self.unit_offsets)[kept])].astype(np.int64),
             valid=self.valid[episodes],
-            stays=None if self.stays is None else self.stays[rows],
             bounds=bounds,
+        )
+
+    def _of_rows(self, rows: np.ndarray) -> Trajectories:
+        """Return the same with some of its rows, or with all of them in another order; offsets stay."""
+        return replace(
+            self,
+            **{name: getattr(self, name)[rows] for name in _PER_ROW},
+            target_prob={name: values[rows] for name, values in self.target_prob.items()},
+            stays=None if self.stays is None else self.stays[rows],
         )
 
     def lengths(self) -> np.ndarray:
@@ -118,20 +130,21 @@ def assemble(columns: Mapping[str, np.ndarray], bounds: Bounds, unit: str) -> Tr
 
     The result does not depend on the order of the rows. Rows without an identifier are dropped; an episode that is
     broken in any way (a missing or repeated step, a cell that is no number, a probability outside (0, 1], a flag
-    before its end) contributes zero; one that is longer than the public horizon is cut.
+    before its end) contributes zero; one that is longer than the public horizon is cut. Under the unit ``transition``
+    every row is an episode and a unit of its own, and identifiers, ``t`` and ``truncated`` are left alone.
 
     Args:
         columns: ``observation`` ``(R, d)``, ``action``, ``reward``, ``behavior_prob``, ``terminated``, ``truncated``,
             optional ``next_observation``, ``target:NAME``; integer codes ``episode`` and ``person`` ``(R,)`` with -1
             for missing; ``t``. Floats, with NaN for what could not be read.
         bounds: public bounds.
-        unit: ``person`` or ``trajectory``.
+        unit: ``person``, ``trajectory`` or ``transition``.
     """
+    if unit == TRANSITION:
+        return _assembled_by_row(columns, bounds)
     grouped = _grouped(columns, unit)
     order, index, last = grouped.order, grouped.index, grouped.last
-    broken = np.zeros(len(order), dtype=bool)
-    for _, rows in _defects(columns, grouped, bounds):
-        broken |= rows
+    broken = _any(_defects(columns, grouped, bounds), len(order))
     episodes = int(index[-1]) + 1 if len(index) else 0
     valid = np.ones(episodes, dtype=bool)
     valid[index[broken]] = False
@@ -162,6 +175,38 @@ def assemble(columns: Mapping[str, np.ndarray], bounds: Bounds, unit: str) -> Tr
         bounds=bounds,
         unit=unit,
     )
+
+
+def _assembled_by_row(columns: Mapping[str, np.ndarray], bounds: Bounds) -> Trajectories:
+    """Return every row as an episode of its own, in the order of their clamped contents, bit by bit.
+
+    No identifier says which was first, and two that are the same in everything are interchangeable. So the result does
+    not depend on the order in which they stand.
+    """
+    rows = np.arange(len(columns["reward"]))
+    following, known = next_in_the_row(columns, rows, bounds)
+    offsets = np.arange(len(rows) + 1, dtype=np.int64)
+    log = Trajectories(
+        **cells_of_rows(columns, rows, bounds),
+        next_observation=following,
+        terminated=flags(columns, "terminated", rows),
+        has_next=known,
+        episode_offsets=offsets,
+        unit_offsets=offsets,
+        valid=~_any(_defects_of_rows(columns, rows, bounds), len(rows)),
+        bounds=bounds,
+        unit=TRANSITION,
+    )
+    order = _canonical_order(log)
+    return replace(log._of_rows(order), valid=log.valid[order])
+
+
+def _canonical_order(log: Trajectories) -> np.ndarray:
+    """Return ``(N,)`` rows in the order of the bits of their contents, which tell 0.0 from -0.0."""
+    parts = [getattr(log, name) for name in (*_PER_ROW, "valid")]
+    parts += [log.target_prob[name] for name in sorted(log.target_prob)]
+    table = np.column_stack([part.astype(np.float64) for part in parts])
+    return np.lexsort(np.ascontiguousarray(table.T).view(np.int64))
 
 
 def next_in_the_row(
@@ -234,10 +279,10 @@ def _defects(columns: Mapping[str, np.ndarray], grouped: _Grouped, bounds: Bound
     yield "steps_missing_or_repeated", np.asarray(columns["t"], dtype=np.float64)[order] != grouped.position
     ends = flags(columns, "terminated", order) | flags(columns, "truncated", order)
     yield "an_end_before_the_last_step", ends & ~grouped.last
-    yield from defects_of_rows(columns, order, bounds)
+    yield from _defects_of_rows(columns, order, bounds)
 
 
-def defects_of_rows(
+def _defects_of_rows(
     columns: Mapping[str, np.ndarray], rows: np.ndarray, bounds: Bounds
 ) -> Iterator[tuple[str, np.ndarray]]:
     """Yield each reason for which a row by itself cannot be used, with the rows ``(N,)`` that give it."""
@@ -269,16 +314,23 @@ def count_defects(columns: Mapping[str, np.ndarray], bounds: Bounds, unit: str) 
     Args:
         columns, bounds, unit: as :func:`assemble` takes them.
     """
-    grouped = _grouped(columns, unit)
-    defects = by_reason(_defects(columns, grouped, bounds))
-    return {reason: len(np.unique(grouped.index[rows])) for reason, rows in defects.items()}
-
-
-def by_reason(defects: Iterable[tuple[str, np.ndarray]]) -> dict[str, np.ndarray]:
-    """Return the rows ``(N,)`` of each reason, which may be yielded several times."""
-    found: dict[str, np.ndarray] = {}
+    if unit == TRANSITION:
+        index = np.arange(len(columns["reward"]))
+        defects = _defects_of_rows(columns, index, bounds)
+    else:
+        grouped = _grouped(columns, unit)
+        index, defects = grouped.index, _defects(columns, grouped, bounds)
+    found: dict[str, np.ndarray] = {}  # a reason may be given several times
     for reason, rows in defects:
         found[reason] = found[reason] | rows if reason in found else rows
+    return {reason: len(np.unique(index[rows])) for reason, rows in found.items()}
+
+
+def _any(defects: Iterable[tuple[str, np.ndarray]], rows: int) -> np.ndarray:
+    """Return ``(N,)`` which rows have a defect of any kind."""
+    found = np.zeros(rows, dtype=bool)
+    for _, of_one_kind in defects:
+        found |= of_one_kind
     return found
 
 

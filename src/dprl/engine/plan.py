@@ -30,8 +30,7 @@ from dprl.errors import DprlError
 from dprl.mechanisms.filtered_sum import FilteredGaussianSum
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.protocols import Bounds, Claim
-from dprl.report.cards import plan_page
-from dprl.report.shown import Shown
+from dprl.report.shown import Shown, plan_page
 from dprl.value_functions.features import Features
 
 _TRIES = 20

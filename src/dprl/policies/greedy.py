@@ -18,6 +18,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from dprl.errors import DprlError
+from dprl.policies.rules import Choice, read_names
 from dprl.protocols import Interval
 from dprl.states import cell_numbers, state_rows, unit_states
 from dprl.tensor_file import to_bytes
@@ -120,7 +121,7 @@ def are_codes(pair: Interval) -> bool:
 
 
 @dataclass(frozen=True, eq=False)
-class GreedyPolicy:
+class GreedyPolicy(Choice):
     """The policy; of several actions with the same score it takes the first.
 
     Attributes:
@@ -148,13 +149,9 @@ class GreedyPolicy:
             raise DprlError("The weights of a policy must be finite numbers.")
 
     @property
-    def actions(self) -> int:
+    def actions(self) -> int:  # type: ignore[override]
         """Number of actions."""
         return len(self.theta)
-
-    def __call__(self, states: Any, /) -> Float[np.ndarray, "rows actions"]:
-        """Return probability one of the policy's action in each of ``(N, d)`` states."""
-        return np.eye(self.actions)[self.action(states)]
 
     def action(self, states: Any) -> Int[np.ndarray, " rows"]:
         """Return ``(N,)`` the policy's action in each of ``(N, d)`` states."""
@@ -168,10 +165,6 @@ class GreedyPolicy:
         phi = self.basis(rows)
         return np.stack([_dot(phi, w) - np.sqrt(np.sum(_dot(phi, r) ** 2, axis=1))
                          for w, r in zip(self.theta, self.root, strict=True)], axis=1)  # fmt: skip
-
-    def called(self, action: Any) -> str:
-        """Return what an action is called: its own name, or ``action`` and its number."""
-        return f"action {action}" if self.action_names is None else self.action_names[action]
 
     @cached_property
     def words(self) -> str:
@@ -224,20 +217,11 @@ def greedy_policy(tensors: dict[str, np.ndarray], metadata: dict[str, str]) -> G
         KeyError, TypeError, ValueError: they are not those of a policy.
     """
     bounds = tuple((float(low), float(high)) for low, high in json.loads(metadata["bounds"]))
-    names, called = json.loads(metadata["components"]), json.loads(metadata["action_names"])
+    names, called = read_names(json.loads(metadata["components"]), json.loads(metadata["action_names"]))
     sound = all(math.isfinite(end) for pair in bounds for end in pair) and all(low <= high for low, high in bounds)
-    lists = isinstance(names, list) and isinstance(called, list | None)
-    if not sound or not bounds or not lists or not all(isinstance(name, str) for name in (*names, *(called or ()))):
+    if not sound or set(tensors) != {"theta", "root"} or any(t.dtype != np.float64 for t in tensors.values()):
         raise ValueError
-    if set(tensors) != {"theta", "root"} or any(t.dtype != np.float64 for t in tensors.values()):
-        raise ValueError
-    return GreedyPolicy(
-        Basis(bounds, metadata["basis"]),
-        tensors["theta"],
-        tensors["root"],
-        tuple(names),
-        None if called is None else tuple(called),
-    )
+    return GreedyPolicy(Basis(bounds, metadata["basis"]), tensors["theta"], tensors["root"], names, called)
 
 
 def _dot(phi: Float[np.ndarray, "rows n"], weights: Float[np.ndarray, "n ..."]) -> np.ndarray:

@@ -9,13 +9,14 @@ from __future__ import annotations
 import itertools
 import json
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from dprl.errors import DprlError
 from dprl.protocols import Interval
@@ -33,6 +34,30 @@ Cut = tuple[int, float]
 """A component, and where it is cut."""
 
 
+class Choice(ABC):
+    """A policy that takes one action in each state.
+
+    Attributes:
+        actions: number of actions.
+        action_names: what each action is called; None where they have numbers alone.
+    """
+
+    actions: int
+    action_names: tuple[str, ...] | None
+
+    @abstractmethod
+    def action(self, states: Any) -> Int[np.ndarray, " rows"]:
+        """Return ``(N,)`` the policy's action in each of ``(N, d)`` states."""
+
+    def __call__(self, states: Any, /) -> Float[np.ndarray, "rows actions"]:
+        """Return probability one of the policy's action in each of ``(N, d)`` states."""
+        return np.eye(self.actions)[self.action(states)]
+
+    def called(self, action: Any) -> str:
+        """Return what an action is called: its own name, or ``action`` and its number."""
+        return f"action {action}" if self.action_names is None else self.action_names[action]
+
+
 @dataclass(frozen=True)
 class Split:
     """A comparison: ``below`` decides where the component is below ``cut``, and ``above`` everywhere else."""
@@ -44,7 +69,7 @@ class Split:
 
 
 @dataclass(frozen=True)
-class Rule:
+class Rule(Choice):
     """A policy that comparisons decide; the same whatever the precision of states.
 
     Attributes:
@@ -58,10 +83,6 @@ class Rule:
     actions: int
     names: tuple[str, ...]
     action_names: tuple[str, ...] | None = None
-
-    def __call__(self, states: Any, /) -> Float[np.ndarray, "rows actions"]:
-        """Return probability one of the rule's action in each of ``(N, d)`` states."""
-        return np.eye(self.actions)[self.action(states)]
 
     def action(self, states: Any) -> np.ndarray:
         """Return ``(N,)`` the rule's action in each of ``(N, d)`` states."""
@@ -81,10 +102,6 @@ class Rule:
         *cases, (_, last) = self.cases()
         said = [f"{self.called(action)} where {' and '.join(tests)}" for tests, action in cases if action != last]
         return "; ".join([*said, f"else {self.called(last)}"]) if said else f"{self.called(last)} for everybody"
-
-    def called(self, action: int) -> str:
-        """Return what an action is called: its own name, or ``action`` and its number."""
-        return f"action {action}" if self.action_names is None else self.action_names[action]
 
     def cases(self) -> list[tuple[tuple[str, ...], int]]:
         """Return the rule's cases: comparisons in words, all of which hold there, and the action."""
@@ -128,8 +145,6 @@ def read_rule(path: str | Path) -> Rule:
     if content.get("schema") != _SCHEMA:
         raise DprlError(f"{path.name!r} is not a rule of a version that this dprl reads.")
     actions: Any = content.get("actions")
-    names: Any = content.get("components")
-    called: Any = content.get("action_names")
 
     def tree(node: Any, depth: int = 0) -> Split | int:
         if not isinstance(node, dict):
@@ -144,15 +159,26 @@ def read_rule(path: str | Path) -> Rule:
         return Split(component, cut, tree(node["below"], depth + 1), tree(node["above"], depth + 1))
 
     try:
-        if type(actions) is not int or not isinstance(names, list) or not names:
+        names, called = read_names(content.get("components"), content.get("action_names"))
+        if type(actions) is not int or (called is not None and len(called) != actions):
             raise ValueError
-        if called is not None and (not isinstance(called, list) or len(called) != actions):
-            raise ValueError
-        if not all(isinstance(name, str) for name in (*names, *(called or ()))):
-            raise ValueError
-        return Rule(tree(content["rule"]), actions, tuple(names), None if called is None else tuple(called))
+        return Rule(tree(content["rule"]), actions, names, called)
     except (KeyError, TypeError, ValueError) as error:
         raise DprlError(f"{path.name!r} is damaged: it holds no rule.") from error
+
+
+def read_names(components: Any, actions: Any) -> tuple[tuple[str, ...], tuple[str, ...] | None]:
+    """Return the names of a policy's components and actions as a file has them, None where actions have no names.
+
+    Raises:
+        ValueError: they are no texts, or there is no component.
+    """
+    for names in (components, [] if actions is None else actions):
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            raise ValueError
+    if not components:
+        raise ValueError
+    return tuple(components), None if actions is None else tuple(actions)
 
 
 def digits(cut: float) -> str:

@@ -49,7 +49,7 @@ from dprl.release.pipeline import Handout, Purpose, ReleaseRequest, release
 from dprl.release.policies import check_best, load_behavior, load_policies, named_policies
 from dprl.release.run_folder import RunFolder
 from dprl.release.touch import InMemory, InParts, read_rows, references, release_rows
-from dprl.report.frame import frame_of
+from dprl.report.shown import frame_of
 from dprl.value_functions.linear import ValueFunction, load_value_function
 
 

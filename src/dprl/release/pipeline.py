@@ -27,8 +27,7 @@ from dprl.mechanisms.noise import SecureNoise, SeededNoise
 from dprl.release.run_folder import RunFolder, open_run
 from dprl.release.save import UnsavedError, save_release
 from dprl.report import render
-from dprl.report.cards import Certificate
-from dprl.report.shown import Shown
+from dprl.report.shown import Certificate, Shown
 
 Account = tuple[Ledger, str]
 """A ledger, and the name under which it holds the budget of a dataset."""

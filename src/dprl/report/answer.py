@@ -6,22 +6,23 @@ import math
 from typing import Any
 
 from dprl.report import charts, guarantee
-from dprl.report.bands import projections_view
-from dprl.report.comparisons import choice_view, contrasts_view, learned_words, subgroups_view
-from dprl.report.fields import WORDS, items, numbers, section, text
-from dprl.report.formatting import MISSING, as_number, decimals, error, number, percent, plain, sampling_error
-from dprl.report.targets import (
-    errors_of,
-    interval_of,
+from dprl.report.comparisons import choice_view, contrasts_view, learned_words, projections_view, subgroups_view
+from dprl.report.fields import (
+    WORDS,
+    Quantity,
+    finite,
     is_of_transitions,
-    name_of,
+    items,
+    made_of,
+    numbers,
+    points,
     probability_of,
-    reaches_far,
-    total_error,
+    section,
+    text,
     value_bounds,
-    words_of,
 )
-from dprl.report.view import cleaned, view_of_guarantee, with_names_of_arms
+from dprl.report.formatting import MISSING, as_number, decimals, error, number, percent, plain
+from dprl.report.guarantee import cleaned, view_of_guarantee, with_names_of_arms
 
 _OWN_NAMES = {"importance-sampling": ""} | {
     name: name.upper() for name in ("gpope", "dptd", "dp-sgda", "dp-gld", "dp-srm")
@@ -36,9 +37,9 @@ def evaluation_view(estimate: dict[str, Any], certificate: dict[str, Any]) -> di
     """Return everything that the template of an evaluation prints, as text, booleans and charts."""
     estimate, certificate = with_names_of_arms(*cleaned(estimate, certificate))
     view, words = view_of_guarantee(estimate, certificate), WORDS["evaluation"]["words"]
-    targets = [t for t in items(estimate.get("targets")) if isinstance(t, dict)]
+    targets = [Quantity(t) for t in items(estimate.get("targets")) if isinstance(t, dict)]
     # `value` and `interval` at the top are those of the first policy
-    targets = targets or [{"value": estimate.get("value"), "interval": estimate.get("interval")}]
+    targets = targets or [Quantity({"value": estimate.get("value"), "interval": estimate.get("interval")})]
     confidence = f"{100.0 * (as_number(estimate.get('confidence')) or 0.95):.6g}%"
     policies = _policies(targets, value_bounds(estimate))
     request, bounds = section(estimate.get("request")), section(estimate.get("bounds"))
@@ -67,7 +68,7 @@ def evaluation_view(estimate: dict[str, Any], certificate: dict[str, Any]) -> di
         "who": guarantee.who(estimate),
         "behavior": guarantee.behavior(certificate),
         "has_weights": any(p["weight"] for p in policies),
-        "wide": [name_of(target) for target in targets if reaches_far(target)],
+        "wide": [target.name for target in targets if target.reaches_far],
         "has_clipped": any(p["clipped"] for p in policies),
         "curves_of": _curves(section(estimate.get("value_function")), bounds),
         "words": words | {"protected": words["protected"].format(units=view["units"])},
@@ -77,69 +78,55 @@ def evaluation_view(estimate: dict[str, Any], certificate: dict[str, Any]) -> di
     }
 
 
-def _policies(targets: list[dict[str, Any]], bounds: tuple[float, float] | None) -> list[dict[str, Any]]:
+def _policies(targets: list[Quantity], bounds: tuple[float, float] | None) -> list[dict[str, Any]]:
     """Return one entry for each target; rows that need about as many decimals share the larger number of them."""
-    places = [decimals(total_error(t)) for t in targets]
+    places = [decimals(t.total_error) for t in targets]
     known = [p for p in places if p is not None]
     if known and max(known) - min(known) <= 1:
         places = [None if p is None else max(known) for p in places]
     return [_policy(target, at, bounds) for target, at in zip(targets, places, strict=True)]
 
 
-def _policy(target: dict[str, Any], places: int | None, bounds: tuple[float, float] | None) -> dict[str, Any]:
-    name, interval = name_of(target), interval_of(target)
-    value, reference, most, weight = (
-        as_number(target.get(key)) for key in ("value", "reference", "sampling_standard_error_at_most", "mean_weight")
-    )
-    privacy, sampling = errors_of(target)
-    value_words, interval_words = number(value, places), words_of(interval, places)
-    known = f" ({interval_words})" if interval_words else ""
+def _policy(target: Quantity, places: int | None, bounds: tuple[float, float] | None) -> dict[str, Any]:
+    name, interval = target.name, target.interval
+    reference, weight = (as_number(target.found.get(key)) for key in ("reference", "mean_weight"))
     clipped = None not in (interval, bounds) and any(map(_same, interval, bounds))  # type: ignore[arg-type]
-    return {
+    words = target.in_words(places, interval)
+    return words | {
         "name": name,
-        "row": charts.Row(name=name, value=value, interval=interval, reference=reference, text=value_words + known),
-        "value": value_words,
-        "interval": (interval_words or MISSING) + "†" * clipped,
+        "row": charts.Row.of(name, target.value, interval, words, reference),
+        "interval": (words["interval"] or MISSING) + "†" * clipped,
         "clipped": clipped,
-        "privacy": error(privacy, places),
-        "sampling": sampling_error(sampling, places, most),
         "weight": "" if weight is None else number(weight, 2),
         "reference": "–" if reference is None else number(reference, places),
-        **_shares(name, privacy, sampling),
+        **_shares(name, *target.errors),
     }
 
 
-def _headline(target: dict[str, Any]) -> dict[str, Any]:
+def _headline(target: Quantity) -> dict[str, Any]:
     """Return name, value and interval with the decimals of a sentence: fewer than those of a table; and whether the
     interval is the whole declared range.
     """
-    places = decimals(total_error(target), resolution=2.0)
-    value, interval = number(as_number(target.get("value")), places), words_of(interval_of(target), places)
-    return {
-        "name": name_of(target),
-        "value": value,
-        "interval": interval,
-        "silent": _SILENT in items(target.get("notes")),
-    }
+    words = target.in_words(decimals(target.total_error, resolution=2.0), target.interval)
+    return words | {"name": target.name, "silent": _SILENT in items(target.found.get("notes"))}
 
 
-def _holding_zero(targets: list[dict[str, Any]], bounds: tuple[float, float] | None) -> list[str]:
+def _holding_zero(targets: list[Quantity], bounds: tuple[float, float] | None) -> list[str]:
     """Return the names of policies whose interval holds zero, where values may have either sign."""
     if bounds is not None and not bounds[0] < 0.0 < bounds[1]:
         return []
-    intervals = [(name_of(target), interval_of(target)) for target in targets]
+    intervals = [(target.name, target.interval) for target in targets]
     return [name for name, ends in intervals if ends is not None and ends[0] < 0.0 < ends[1]]
 
 
-def _over_time(targets: list[dict[str, Any]]) -> list[tuple[str, Any]]:
+def _over_time(targets: list[Quantity]) -> list[tuple[str, Any]]:
     """Return a chart of each event-free probability over time, with the interval at each time."""
     out = []
     for target in targets:
-        points = [numbers(point) for point in items(target.get("curve"))]
-        sound = [[x for x in point if x is not None and math.isfinite(x)] for point in points]
+        sound = [finite(point) or [] for point in items(target.found.get("curve"))]
         if len(sound) > 1 and all(len(point) == 4 for point in sound):
             time, value, low, high = zip((0.0, 1.0, 1.0, 1.0), *sound, strict=True)
-            name, of = name_of(target), "event-free probability"
+            name, of = target.name, "event-free probability"
             out.append((name, charts.curve(time, value, "time", (0.0, 1.0), (low, high), of)))
     return out
 
@@ -152,23 +139,21 @@ def _method(estimate: dict[str, Any]) -> str:
 
 def _curves(function: dict[str, Any], bounds: dict[str, Any]) -> dict[str, Any] | None:
     """Return the value function along each component that is shown, and what it is made of."""
-    slices: list[tuple[str, list[float], list[float]]] = []
+    slices: list[tuple[str, Any, Any]] = []
     for piece in map(section, items(function.get("slices"))):
-        grid, values = numbers(piece.get("grid")), numbers(piece.get("values"))
-        pairs = [
-            (a, b)
-            for a, b in zip(grid, values, strict=False)
-            if a is not None and b is not None and math.isfinite(a) and math.isfinite(b)
-        ]
-        if pairs:
-            slices.append((name_of_slice(piece, len(slices)), [a for a, _ in pairs], [b for _, b in pairs]))
+        if known := points(piece, "grid", "values"):
+            grid, values = zip(*known, strict=True)
+            slices.append((name_of_slice(piece, len(slices)), grid, values))
     if not slices:
         return None
-    values = [v for *_, values in slices for v in values]
+    values, features = [v for *_, values in slices for v in values], section(function.get("features"))
+    kind, learned = plain(features.get("name", MISSING)), "weights"
+    if not kind.startswith("mlp:"):
+        kind, learned = f"Features: {kind}", "coefficients"
     domain = charts.curve_domain(values)
     return {
         "target": text(function.get("target"), "the policy"),
-        "made_of": _made_of(section(function.get("features"))),
+        "made_of": made_of("value_function", kind, features.get("size"), learned),
         "components": len(items(bounds.get("observation"))) or len(slices),
         "flat": max(values) == min(values),
         "charts": [(name, charts.curve(grid, v, name, domain)) for name, grid, v in slices],
@@ -227,16 +212,6 @@ def _regression(found: dict[str, Any], bounds: dict[str, Any]) -> dict[str, Any]
         for i, term in enumerate(terms)
     ]
     return {"columns": list(enumerate(["Term", *names[1:]])), "rows": rows, "against": names[0]}
-
-
-def _made_of(features: dict[str, Any]) -> str:
-    """Return features or network in words, and how many numbers were learned."""
-    name, size = plain(features.get("name", MISSING)), plain(features.get("size")) if "size" in features else None
-    kind, _, hidden = name.partition(":")
-    if kind == "mlp":
-        units = f"{hidden} hidden unit{'' if hidden == '1' else 's'}"
-        return f"A neural network with one layer of {units}" + (f" ({size} weights)." if size else ".")
-    return f"Features: {name}" + (f" ({size} coefficients)." if size else ".")
 
 
 def _shares(name: str, privacy: float | None, sampling: float | None) -> dict[str, Any]:

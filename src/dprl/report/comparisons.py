@@ -1,4 +1,4 @@
-"""What the page of an evaluation says of several policies: differences, subgroups, the best one, a learned rule."""
+"""What the page of an evaluation says of several policies: differences, subgroups, projections, a learned rule."""
 
 from __future__ import annotations
 
@@ -7,9 +7,19 @@ import math
 from typing import Any
 
 from dprl.report import charts
-from dprl.report.fields import endpoints, items, numbers, section, text
-from dprl.report.formatting import MISSING, as_number, decimals, error, number, percent, plain, sampling_error
-from dprl.report.targets import errors_of, interval_of, name_of, total_error, value_bounds, words_of
+from dprl.report.fields import (
+    Quantity,
+    action_name,
+    endpoints,
+    items,
+    numbers,
+    points,
+    section,
+    text,
+    value_bounds,
+    words_of,
+)
+from dprl.report.formatting import MISSING, as_number, decimals, number, percent, plain
 
 _MOST_ROWS = 100  # of a table of states
 
@@ -52,14 +62,14 @@ def learned_words(estimate: dict[str, Any]) -> dict[str, Any] | None:
     between = f" ({logged['between']})" if logged and logged["between"] else ""
     cases = [c for c in items(choice.get("cases")) if isinstance(c, list) and len(c) == 2]
     called = items(section(estimate.get("bounds")).get("action_names"))
-    cases = [([text(test, "") for test in items(tests)], _action(action, called)) for tests, action in cases]
-    single = len(cases) == 1
+    cases = [([text(test, "") for test in items(tests)], action_name(action, called)) for tests, action in cases]
+    single, first = len(cases) == 1, Quantity(section(next(iter(items(estimate.get("contrasts"))), None)))
     return {
         "what": what,
         "how": _LEARNERS.get(text(learner.get("name"), ""), "noisy sums"),
         "better": better,
         "lead": f"{lead}{between}.",
-        "against_best": _against_best(alone, single, total_error(next(iter(items(estimate.get("contrasts"))), {}))),
+        "against_best": _against_best(alone, single, first.total_error),
         "cases": cases,
         "branches": _branches(cases),
         "classes": [(text(name, ""), plain(count)) for name, count in section(rules.get("levels")).items()],
@@ -90,20 +100,14 @@ def _policy_table(
     if len(names) == len(counts) == len(lowest) and len(chosen) == states and 0 < len(chosen) <= _MOST_ROWS:
         places = itertools.product(*(range(int(low), int(low + n)) for low, n in zip(lowest, counts, strict=True)))
         return list(enumerate([*names, "action"])), [
-            [*map(str, at), _action(int(a), called)] for at, a in zip(places, chosen, strict=False)
+            [*map(str, at), action_name(int(a), called)] for at, a in zip(places, chosen, strict=False)
         ]
     features, weights = [text(name, "") for name in items(found.get("features"))], items(found.get("weights"))
     columns = [numbers(row) for row in weights]
     if not features or len(columns) > _MOST_ROWS or any(len(column) != len(features) for column in columns):
         return None
     rows = [[name, *(number(w, 4) for w in row)] for name, *row in zip(features, *columns, strict=True)]
-    return list(enumerate(["feature", *(_action(action, called) for action in range(len(columns)))])), rows
-
-
-def _action(action: Any, called: list[Any]) -> str:
-    """Return an action by the name that the bounds declare, or by its number."""
-    known = isinstance(action, int) and 0 <= action < len(called)
-    return text(called[action], "") if known else f"action {plain(action)}"
+    return list(enumerate(["feature", *(action_name(action, called) for action in range(len(columns)))])), rows
 
 
 def _against_best(found: dict[str, Any], single: bool, error: float | None) -> str:
@@ -150,28 +154,23 @@ def _left_out(found: dict[str, Any]) -> str:
 
 def contrasts_view(estimate: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the differences that were asked for: of several, with intervals that hold together."""
-    found = [c for c in items(estimate.get("contrasts")) if isinstance(c, dict)]
+    found = [Quantity(c) for c in items(estimate.get("contrasts")) if isinstance(c, dict)]
     least, most = value_bounds(estimate) or (-math.inf, math.inf)
     out = []
     for contrast in found:
-        places, coarse = (decimals(total_error(contrast), resolution) for resolution in (10.0, 2.0))
-        interval = interval_of(contrast)
-        if len(found) > 1:
-            interval = interval_of({"interval": contrast.get("simultaneous_interval")})
-        value, privacy, sampling = as_number(contrast.get("value")), *errors_of(contrast)
+        places, coarse = (decimals(contrast.total_error, resolution) for resolution in (10.0, 2.0))
+        interval = contrast.interval if len(found) == 1 else contrast.simultaneous_interval
         low, high = interval or (-math.inf, math.inf)
-        names = [text(contrast.get(name), "(unnamed)") for name in ("policy", "against")]
-        better, worse = names if low > 0.0 else names[::-1]
-        turned = interval if interval is None or high >= 0.0 else (-high, -low)  # so that the better one comes first
-        amount = -value if value is not None and high < 0.0 else value
+        better, worse = contrast.names if low > 0.0 else contrast.names[::-1]
+        turned = interval if high >= 0.0 else (-high, -low)  # so that the better one comes first
+        amount = -contrast.value if contrast.value is not None and high < 0.0 else contrast.value
         out.append({
-            "name": f"{names[0]} less {names[1]}", "policy": names[0], "against": names[1],
+            "name": contrast.name, "policy": contrast.names[0], "against": contrast.names[1],
             "better": better if low > 0.0 or high < 0.0 else "",
             "worse": worse, "silent": low <= least - most < most - least <= high,
             "amount": number(amount, coarse), "between": words_of(turned, coarse),
-            "value": number(value, places), "interval": words_of(interval, places),
-            "privacy": error(privacy, places), "sampling": sampling_error(sampling, places),
-            "confounding": _confounding(as_number(contrast.get("confounding"))),
+            "confounding": _confounding(as_number(contrast.found.get("confounding"))),
+            **contrast.in_words(places, interval),
         })  # fmt: skip
     return out
 
@@ -207,46 +206,71 @@ def _subgroup(group: dict[str, Any], bounds: tuple[float, float] | None) -> dict
     name, people = text(group.get("name"), "(unnamed)"), as_number(group.get("people"))
     noise = as_number(group.get("people_standard_error"))
     places = decimals(noise, resolution=2.0)
-    found = [(c, True) for c in items(group.get("contrasts")) if isinstance(c, dict)]
-    found += [(t, False) for t in items(group.get("targets")) if isinstance(t, dict)]
-    rows = [_row_of_group(name, entry, compares, bounds) for entry, compares in found]
+    found = [Quantity(q) for q in (*items(group.get("contrasts")), *items(group.get("targets"))) if isinstance(q, dict)]
+    rows = [_row_of_group(name, quantity, bounds) for quantity in found]
     about = "" if people is None else f"\nabout {number(max(people, 0.0), places)}"
     rows = [{**row, "group": name if i else name + about} for i, row in enumerate(rows)]
-    return {"name": name, "rows": rows, "sentence": rows[0]["sentence"] if rows else ""}
+    return {"name": name, "rows": rows}
 
 
-def _row_of_group(
-    group: str, found: dict[str, Any], compares: bool, bounds: tuple[float, float] | None
-) -> dict[str, Any]:
+def _row_of_group(group: str, found: Quantity, bounds: tuple[float, float] | None) -> dict[str, Any]:
     """Return a value in a subgroup, or a difference, with the interval that holds together with all others."""
-    places, value = decimals(total_error(found), resolution=5.0), as_number(found.get("value"))
-    interval = interval_of({"interval": found.get("simultaneous_interval")})
+    places, value, interval = decimals(found.total_error, resolution=5.0), found.value, found.simultaneous_interval
     low, high = interval or (-math.inf, math.inf)
     least, most = bounds or (-math.inf, math.inf)
-    if compares:
+    if found.is_difference:
         least, most = least - most, most - least
-    first, second = (text(found.get(key), "(unnamed)") for key in ("policy", "against"))
-    name = f"{first} less {second}" if compares else name_of(found)
-    value_words, interval_words = number(value, places), words_of(interval, places)
-    between = interval_words.replace(" to ", " and ")
-    if low <= least < most <= high:
-        sentence = "the budget does not suffice for a group of this size."
-        value_words = MISSING
-    elif not compares:
-        sentence = f"{name} is worth {value_words}, between {between}."
-    elif low <= 0.0 <= high:
-        sentence = f"this release does not tell whether {first} or {second} is worth more (between {between})."
-    else:
-        more, ends = ("more", interval) if low > 0.0 else ("less", (-high, -low))
-        between = words_of(ends, places).replace(" to ", " and ")
-        amount = number(None if value is None else abs(value), places)
-        sentence = f"{first} is worth {amount} {more} than {second}, between {between} {more}."
-    privacy, sampling = errors_of(found)
-    return {
-        "name": name, "value": value_words, "interval": interval_words, "sentence": sentence,
-        "privacy": error(privacy, places), "sampling": sampling_error(sampling, places),
-        "row": charts.Row(
-            name=group, value=None if value_words == MISSING else value, interval=interval, reference=None,
-            text=value_words + (f" ({interval_words})" if interval_words else ""),
-        ),
+    words, silent = found.in_words(places, interval), low <= least < most <= high
+    if silent:
+        value, words["value"] = None, MISSING
+    ends = (-high, -low) if found.is_difference and high < 0.0 else interval
+    return words | {
+        "name": found.name, "names": found.names, "silent": silent, "compares": found.is_difference,
+        "sign": "more" if low > 0.0 else "less" if high < 0.0 else "",
+        "amount": number(None if value is None else abs(value), places),
+        "between": words_of(ends, places).replace(" to ", " and "),
+        "row": charts.Row.of(group, value, interval, words),
     }  # fmt: skip
+
+
+def projections_view(found: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return of the linear projection of each policy and difference its name, coefficients and charts.
+
+    Differences come first: who benefits is what is asked. All charts of one policy or difference share an axis.
+    """
+    entries = sorted(map(section, items(found.get("found"))), key=lambda entry: "against" not in entry)
+    return [
+        {
+            "name": Quantity(entry).name,
+            "has_band": entry.get("band") is True,
+            "rows": [row for row in map(_coefficient, map(section, items(entry.get("coefficients")))) if row],
+            "charts": _bands(entry),
+        }
+        for entry in entries
+    ]
+
+
+def _coefficient(found: dict[str, Any]) -> dict[str, str] | None:
+    value, (low, high) = as_number(found.get("value")), endpoints(found.get("interval"))
+    if value is None or low is None or high is None:
+        return None
+    places = decimals((high - low) / 4.0, resolution=2.0)
+    return {
+        "name": text(found.get("name"), "(unnamed)"),
+        "value": number(value, places),
+        "interval": words_of((low, high), places),
+        "size": number(abs(value), places),
+        "between": words_of((-high, -low) if high < 0.0 else (low, high), places),
+        "sign": "rises" if low > 0.0 else "falls" if high < 0.0 else "",
+    }
+
+
+def _bands(entry: dict[str, Any]) -> list[tuple[str, Any]]:
+    """Return each covariate of which something is known, and a curve with its band along it."""
+    slices = [
+        (text(piece.get("name"), "covariate"), list(zip(*known, strict=True)))
+        for piece in map(section, items(entry.get("slices")))
+        if len(known := points(piece, "grid", "values", "low", "high")) > 1
+    ]
+    domain = charts.curve_domain([v for _, (_, *columns) in slices for column in columns for v in column])
+    return [(name, charts.curve(grid, values, name, domain, (low, high))) for name, (grid, values, low, high) in slices]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any, NamedTuple
 
 from dprl.report import charts, guarantee
 from dprl.report.answer import name_of_slice
-from dprl.report.fields import WORDS, items, listed_facts, numbers, section, text
+from dprl.report.fields import WORDS, finite, items, listed_facts, made_of, section, text
 from dprl.report.formatting import MISSING, as_number, number, plain
-from dprl.report.view import cleaned, view_of_guarantee
+from dprl.report.guarantee import cleaned, view_of_guarantee
 
 
 class _Slice(NamedTuple):
@@ -34,7 +33,7 @@ def q_function_view(training: dict[str, Any], certificate: dict[str, Any]) -> di
         "samples": plain(training.get("samples", MISSING)),
         "variant": variant,
         "variant_words": WORDS["q_function"]["variants"].get(variant, variant),
-        "made_of": _made_of("q_function", text(function.get("network")), function.get("size"), "weights"),
+        "made_of": made_of("q_function", text(function.get("network")), function.get("size"), "weights"),
         "actor": function.get("actor") is True,
         "curves_of": _curves(slices, training, domain, "Q"),
     }
@@ -61,7 +60,7 @@ def policy_view(training: dict[str, Any], certificate: dict[str, Any]) -> dict[s
         "batch": plain(training.get("batch", MISSING)),
         "steps": plain(training.get("steps", MISSING)),
         "kind": kind,
-        "made_of": _made_of("policy", kind, policy.get("size"), "parameters"),
+        "made_of": made_of("policy", kind, policy.get("size"), "parameters"),
         "variant_words": f"policy gradient on sums over batches of people, {noise}",
         "returns": _returns(training),
         "learning": _learning(section(training.get("curve"))),
@@ -100,7 +99,7 @@ def _returns(training: dict[str, Any], places: int | None = None) -> list[tuple[
 
 def _learning(curve: dict[str, Any]) -> Any:
     """Return the chart of the iterates' returns; None where they were not measured."""
-    users, returns = (_finite(curve.get(name)) for name in ("users", "returns"))
+    users, returns = (finite(curve.get(name)) for name in ("users", "returns"))
     if users is None or returns is None or len(users) < 2 or len(users) != len(returns):
         return None
     title = f"Mean return of the policy, from {number(returns[0])} to {number(returns[-1])}"
@@ -111,7 +110,7 @@ def _slices(function: dict[str, Any]) -> list[_Slice]:
     """Return the slices of which nothing is missing."""
     found: list[_Slice] = []
     for piece in map(section, items(function.get("slices"))):
-        grid, rows = _finite(piece.get("grid")), [_finite(row) for row in items(piece.get("values"))]
+        grid, rows = finite(piece.get("grid")), [finite(row) for row in items(piece.get("values"))]
         values = [row for row in rows if row is not None]
         chosen = [v for v in items(piece.get("policy")) if isinstance(v, int) and v >= 0]
         if grid is None or len(grid) < 2 or not rows or len(chosen) != len(grid):
@@ -119,12 +118,6 @@ def _slices(function: dict[str, Any]) -> list[_Slice]:
         if len(values) == len(rows) and {*map(len, values)} == {len(grid)}:
             found.append(_Slice(name_of_slice(piece, len(found)), grid, values, chosen))
     return found
-
-
-def _finite(value: Any) -> list[float] | None:
-    """Return a list of finite numbers; None where one of them is something else."""
-    found = [v for v in numbers(value) if v is not None and math.isfinite(v)]
-    return found if len(found) == len(items(value)) else None
 
 
 def _curves(
@@ -139,10 +132,3 @@ def _curves(
         "components": len(items(section(training.get("environment")).get("observation"))) or len(slices),
         "charts": [(one.name, charts.action_curves(*one[1:], one.name, domain, quantity)) for one in slices],
     }
-
-
-def _made_of(what: str, kind: str, size: Any, numbers: str) -> str:
-    """Return in words what a function is made of, and how many ``numbers`` were learned."""
-    name, _, rest = kind.partition(":")
-    words = WORDS["made_of"][what].get(name, "{kind}").format(count=rest.partition(":")[0], kind=kind)
-    return f"{words} ({plain(size)} {numbers})." if isinstance(size, int) else f"{words}."

@@ -14,8 +14,9 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined, Template
 from dprl.errors import require
 from dprl.files import write_atomically
 from dprl.report.answer import evaluation_view
+from dprl.report.formatting import power_of_ten
+from dprl.report.guarantee import CERTIFICATE_SCHEMA
 from dprl.report.learned import policy_view, q_function_view
-from dprl.report.view import CERTIFICATE_SCHEMA
 from dprl.strict_json import read_regular, strict_object
 
 REPORT = "report.html"
@@ -105,4 +106,5 @@ def load_template(package: str, name: str) -> Template:
         lstrip_blocks=True,
         newline_sequence="\n",
     )
+    environment.filters["power_of_ten"] = power_of_ten
     return environment.get_template(name)

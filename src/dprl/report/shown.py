@@ -1,22 +1,33 @@
-"""What a notebook shows of a release, a plan, a certificate or an audit: pages made of public and released numbers."""
+"""What a notebook shows of a release, a plan, a certificate or an audit: pages, and released values as a table."""
 
 from __future__ import annotations
 
 import html
+import math
 import re
 import tempfile
 import webbrowser
 from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
 
 from dprl.errors import DprlError
 from dprl.files import write_atomically
-from dprl.report.render import REPORT
+from dprl.report import charts
+from dprl.report.fields import text
+from dprl.report.formatting import number
+from dprl.report.guarantee import cleaned, view_of_guarantee
+from dprl.report.render import REPORT, load_template
 
 _HEIGHT = 480  # of a page whose frame the notebook does not let grow
 _SECTION = re.compile("^.*?</section>", re.DOTALL)
 _FIGURES = re.compile("<figure>.*?</figure>", re.DOTALL)
+_GRID = [place / 50.0 for place in range(51)]
+_NUMBERS = ("value", "low", "high", "privacy_standard_error", "sampling_standard_error")
 
 
 @dataclass(frozen=True)
@@ -76,3 +87,65 @@ def _only(page: str, parts: re.Pattern[str]) -> Page:
     """Return a page with its styles and warnings, and of what is on it only the parts that match."""
     before, _, main = page.partition("<main>")
     return Page(f"{before}<main>{''.join(parts.findall(main))}</main></body></html>")
+
+
+class Certificate(dict[str, Any], Shown):
+    """Certificate or statement of a release, as plain data that a notebook shows."""
+
+    def _page(self) -> str:
+        _, certificate = cleaned({}, dict(self))
+        view = view_of_guarantee(certificate, certificate)
+        most = math.exp(min((1.0 + view["budget"]["two_steps"]) * certificate["epsilon"], 700.0))
+        after = [most * before / (1.0 - before + most * before) for before in _GRID]
+        title = "Largest belief after seeing the release, for each belief before"
+        return load_template("dprl.report", "certificate.html.j2").render(
+            view,
+            beliefs=charts.line_chart(_GRID, {"after, at most": after, "before": _GRID}, title, "belief", top=26.0),
+            digest=text(self.get("digest"), "made when the release is saved"),
+            notes=[f"Not protected: {line}" for line in view["not_protected"]],
+        )
+
+
+def audit_page(found: Mapping[str, Any]) -> str:
+    """Return the page of an audit, from its plain data."""
+    shown = {"claimed": found["claimed_epsilon"], "shown by counting": found["epsilon_lower"]}
+    if found["gaussian"]:
+        shown["shown, if Gaussian"] = found["gaussian"]["epsilon_lower"]
+    rows = [charts.Row(name=name, value=value, interval=None, text=number(value)) for name, value in shown.items()]
+    return load_template("dprl.report", "audit.html.j2").render(found, forest_of=charts.forest(rows))
+
+
+def plan_page(name: str, estimator: str, epsilon: float, delta: float, expected: Sequence[Mapping[str, float]]) -> str:
+    """Return the page of a plan.
+
+    Args:
+        name, estimator: of the algorithm, in words.
+        epsilon, delta: of the budget.
+        expected: errors of each target policy.
+    """
+    rows = []
+    for place, of in enumerate(expected, 1):
+        for words in ("at most", "at least"):
+            width = of[f"interval_half_width_{words.replace(' ', '_')}"]
+            label = f"policy {place}, {words}" if len(expected) > 1 else words
+            rows.append(charts.Row(name=label, value=None, interval=(-width, width), text=f"± {number(width)}"))
+    return load_template("dprl.report", "plan.html.j2").render(
+        name=name, estimator=estimator, epsilon=epsilon, delta=delta, forest_of=charts.forest(rows),
+        widest=number(max(of["interval_half_width_at_most"] for of in expected)),
+    )  # fmt: skip
+
+
+def frame_of(estimate: Mapping[str, Any]) -> pa.Table:
+    """Return the values and differences in ``estimate.json``: of everybody, then of each subgroup."""
+    rows = [*_rows(estimate, None)]
+    for group in estimate.get("subgroups", ()):
+        rows += _rows(group, f"{group['axis']}: {group['name']}")
+    kinds = {name: pa.string() for name in ("policy", "against", "subgroup")} | dict.fromkeys(_NUMBERS, pa.float64())
+    return pa.Table.from_pylist(rows, pa.schema(kinds))
+
+
+def _rows(found: Mapping[str, Any], subgroup: str | None) -> Iterator[dict[str, Any]]:
+    for row in (*found["targets"], *found.get("contrasts", ())):
+        low, high = row["interval"]
+        own = {"policy": row.get("name", row.get("policy")), "subgroup": subgroup, "low": low, "high": high}
+        yield {**row, **own}
