@@ -278,10 +278,8 @@ def test_of_several_steps_people_who_stay_stand_for_those_who_are_lost():
     chances = shares[columns["observation_0"].astype(int), columns["action"]]
     told = {**columns, "behavior_prob": chances, "uncensored_prob": np.ones(len(chances))}
     plain = facts(3, max_importance_ratio=9.0, max_cumulative_ratio=9.0**3, strata=None)
-    above, below = unit_pairs(
-        query.sampling, one_shot.load(told, plain), step_ratios(FIRST, one_shot.load(told, plain))
-    )
-    low, high, _ = query.sampling.scale
+    above, below = unit_pairs(query.inner, one_shot.load(told, plain), step_ratios(FIRST, one_shot.load(told, plain)))
+    low, high, _ = query.inner.scale
     assert estimate.value == pytest.approx(low + (high - low) * above.sum() / (above + below).sum(), abs=1e-6)
     assert known.shape == (CELLS, ACTIONS)
     assert known.shares(0.0) == pytest.approx(shares[:, :ACTIONS])
@@ -309,10 +307,10 @@ def test_no_confounder_of_one_decision_weaker_than_stated_carries_the_interval_t
     own = counted(columns, bounds).shares(0.0)
     chances = own[columns["observation_0"].astype(int), columns["action"]]
     told = one_shot.load({**columns, "behavior_prob": chances}, facts(2, **most, strata=None))
-    low, high, largest = query.sampling.scale
+    low, high, largest = query.inner.scale
     moved = np.zeros(3000)
     for policy, sign in ((always, 1.0), (FIRST, -1.0)):
-        above, below = unit_pairs(query.sampling, told, step_ratios(policy, told))
+        above, below = unit_pairs(query.inner, told, step_ratios(policy, told))
         moved += sign * (high - low) * largest * (above - above.sum() / (above + below).sum() * (above + below))
     shape = (3000, 2)
     stratum, action = columns["observation_0"].reshape(shape).astype(int), columns["action"].reshape(shape)
@@ -358,8 +356,8 @@ def test_several_steps_without_noise_are_self_normalised_importance_sampling_wit
     own = known.counts / known.counts.sum(axis=1, keepdims=True)
     behaved = lambda states: own[states[:, 0].astype(int)]  # noqa: E731
     for estimate, policy in zip(estimates, (FIRST, MIXED), strict=True):
-        above, below = unit_pairs(query.sampling, log, step_ratios(policy, log, behaved))
-        low, high, _ = query.sampling.scale
+        above, below = unit_pairs(query.inner, log, step_ratios(policy, log, behaved))
+        low, high, _ = query.inner.scale
         assert estimate.value == pytest.approx(low + (high - low) * above.sum() / (above + below).sum(), abs=1e-6)
 
 

@@ -251,7 +251,7 @@ def _of_a_part(query: ValueQuery, share: float, name: str) -> ValueQuery:
     if share == 1.0 or isinstance(query, ResidualQuery):  # which counts who is there
         return query
     if isinstance(query, AnchoredQuery | SequentialQuery):
-        return replace(query, sampling=replace(query.sampling, share=share))
+        return replace(query, inner=replace(query.inner, share=share))
     if not isinstance(query, ImportanceQuery):
         raise DprlError(f"{name} has no intervals for a part of the people: use another algorithm.")
     return replace(query, share=share)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -28,7 +28,6 @@ from dprl.evaluation.intervals import (
     quantile,
     skew_margin,
 )
-from dprl.evaluation.propensity_model import PropensityModel
 from dprl.evaluation.regression import Terms
 from dprl.evaluation.residuals import Found, FoundQuestion
 from dprl.mechanisms.gaussian_sum import GaussianSum
@@ -47,16 +46,13 @@ class RegressionQuery(FoundQuestion):
         config: with ``confidence`` and ``min_propensity``.
         patterns: ``(J, K)`` that a person can have over the policies.
         contrasts: pairs of policies whose difference is asked for.
-        known: the released regression; see :meth:`around`.
     """
 
     config: Any
     bounds: Bounds
     patterns: Float[np.ndarray, "patterns policies"]
     contrasts: tuple[tuple[int, int], ...] = ()
-    known: PropensityModel | None = None
 
-    around_function: ClassVar[bool] = True
     words: ClassVar[str] = "doubly robust, with propensities estimated by a multinomial regression"
 
     @property
@@ -90,16 +86,6 @@ class RegressionQuery(FoundQuestion):
         """Largest weight: larger ones are cut."""
         return min(self.bounds.max_importance_ratio, 1.0 / max(self.config.min_propensity, 1e-9))
 
-    def around(self, function: PropensityModel | None) -> RegressionQuery:
-        """Return the query around a released regression: post-processing."""
-        return self if function is None else replace(self, known=function)
-
-    @property
-    def _model(self) -> PropensityModel:
-        if self.known is None:
-            raise RuntimeError("Values around propensities are made after them.")
-        return self.known
-
     def _radius(self, outcome: float) -> float:
         """Return the largest norm of all policies' scores, of an outcome model of at most this size."""
         together = float(np.linalg.norm(self.patterns, axis=1).max())
@@ -108,7 +94,7 @@ class RegressionQuery(FoundQuestion):
     @property
     def radius(self) -> float:
         """Largest norm of all policies' scores."""
-        return self._radius(self._model.largest_outcome)
+        return self._radius(self.released.largest_outcome)
 
     @override
     def notes(self, policy: int) -> tuple[str, ...]:
@@ -118,14 +104,14 @@ class RegressionQuery(FoundQuestion):
     @property
     def _cuts(self) -> bool:
         """Whether weights can be cut at a state within the declared bounds."""
-        return bool(self._model.least.min() * self.most_weight < 1.0)
+        return bool(self.released.least.min() * self.most_weight < 1.0)
 
     def unit_vectors(
         self, log: Trajectories, policies: Sequence[Any], behavior: Any = None
     ) -> Float[np.ndarray, "units dim"]:
         """Return ``(U, dimension)`` vectors of the units, before they are clipped. Private."""
         del behavior
-        model, actions, out = self._model, self.terms.actions, np.zeros((log.units, self.dimension))
+        model, actions, out = self.released, self.terms.actions, np.zeros((log.units, self.dimension))
         if not len(log.reward):
             return out
         first = np.minimum(log.episode_offsets[:-1], len(log.reward) - 1)
@@ -160,7 +146,7 @@ class RegressionQuery(FoundQuestion):
         self, mechanism: GaussianSum, noisy: Float[np.ndarray, " dim"], weights: Float[np.ndarray, " policies"]
     ) -> Found:
         """Return what is known of the sum over policies of ``weights`` times values."""
-        model, t, radius, k = self._model, quantile(self.config.confidence), self.radius, self.policies
+        model, t, radius, k = self.released, quantile(self.config.confidence), self.radius, self.policies
         ends = np.cumsum([k, k, k * self.terms.coefficients, k, 1])
         first, squares, moves, cut, count, products = np.split(noisy, ends)
         people = max(float(count[0]) / COUNT, 1.0)

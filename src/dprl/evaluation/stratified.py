@@ -142,7 +142,7 @@ class Stratified(ValueFunctionConfig):
         most = min(bounds.cumulative_ratio, bounds.largest_product * (1.0 - 1e-6))
         asked = replace(bounds, max_cumulative_ratio=max(most, 1.0))
         query = make_query(options, asked, np.ones((1, len(table))), contrasts)
-        return SequentialQuery(bounds, query, table, self.min_propensity)
+        return SequentialQuery(query, table, bounds, self.min_propensity)
 
 
 @dataclass(frozen=True)
