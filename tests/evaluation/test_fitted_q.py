@@ -231,7 +231,7 @@ def test_a_table_does_not_propose_what_the_behaviour_policy_never_does():
         return np.where(states[:, :1] < 2.0, [[1.0, 0.0]], [[0.5, 0.5]])
 
     parts = TwoParts(BOUNDS.units, 0.4)
-    teaching = make_teaching(BOUNDS, DISCOUNT, BUDGET, parts, {}, "policy", behavior, "table")
+    teaching = make_teaching(BOUNDS, DISCOUNT, BUDGET, parts, behavior, "table")
     assert teaching.program.allowed == ((True, False),) * 2 + ((True, True),) * 2
     program = teaching.program.calibrated(BUDGET)
     sums = np.zeros(program.query.dimension)

@@ -14,11 +14,11 @@ from dprl.accounting.calibration import noise_multiplier_for
 from dprl.added import in_calibration
 from dprl.engine.options import Program, PublicFacts, Query, Stage, ValueFunctionConfig, ValuesConfig
 from dprl.engine.plan import Plan, calibrated_stages, epsilon_within, event_of_stages, filtered_stage, without_sampler
-from dprl.engine.two_parts import FirstPart
+from dprl.engine.two_parts import FirstPart, checked_share
 from dprl.engine.value_query import ValueQuery, value_mechanism
 from dprl.errors import DprlError
 from dprl.evaluation.anchored import AnchoredQuery
-from dprl.evaluation.best import checked_share, make_choice
+from dprl.evaluation.best import make_choice
 from dprl.evaluation.importance_sampling import ImportanceQuery, ImportanceSampling
 from dprl.evaluation.protected import loaded
 from dprl.evaluation.residuals import ResidualQuery
@@ -144,14 +144,8 @@ def plan_of_best(
     budget.check_units(bounds.units)
     estimator = config.estimator if isinstance(config, ImportanceSampling) else "auto"
     asked = bounds.of_one_transition() if unit == "transition" else bounds
-    return after_first(
-        make_choice(config.discount, estimator, asked, policies, budget.epsilon, share),
-        config,
-        bounds,
-        budget,
-        valued,
-        *how,
-    )
+    first = make_choice(config.discount, estimator, asked, policies, budget.epsilon, share)
+    return after_first(first, config, bounds, budget, valued, *how)
 
 
 def after_first(
