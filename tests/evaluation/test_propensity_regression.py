@@ -16,7 +16,7 @@ from dprl.engine.layouts import padded_units
 from dprl.errors import DprlError
 from dprl.evaluation import regression, regression_values
 from dprl.evaluation.plan import make_plan
-from dprl.evaluation.propensity_model import PropensityModel, load_propensities
+from dprl.evaluation.propensities import PropensityModel, load_propensities
 from dprl.evaluation.regression import Terms
 from dprl.evaluation.stratified import Stratified
 from dprl.mechanisms.gaussian_sum import GaussianSum

@@ -18,8 +18,7 @@ from dprl.engine.ratios import step_ratios
 from dprl.errors import DprlError
 from dprl.evaluation.importance_vectors import unit_pairs
 from dprl.evaluation.plan import make_plan
-from dprl.evaluation.propensities import Propensities
-from dprl.evaluation.propensity_model import load_propensities
+from dprl.evaluation.propensities import Propensities, load_propensities
 from dprl.evaluation.residual_design import Design
 from dprl.evaluation.sequential import Moves, SequentialQuery
 from dprl.evaluation.strata import Strata
