@@ -20,14 +20,7 @@ from typing_extensions import override
 from dprl.data.trajectories import Trajectories
 from dprl.engine.columns import in_range, scale_of
 from dprl.engine.ratios import unit_means, usable
-from dprl.evaluation.intervals import (
-    CUT_WEIGHTS,
-    PRODUCT_SCALE,
-    confounder_of,
-    product_weight,
-    quantile,
-    skew_margin,
-)
+from dprl.evaluation.intervals import CUT_WEIGHTS, PRODUCT_SCALE, confounder_of, product_weight, quantile, skew_margin
 from dprl.evaluation.regression import Terms
 from dprl.evaluation.residuals import Found, FoundQuestion
 from dprl.mechanisms.gaussian_sum import GaussianSum
@@ -184,16 +177,8 @@ class RegressionQuery(FoundQuestion):
         side = t * error + skew + second + lost
         reach = math.sqrt(max(square, 0.0) + spread_of) + size * m
         strength = max(value - side, -value - side, 0.0) / reach
-        return Found(
-            value,
-            math.hypot(own, math.sqrt(moved)),
-            math.sqrt(variance / people),
-            math.sqrt(surely / people),
-            side,
-            side,
-            2.0 * lost,
-            confounder_of(strength),
-        )
+        errors = math.hypot(own, math.sqrt(moved)), math.sqrt(variance / people), math.sqrt(surely / people)
+        return Found(value, *errors, side, side, 2.0 * lost, confounder_of(strength))
 
     def expect(self, mechanism: GaussianSum) -> list[tuple[float, float, float]]:
         """Return what the errors will be around an outcome model of half the range, from public facts alone.

@@ -214,16 +214,8 @@ class ResidualQuery(FoundQuestion):
         end = max(value - below, -value - above, 0.0)
         _, squares, _, square_noise = design.decoded(noisy, mechanism.noise_std, own)
         strength = end / max(math.sqrt(squares + square_noise) * design.reach(table), 1e-12) if squares > 0.0 else 0.0
-        found = Found(
-            value,
-            noise,
-            math.sqrt(variance / design.people),
-            math.sqrt(surely / design.people),
-            below,
-            above,
-            low + high,
-            confounder_of(strength),
-        )
+        errors = noise, math.sqrt(variance / design.people), math.sqrt(surely / design.people)
+        found = Found(value, *errors, below, above, low + high, confounder_of(strength))
         return found if design.kept.any() else Found(0.0, noise, 1.0, 1.0, 2.0, 2.0, 4.0, 1.0)
 
     def expect(self, mechanism: GaussianSum) -> list[tuple[float, float, float]]:
