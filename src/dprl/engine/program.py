@@ -21,16 +21,13 @@ import numpy as np
 
 from dprl.arrays import AnyArray
 from dprl.engine.layouts import LEAST_ROWS, UnitRows, gather
-from dprl.engine.options import AdaptiveProgram as AdaptiveProgram
-from dprl.engine.options import Learned as Learned
+from dprl.engine.options import AdaptiveProgram, State, is_compiled
 from dprl.engine.options import Program as Program
 from dprl.engine.options import PublicFacts as PublicFacts
 from dprl.engine.options import PublicProgram as PublicProgram
 from dprl.engine.options import Query as Query
 from dprl.engine.options import Stage as Stage
-from dprl.engine.options import State as State
 from dprl.engine.options import ValueFunctionConfig as ValueFunctionConfig
-from dprl.engine.options import is_compiled
 from dprl.engine.unit_source import Blocks, Source, all_reduced, clipped_sum, sum_over_devices, unit_mesh
 from dprl.mechanisms.filtered_sum import ENDED, FilteredGaussianSum
 from dprl.mechanisms.gaussian_sum import GaussianSum

@@ -100,16 +100,13 @@ def make_plan(
         value = value if of_values is None else value_mechanism(query, of_values)
     program = config.program(facts, stages)
     event = event_of_stages(value, program.stages)
-    if claimed is None:
-        epsilon = epsilon_within(event, budget, inner.delta, _given(config))
-    else:
-        epsilon = epsilon_of(event, inner.delta)
+    claim = None if claimed is None else claimed.claim
+    epsilon = epsilon_of(event, inner.delta) if claim else epsilon_within(event, budget, inner.delta, _given(config))
     resolved = getattr(program, "config", None)
     if isinstance(resolved, type(config)):  # an algorithm may run another one's program, under its own name
         config = resolved
     shares = tuple(shape.share for shape in shapes)
     costs = (event, epsilon, inner.delta, sampler)
-    claim = None if claimed is None else claimed.claim
     return Plan(config, bounds, budget, query, value, feature_map, program, *costs, shares, claim, tuple(contrasts))
 
 
