@@ -15,14 +15,13 @@ from dprl.added import in_calibration
 from dprl.engine.options import Program, PublicFacts, Query, Stage, ValueFunctionConfig, ValuesConfig
 from dprl.engine.plan import Plan, calibrated_stages, epsilon_within, event_of_stages, filtered_stage, without_sampler
 from dprl.engine.two_parts import FirstPart, checked_share
-from dprl.engine.value_query import ValueQuery, value_mechanism
+from dprl.engine.value_query import BesideQuery, ValueQuery, value_mechanism
 from dprl.errors import DprlError
 from dprl.evaluation.anchored import AnchoredQuery
 from dprl.evaluation.best import make_choice
 from dprl.evaluation.importance_sampling import ImportanceQuery, ImportanceSampling
 from dprl.evaluation.protected import loaded
 from dprl.evaluation.residuals import ResidualQuery
-from dprl.evaluation.sequential import SequentialQuery
 from dprl.evaluation.subgroups import grouped
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.grid import MAX_UNITS
@@ -241,8 +240,8 @@ def _of_a_part(query: ValueQuery, share: float, name: str) -> ValueQuery:
     """Return the question to a ``share`` of the people, each of whom is asked by a coin."""
     if share == 1.0 or isinstance(query, ResidualQuery):  # which counts who is there
         return query
-    if isinstance(query, AnchoredQuery | SequentialQuery):
-        return replace(query, inner=replace(query.inner, share=share))
+    if isinstance(query, BesideQuery):
+        return replace(query, inner=_of_a_part(query.inner, share, name))
     if not isinstance(query, ImportanceQuery):
         raise DprlError(f"{name} has no intervals for a part of the people: use another algorithm.")
     return replace(query, share=share)

@@ -224,7 +224,7 @@ class PropensityModel:
         """Return ``(N, A)`` propensities of rows with terms ``f`` ``(N, D)``; each of its own row, to the last bit."""
         logits = _by_row(f, self.coefficients)
         odds = np.exp(np.clip(logits - logits.max(axis=1, keepdims=True), -700.0, 0.0))
-        return odds / _summed(odds)[:, None]
+        return odds / _by_row(odds, np.ones((1, odds.shape[1])))
 
     def outcomes(self, f: Float[np.ndarray, "rows size"]) -> Float[np.ndarray, "rows actions"]:
         """Return ``(N, A)`` outcomes in [-1, 1] by the outcome model; each of its own row, to the last bit."""
@@ -243,13 +243,9 @@ class PropensityModel:
 
     def to_bytes(self) -> bytes:
         """Write what was released as JSON."""
-        made = {
-            "schema": MODEL,
-            "bounds": self.terms.bounds.as_dict(),
-            "released": self.theta.tolist(),
-            "noise": list(self.noise),
-        }
-        return (json.dumps(made | self.described((), None), indent=1) + "\n").encode()
+        made = {"schema": MODEL, "bounds": self.terms.bounds.as_dict(), "released": self.theta.tolist()}
+        made |= {"noise": list(self.noise)} | self.described((), None)
+        return (json.dumps(made, indent=1) + "\n").encode()
 
 
 def _by_row(f: Float[np.ndarray, "rows size"], weights: Float[np.ndarray, "actions size"]) -> Any:
@@ -257,13 +253,6 @@ def _by_row(f: Float[np.ndarray, "rows size"], weights: Float[np.ndarray, "actio
     out = np.zeros((len(f), len(weights)))
     for place in range(f.shape[1]):
         out += f[:, place : place + 1] * weights[:, place]
-    return out
-
-
-def _summed(columns: Float[np.ndarray, "rows n"]) -> Float[np.ndarray, " rows"]:
-    out = np.zeros(len(columns))
-    for column in columns.T:
-        out += column
     return out
 
 
