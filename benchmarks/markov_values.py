@@ -98,12 +98,12 @@ class MarkovQuery(AnchoredQuery):
     @property
     def dimension(self) -> int:
         """Length of a vector: statistics are a matrix and a vector, and the features at the start."""
-        return self.sampling.dimension + len(self.strategy) * self.size * (self.size + 2)
+        return self.inner.dimension + len(self.strategy) * self.size * (self.size + 2)
 
     @property
     def clip_norm(self) -> float:
         """L2 norm that no vector exceeds."""
-        return self.sampling.clip_norm / math.sqrt(self.options.sampling_share)
+        return self.inner.clip_norm / math.sqrt(self.options.sampling_share)
 
     @property
     def _weights(self) -> tuple[float, float]:
@@ -141,7 +141,7 @@ class MarkovQuery(AnchoredQuery):
         of_row, of_start = self._weights
         first = np.minimum(log.episode_offsets[:-1], len(now) - 1)
         unit = log.unit_of_episode()[log.episode_of()]
-        columns = [self.sampling.unit_vectors(log, policies, behavior)]
+        columns = [self.inner.unit_vectors(log, policies, behavior)]
         for policy in policies:
             ratios = np.where(known, np.minimum(step_ratios(policy, log, behavior), self.options.largest_ratio), 0.0)
             weight = of_row * within(ratios, self.options.largest_ratio, log)
@@ -153,15 +153,15 @@ class MarkovQuery(AnchoredQuery):
 
     def decode(self, mechanism: GaussianSum, noisy: Float[np.ndarray, " dim"]) -> list[ValueEstimate]:
         """Return values and intervals of all target policies from the released vector: post-processing."""
-        sampled, statistics = np.split(noisy, [self.sampling.dimension])
-        estimates = self.sampling.decode(mechanism, sampled)
+        sampled, statistics = np.split(noisy, [self.inner.dimension])
+        estimates = self.inner.decode(mechanism, sampled)
         return [
             self._estimate(estimate, mechanism.noise_std, part)
             for estimate, part in zip(estimates, np.split(statistics, len(estimates)), strict=True)
         ]
 
     def _estimate(self, sampled: ValueEstimate, noise: float, part: Float[np.ndarray, " n"]) -> ValueEstimate:
-        n, units, (of_row, of_start) = self.size, self.sampling.units, self._weights
+        n, units, (of_row, of_start) = self.size, self.inner.units, self._weights
         centre, half = scale_of(self.bounds.value_interval(self.options.discount))
         both = part[: n * (n + 1)].reshape(n, n + 1) / (of_row * units)
         both[:, 1:n] /= self.options.slope_scale

@@ -6,16 +6,18 @@ import json
 import math
 import os
 import stat
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from dprl.errors import UnreadableError
+from dprl.errors import DprlError, UnreadableError
 
 MOST_BYTES = 2**23
 """Of a JSON file of a release; the largest that dprl writes has some hundred kilobytes."""
 MOST_DEPTH = 32
 """Of lists and objects within each other; what dprl writes has eight."""
 _MOST_NUMBER = 2**63
+T = TypeVar("T")
 
 
 def read_regular(path: str | Path, most: int = MOST_BYTES, links: bool = False) -> bytes:
@@ -90,6 +92,24 @@ def strict_object(name: str | Path, raw: bytes) -> dict[str, Any]:
     if level:
         raise UnreadableError(f"{shown(name)} is not strict JSON: it is nested too deeply.")
     return content
+
+
+def read_back(path: str | Path, file: str, what: str, made_of: Callable[[dict[str, Any]], T]) -> T:
+    """Return what ``made_of`` makes of the JSON of a released file.
+
+    Args:
+        path: of the file, or of the results folder in which it is called ``file``.
+        what: is in it, in words.
+        made_of: raises a ValueError where it is of another version.
+    """
+    path = Path(path)
+    path = path / file if path.is_dir() else path
+    try:
+        return made_of(json.loads(path.read_bytes()))
+    except OSError as error:
+        raise DprlError(f"Cannot read {what} in {path.name!r}: {error.strerror}.") from error
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        raise DprlError(f"{path.name!r} holds no {what} of a version that this dprl reads.") from error
 
 
 def shown(path: str | Path) -> str:

@@ -13,7 +13,9 @@ from dprl.data.readers import read_log
 from dprl.engine.program import noiseless, run
 from dprl.engine.ratios import step_ratios
 from dprl.engine.rows import rows_of
+from dprl.engine.value_query import value_mechanism
 from dprl.evaluation.plan import program_for
+from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.noise import SeededNoise
 from dprl.protocols import Bounds
 from dprl.value_functions.features import make_features
@@ -109,6 +111,11 @@ def vectors(program: Any, stage: int, state: Any, data: Any) -> np.ndarray:
 def of_block(program: Any, stage: int, state: Any, block: Any) -> Any:
     """The same of one block of units."""
     return program.contribution(stage, state, block)
+
+
+def quiet(query: Any) -> GaussianSum:
+    """The noiseless limit of a query's mechanism."""
+    return value_mechanism(query, 1.0).plain()
 
 
 def check_no_clip_binds(program: Any, state: Any, data: Any) -> None:

@@ -143,7 +143,7 @@ def test_public_facts_decide_which_learner_is_asked():
     budgets = [dprl.Budget(epsilon, 1e-5) for epsilon in (0.005, 0.1, 3.0)]
     wide = replace(BOUNDS, units=5_000)
     parts = TwoParts(wide.units, 0.4)
-    found = [recommended_teaching(wide, DISCOUNT, budget, parts, {}, "it") for budget in budgets]
+    found = [recommended_teaching(wide, DISCOUNT, budget, parts) for budget in budgets]
     assert found[0] is None
     assert [one.program.name for one in found[1:]] == [ADVANTAGE, NAME]
     assert found[1].program.basis.kind == "table"

@@ -81,7 +81,7 @@ def test_a_correction_is_what_the_rewards_say_against_the_value_function():
     expected = np.clip(sum(GAMMA**t * w * s for t, (w, s) in enumerate(zip(weights, surprises, strict=True))) / half,
                        -anchored.REACH, anchored.REACH)  # fmt: skip
     start, correction = query._weights
-    vector = query.unit_vectors(log, POLICIES)[0, query.sampling.dimension :]
+    vector = query.unit_vectors(log, POLICIES)[0, query.inner.dimension :]
     assert vector[:2] == pytest.approx([start * fractions[0], correction * expected])
 
 
@@ -106,7 +106,7 @@ def test_what_the_value_function_expects_after_the_log_is_no_part_of_the_value(k
     start, correction = query._weights
     logged = np.clip((v[1] - GAMMA**2 * after - (low + high) / 2.0) / half, -1.0, 1.0)
     surprise = (1.6 * (0.5 + GAMMA * v[3] - v[1]) + GAMMA * 2.5 * (1.0 + GAMMA * after - v[3])) / half
-    vector = query.unit_vectors(log, POLICIES)[0, query.sampling.dimension :]
+    vector = query.unit_vectors(log, POLICIES)[0, query.inner.dimension :]
     clipped = np.clip(surprise, -anchored.REACH, anchored.REACH)
     assert vector[:2] == pytest.approx([start * logged, correction * clipped])
 
@@ -128,7 +128,7 @@ def test_the_interval_is_that_of_importance_sampling_and_holds_the_value():
     for theta in (np.zeros(5), np.full(5, 9.0), np.random.default_rng(1).normal(size=5)):
         query = query_of(plan, theta)
         total = query.unit_vectors(log, POLICIES).sum(axis=0)
-        sampling = query.sampling.decode(plan.value_mechanism, total[: query.sampling.dimension])
+        sampling = query.inner.decode(plan.value_mechanism, total[: query.inner.dimension])
         for mine, theirs in zip(query.decode(plan.value_mechanism, total), sampling, strict=True):
             assert mine.interval == theirs.interval
             assert mine.interval[0] <= mine.value <= mine.interval[1]
@@ -152,7 +152,7 @@ def test_the_noise_of_the_value_is_what_is_stated():
     draws = total + plan.value_mechanism.noise_std * rng.normal(size=(1_000, query.dimension))
     z, moved = [], []
     for draw in draws:
-        sampled = query.sampling.decode(plan.value_mechanism, draw[: query.sampling.dimension])[0]
+        sampled = query.inner.decode(plan.value_mechanism, draw[: query.inner.dimension])[0]
         found = query.decode(plan.value_mechanism, draw)[0]
         moved.append(found.value != sampled.value)
         z.append((found.value, found.privacy_standard_error))

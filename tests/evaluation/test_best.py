@@ -12,9 +12,9 @@ import dprl
 from dprl.accounting import accountant, events
 from dprl.data.readers import read_log
 from dprl.engine.ratios import step_ratios
-from dprl.engine.two_parts import TwoParts
+from dprl.engine.two_parts import SHARE, TwoParts
 from dprl.errors import DprlError
-from dprl.evaluation.best import CUT, POINTS, SHARE, cut_of_choice, make_choice
+from dprl.evaluation.best import CUT, POINTS, cut_of_choice, make_choice
 from dprl.evaluation.importance_vectors import parts_of, rest_of
 from dprl.evaluation.plan import make_plan, plan_of_best
 from dprl.mechanisms.gaussian_sum import ALTERS_ONE_PLACE

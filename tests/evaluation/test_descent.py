@@ -193,7 +193,9 @@ def test_a_unit_s_vector_is_its_own(config, seed):
     part = rng.random()
     twice = jax.tree.map(lambda x: jnp.concatenate([x, x], axis=1), block)
     weight = jnp.concatenate([part * block.weight, (1.0 - part) * block.weight], axis=1)
-    np.testing.assert_allclose(vectors(twice.with_columns(weight=weight)), plain, atol=1e-12)
+    np.testing.assert_allclose(
+        vectors(dataclasses.replace(twice, columns={**twice.columns, "weight": weight})), plain, atol=1e-12
+    )
 
 
 def test_start_at_the_mean_reward():

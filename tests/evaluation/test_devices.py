@@ -22,7 +22,7 @@ import numpy as np
 import pytest
 
 import dprl
-from dprl.engine import devices, layouts, unit_source
+from dprl.engine import layouts, unit_source
 from dprl.engine import program as engine
 from dprl.engine.layouts import unit_rows
 from dprl.engine.ratios import step_ratios
@@ -159,13 +159,13 @@ def seen_by(which: str, replace: Callable[[Any, str, Any], None]) -> dict[str, A
         return total
 
     def noted(mesh: Any, *arguments: Any) -> Any:
-        assert mesh == devices.unit_mesh()
+        assert mesh == unit_source.unit_mesh()
         shared.add(where)
         return all_reduced(mesh, *arguments)
 
-    sum_of_rows, all_reduced = engine.sum_of_rows, devices.all_reduced
+    sum_of_rows, all_reduced = engine.sum_of_rows, unit_source.all_reduced
     replace(engine, "sum_of_rows", recorded)
-    for module in (devices, engine, unit_source):
+    for module in (engine, unit_source):
         replace(module, "all_reduced", noted)
     replace(layouts, "_CHUNK_ROWS", CHUNK_ROWS)
     replace(engine, "SUMMANDS", SUMMANDS)
@@ -173,7 +173,7 @@ def seen_by(which: str, replace: Callable[[Any, str, Any], None]) -> dict[str, A
     for where, compute in {"sum": SUM, "releases": RELEASES}[which].items():
         found |= {f"{where}, {name}": content for name, content in compute().items()}
     with jax.default_device(jax.devices()[0]):
-        alone = devices.unit_mesh() is None
+        alone = unit_source.unit_mesh() is None
     texts = {name: base64.b64encode(content).decode() for name, content in found.items()}
     return {"found": texts, "shared": sorted(shared), "devices": jax.device_count(), "a default is alone": alone}
 
@@ -224,7 +224,7 @@ def test_blocks_are_cut_between_slices_and_by_public_facts(count: int, declared:
         included[rng.permutation(1400)[:people]] = True
         wanted = np.sort(np.concatenate([i[live][:, 0] for i, live in data.chunks(included)]))
         found = []
-        for index, live, spread in devices._grouped(data.chunks(included), count, width, declared, len(flat) - 1):
+        for index, live, spread in unit_source._grouped(data.chunks(included), count, width, declared, len(flat) - 1):
             units, length = index.shape
             sizes.setdefault(length, set()).add((units, spread))
             assert (index[~live] == len(flat) - 1).all()

@@ -10,7 +10,7 @@ import pytest
 
 import dprl
 from dprl.accounting import events
-from dprl.engine.layouts import unit_rows
+from dprl.engine.layouts import gather, unit_rows
 from dprl.engine.options import Stage
 from dprl.engine.program import run_on_host
 from dprl.engine.ratios import step_ratios
@@ -123,7 +123,9 @@ def test_a_person_counts_once_however_many_trajectories():
         args = (step_ratios(LoggedPolicy(), log), Unused(BOUNDS.state), DISCOUNT, BOUNDS.value_interval(DISCOUNT))
         rows = unit_rows(rows_of(log, *args, columns=program.columns), BOUNDS.units)
         index, live = next(rows.chunks(np.ones(200, bool)))
-        vectors = np.asarray(jax.jit(program.contribution, static_argnums=0)(0, None, rows.gather(index)))[live]
+        vectors = np.asarray(jax.jit(program.contribution, static_argnums=0)(0, None, gather(rows.columns, index)))[
+            live
+        ]
         counts = vectors[:, : program.basis.size * ACTIONS * program.targets]
         np.testing.assert_allclose(counts.sum(axis=1), HORIZON, rtol=1e-6)
         np.testing.assert_allclose(counts[counts > 0.0].min(), each, rtol=1e-6)
@@ -231,7 +233,7 @@ def test_a_table_does_not_propose_what_the_behaviour_policy_never_does():
         return np.where(states[:, :1] < 2.0, [[1.0, 0.0]], [[0.5, 0.5]])
 
     parts = TwoParts(BOUNDS.units, 0.4)
-    teaching = make_teaching(BOUNDS, DISCOUNT, BUDGET, parts, {}, "policy", behavior, "table")
+    teaching = make_teaching(BOUNDS, DISCOUNT, BUDGET, parts, behavior, "table")
     assert teaching.program.allowed == ((True, False),) * 2 + ((True, True),) * 2
     program = teaching.program.calibrated(BUDGET)
     sums = np.zeros(program.query.dimension)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from dprl.accounting.budget import Budget
-from dprl.engine.layouts import unit_rows
+from dprl.engine.layouts import gather, unit_rows
 from dprl.engine.options import ValuesConfig
 from dprl.engine.program import run_steps_on_host
 from dprl.engine.ratios import step_ratios
@@ -84,7 +84,9 @@ def test_contributions(logs: Any, name: str, features: str, epsilon: float, on_p
             for members, index in data.buckets:
                 everybody = np.zeros(size, dtype=bool)
                 everybody[members] = True
-                chunks = [(np.asarray(clip(state, data.gather(i))), live) for i, live in data.chunks(everybody)]
+                chunks = [
+                    (np.asarray(clip(state, gather(data.columns, i))), live) for i, live in data.chunks(everybody)
+                ]
                 found = [vectors[live] for vectors, live in chunks if live.any()]
                 out[members] = np.concatenate(found)[: len(index)]
             return out

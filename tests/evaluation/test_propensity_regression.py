@@ -16,10 +16,9 @@ from dprl.engine.layouts import padded_units
 from dprl.errors import DprlError
 from dprl.evaluation import regression, regression_values
 from dprl.evaluation.plan import make_plan
-from dprl.evaluation.propensity_model import PropensityModel, load_propensities
+from dprl.evaluation.propensities import PropensityModel, load_propensities
 from dprl.evaluation.regression import Terms
 from dprl.evaluation.stratified import Stratified
-from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.protocols import Bounds
 
 from . import one_shot
@@ -90,10 +89,6 @@ def summed(query: Any, columns: dict[str, Any], bounds: Bounds, policies: Any = 
     return query.unit_vectors(one_shot.load(columns, bounds), policies).sum(axis=0)
 
 
-def mechanism_of(query: Any) -> GaussianSum:
-    return GaussianSum(parts=((query.dimension, query.clip_norm),), noise_multiplier=1.0).plain()
-
-
 def doubly_robust(columns: dict[str, Any], beta: np.ndarray, policy: Any, most: float = np.inf) -> float:
     """The mean score, with outcome models by least squares within each action."""
     x, action, y = terms_of(columns), columns["action"], columns["reward"] - 1.0
@@ -113,7 +108,7 @@ def test_without_noise_it_is_maximum_likelihood_and_the_doubly_robust_value(monk
     beta = likeliest(terms_of(columns), columns["action"])
     assert model.coefficients[1:] / model.terms.norm == pytest.approx(beta, abs=1e-5)
     query = plan_of(bounds, min_propensity=0.0).query.around(model)
-    estimates = query.decode(mechanism_of(query), summed(query, columns, bounds))
+    estimates = query.decode(one_shot.quiet(query), summed(query, columns, bounds))
     for estimate, policy in zip(estimates, POLICIES, strict=True):
         assert estimate.value - 1.0 == pytest.approx(doubly_robust(columns, beta, policy), abs=1e-5)
 
@@ -123,7 +118,7 @@ def test_a_weight_that_is_cut_moves_the_value_by_no_more_than_is_counted(monkeyp
     model = fitted(columns, bounds, monkeypatch)
     beta = likeliest(terms_of(columns), columns["action"])
     query = plan_of(bounds).query.around(model)
-    estimates = query.decode(mechanism_of(query), summed(query, columns, bounds))
+    estimates = query.decode(one_shot.quiet(query), summed(query, columns, bounds))
     for estimate, policy in zip(estimates, POLICIES, strict=True):
         assert estimate.value - 1.0 == pytest.approx(doubly_robust(columns, beta, policy, 2.5), abs=1e-5)
         moved = abs(doubly_robust(columns, beta, policy) - (estimate.value - 1.0))

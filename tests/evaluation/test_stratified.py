@@ -18,8 +18,7 @@ from dprl.engine.ratios import step_ratios
 from dprl.errors import DprlError
 from dprl.evaluation.importance_vectors import unit_pairs
 from dprl.evaluation.plan import make_plan
-from dprl.evaluation.propensities import Propensities
-from dprl.evaluation.propensity_model import load_propensities
+from dprl.evaluation.propensities import Propensities, load_propensities
 from dprl.evaluation.residual_design import Design
 from dprl.evaluation.sequential import Moves, SequentialQuery
 from dprl.evaluation.strata import Strata
@@ -84,10 +83,6 @@ def counted(columns: dict[str, Any], bounds: Bounds, noise: Any = 0.0, deviation
     return Propensities(np.concatenate(parts) + noise, Strata(bounds), deviation)
 
 
-def mechanism_of(query: Any) -> GaussianSum:
-    return GaussianSum(parts=((query.dimension, query.clip_norm),), noise_multiplier=1.0).plain()
-
-
 def lose(columns: dict[str, Any], seed: int) -> dict[str, Any]:
     """The same log, in which people are lost: the more readily the higher their stratum, and under action 0."""
     rng, keep = np.random.default_rng(seed), np.ones(len(columns["t"]), dtype=bool)
@@ -108,26 +103,38 @@ def asked(bounds: Bounds, policies: Sequence[Any] = (FIRST, MIXED), **options: A
     return make_plan(Stratified(discount=1.0, **options), bounds, dprl.Budget(1.0, 1e-5), policies).query
 
 
+def summed(query: Any, columns: dict[str, Any], bounds: Bounds, policies: Sequence[Any] = (FIRST, MIXED)) -> np.ndarray:
+    """The noiseless sum, of which no unit's vector was longer than the clip norm."""
+    vectors = query.unit_vectors(one_shot.load(columns, bounds), policies)
+    assert np.linalg.norm(vectors, axis=1).max() <= query.clip_norm * (1.0 + 1e-12)
+    return vectors.sum(axis=0)
+
+
+def estimated(query: Any, *asked: Any) -> list[Any]:
+    """Values without noise, of what :func:`summed` takes."""
+    return query.decode(one_shot.quiet(query), summed(query, *asked))
+
+
 def stratified_mean(columns: dict[str, Any], policy: Any) -> float:
-    """The log's own mean outcomes by stratum and action, weighed by the log's shares and the policy."""
-    stratum, total = columns["observation_0"], 0.0
+    """The mean outcomes by stratum and action of who was not lost, weighed by everybody's shares and the policy."""
+    stratum, seen, total = columns["observation_0"], ~np.isnan(columns["reward"]), 0.0
     for cell in range(CELLS):
         chances = policy(np.array([[float(cell)]]))[0]
         for action in range(ACTIONS):
-            mine = (stratum == cell) & (columns["action"] == action)
-            total += (
-                np.mean(stratum == cell) * chances[action] * (columns["reward"][mine].mean() if mine.any() else 0.0)
-            )
+            mine = (stratum == cell) & (columns["action"] == action) & seen
+            mean = columns["reward"][mine].mean() if mine.any() else 0.0
+            total += np.mean(stratum == cell) * chances[action] * mean
     return total
 
 
 @given(seed=st.integers(0, 1000))
 @settings(max_examples=15, deadline=None)
 def test_without_noise_it_is_the_stratified_mean(seed):
-    columns, bounds = people(600, seed), facts()
-    query = asked(bounds).around(counted(columns, bounds))
-    log = one_shot.load(columns, bounds)
-    estimates = query.decode(mechanism_of(query), query.unit_vectors(log, [FIRST, MIXED]).sum(axis=0))
+    check_stratified_means(people(600, seed), facts())
+
+
+def check_stratified_means(columns: dict[str, Any], bounds: Bounds) -> None:
+    estimates = estimated(asked(bounds).around(counted(columns, bounds)), columns, bounds)
     for estimate, policy in zip(estimates, (FIRST, MIXED), strict=True):
         assert estimate.value == pytest.approx(stratified_mean(columns, policy), abs=1e-9)
 
@@ -139,8 +146,7 @@ def test_no_vector_is_longer_than_its_clip_whatever_was_released(seed, deviation
     noise = deviation * np.random.default_rng(seed).normal(size=2 * CELLS * ACTIONS)
     policies = [FIRST, MIXED, LoggedPolicy()]
     query = asked(bounds, policies, min_propensity=least).around(counted(columns, bounds, noise, deviation))
-    vectors = query.unit_vectors(one_shot.load(columns, bounds), policies)
-    assert np.linalg.norm(vectors, axis=1).max() <= query.clip_norm * (1.0 + 1e-12)
+    summed(query, columns, bounds, policies)
 
 
 @pytest.mark.parametrize("horizon", [1, 3])
@@ -167,8 +173,7 @@ def test_a_difference_from_what_was_done_is_the_stratified_means_less_what_was_p
     columns, bounds, policies = people(4_000, 2), facts(units=4_000), [FIRST, LoggedPolicy()]
     plan = make_plan(Stratified(discount=1.0), bounds, dprl.Budget(1.0, 1e-5), policies, contrasts=[(0, 1)])
     query = plan.query.around(counted(columns, bounds))
-    mechanism, log = mechanism_of(query), one_shot.load(columns, bounds)
-    noisy = query.unit_vectors(log, policies).sum(axis=0)
+    mechanism, noisy = one_shot.quiet(query), summed(query, columns, bounds, policies)
     first, logged = query.decode(mechanism, noisy)
     assert first.value - logged.value == pytest.approx(stratified_mean(columns, FIRST) - columns["reward"].mean())
     # the influence of each person on the difference, whose variance the sampling error has
@@ -190,8 +195,7 @@ def test_a_column_of_the_log_or_what_was_done_to_the_lost_is_refused():
 def test_an_action_that_nobody_took_leaves_the_whole_range_there():
     columns, bounds = people(600, 1, never=(0, 0)), facts()
     query, share = asked(bounds).around(counted(columns, bounds)), np.mean(columns["observation_0"] == 0.0)
-    log = one_shot.load(columns, bounds)
-    estimate = query.decode(mechanism_of(query), query.unit_vectors(log, [FIRST, MIXED]).sum(axis=0))[0]
+    estimate = estimated(query, columns, bounds)[0]
     known = stratified_mean(columns, FIRST)  # in which the unseen count as zero, the lowest outcome
     assert estimate.interval[0] < known
     assert estimate.interval[1] > known + 2.0 * share
@@ -201,9 +205,7 @@ def test_an_action_that_nobody_took_leaves_the_whole_range_there():
 
 def test_trimming_leaves_those_people_out():
     columns, bounds = people(600, 1, never=(0, 0)), facts()
-    query = asked(bounds, overlap="trim").around(counted(columns, bounds))
-    log = one_shot.load(columns, bounds)
-    estimate = query.decode(mechanism_of(query), query.unit_vectors(log, [FIRST, MIXED]).sum(axis=0))[0]
+    estimate = estimated(asked(bounds, overlap="trim").around(counted(columns, bounds)), columns, bounds)[0]
     others = columns["observation_0"] > 0.0
     rest = {name: values[others] for name, values in columns.items()}
     shares = [np.mean(rest["observation_0"] == cell) for cell in (1, 2)]
@@ -215,9 +217,9 @@ def test_trimming_leaves_those_people_out():
 def test_a_confounder_of_the_stated_strength_moves_the_value_by_the_distance_to_zero():
     columns, bounds = people(600, 2), facts()
     plan = make_plan(Stratified(), bounds, dprl.Budget(1.0, 1e-5), [FIRST, MIXED], contrasts=((0, 1),))
-    query, log = plan.query.around(counted(columns, bounds)), one_shot.load(columns, bounds)
-    noisy, mechanism = query.unit_vectors(log, [FIRST, MIXED]).sum(axis=0), mechanism_of(query)
-    found = query.difference(mechanism, noisy, 0, 1)
+    query = plan.query.around(counted(columns, bounds))
+    noisy = summed(query, columns, bounds)
+    found = query.difference(one_shot.quiet(query), noisy, 0, 1)
     weights = np.array([1.0, -1.0])
     design = query.design
     squares = design.decoded(noisy, 0.0, weights)[1]
@@ -226,10 +228,6 @@ def test_a_confounder_of_the_stated_strength_moves_the_value_by_the_distance_to_
     distance = max(found.interval[0], -found.interval[1], 0.0)  # rewards have half a range of 1
     assert distance > 0.0
     assert odds * design.reach(table) * math.sqrt(squares) == pytest.approx(distance, rel=1e-6)
-
-
-LOST = {"censoring_hazard": "estimate"}
-WIDE = {"max_importance_ratio": 9.0, "max_cumulative_ratio": 9.0**3}
 
 
 @pytest.mark.parametrize("horizon", [1, 3])
@@ -246,30 +244,14 @@ def test_the_first_sum_counts_who_was_lost_beside_the_actions(horizon):
 @given(seed=st.integers(0, 1000))
 @settings(max_examples=15, deadline=None)
 def test_of_people_who_are_lost_it_is_the_stratified_mean_of_the_others(seed):
-    columns, bounds = lose(people(600, seed), seed), facts(**LOST)
-    query, log = asked(bounds).around(counted(columns, bounds)), one_shot.load(columns, bounds)
-    vectors = query.unit_vectors(log, [FIRST, MIXED])
-    assert np.linalg.norm(vectors, axis=1).max() <= query.clip_norm * (1.0 + 1e-12)
-    estimates = query.decode(mechanism_of(query), vectors.sum(axis=0))
-    seen = {name: values[~columns["censored"]] for name, values in columns.items()}
-    for estimate, policy in zip(estimates, (FIRST, MIXED), strict=True):
-        expected = sum(
-            np.mean(columns["observation_0"] == cell) * policy(np.array([[float(cell)]]))[0][action]
-            * seen["reward"][(seen["observation_0"] == cell) & (seen["action"] == action)].mean()
-            for cell in range(CELLS) for action in range(ACTIONS)
-        )  # fmt: skip
-        assert estimate.value == pytest.approx(expected, abs=1e-9)
+    check_stratified_means(lose(people(600, seed), seed), facts(**LOST))
 
 
 def test_of_several_steps_people_who_stay_stand_for_those_who_are_lost():
-    columns, bounds = (
-        lose(people(500, 9, 3), 9),
-        facts(3, **WIDE, **LOST),
-    )
+    columns, bounds = lose(people(500, 9, 3), 9), facts(3, **WIDE, **LOST)
     known = counted(columns, bounds)
-    log = one_shot.load(columns, bounds)
     query = asked(bounds).around(known)
-    estimate = query.decode(mechanism_of(query), query.unit_vectors(log, [FIRST, MIXED]).sum(axis=0))[0]
+    estimate = estimated(query, columns, bounds)[0]
     with_lost = {**columns, "kind": np.where(columns["censored"], ACTIONS, columns["action"])}
     shares = np.array([
         [np.mean(with_lost["kind"][columns["observation_0"] == cell] == kind) for kind in range(ACTIONS + 1)]
@@ -278,10 +260,8 @@ def test_of_several_steps_people_who_stay_stand_for_those_who_are_lost():
     chances = shares[columns["observation_0"].astype(int), columns["action"]]
     told = {**columns, "behavior_prob": chances, "uncensored_prob": np.ones(len(chances))}
     plain = facts(3, max_importance_ratio=9.0, max_cumulative_ratio=9.0**3, strata=None)
-    above, below = unit_pairs(
-        query.sampling, one_shot.load(told, plain), step_ratios(FIRST, one_shot.load(told, plain))
-    )
-    low, high, _ = query.sampling.scale
+    above, below = unit_pairs(query.inner, one_shot.load(told, plain), step_ratios(FIRST, one_shot.load(told, plain)))
+    low, high, _ = query.inner.scale
     assert estimate.value == pytest.approx(low + (high - low) * above.sum() / (above + below).sum(), abs=1e-6)
     assert known.shape == (CELLS, ACTIONS)
     assert known.shares(0.0) == pytest.approx(shares[:, :ACTIONS])
@@ -301,18 +281,17 @@ def test_no_confounder_of_one_decision_weaker_than_stated_carries_the_interval_t
     bounds = facts(2, **most)
     always = lambda states: np.tile([0.0, 1.0], (len(states), 1))  # noqa: E731
     plan = make_plan(Stratified(discount=1.0), bounds, dprl.Budget(1.0, 1e-5), [always, FIRST], contrasts=((0, 1),))
-    query, log = plan.query.around(counted(columns, bounds)), one_shot.load(columns, bounds)
-    noisy, mechanism = query.unit_vectors(log, [always, FIRST]).sum(axis=0), mechanism_of(query)
-    found = query.difference(mechanism, noisy, 0, 1)
+    query = plan.query.around(counted(columns, bounds))
+    found = query.difference(one_shot.quiet(query), summed(query, columns, bounds, [always, FIRST]), 0, 1)
     assert found.interval[0] > 0.0
     assert 1.0 < found.confounding < 4.0
     own = counted(columns, bounds).shares(0.0)
     chances = own[columns["observation_0"].astype(int), columns["action"]]
     told = one_shot.load({**columns, "behavior_prob": chances}, facts(2, **most, strata=None))
-    low, high, largest = query.sampling.scale
+    low, high, largest = query.inner.scale
     moved = np.zeros(3000)
     for policy, sign in ((always, 1.0), (FIRST, -1.0)):
-        above, below = unit_pairs(query.sampling, told, step_ratios(policy, told))
+        above, below = unit_pairs(query.inner, told, step_ratios(policy, told))
         moved += sign * (high - low) * largest * (above - above.sum() / (above + below).sum() * (above + below))
     shape = (3000, 2)
     stratum, action = columns["observation_0"].reshape(shape).astype(int), columns["action"].reshape(shape)
@@ -354,12 +333,12 @@ def test_several_steps_without_noise_are_self_normalised_importance_sampling_wit
     query = asked(bounds).around(known)
     assert isinstance(query, SequentialQuery)
     log = one_shot.load(columns, bounds)
-    estimates = query.decode(mechanism_of(query), query.unit_vectors(log, [FIRST, MIXED]).sum(axis=0))
+    estimates = estimated(query, columns, bounds)
     own = known.counts / known.counts.sum(axis=1, keepdims=True)
     behaved = lambda states: own[states[:, 0].astype(int)]  # noqa: E731
     for estimate, policy in zip(estimates, (FIRST, MIXED), strict=True):
-        above, below = unit_pairs(query.sampling, log, step_ratios(policy, log, behaved))
-        low, high, _ = query.sampling.scale
+        above, below = unit_pairs(query.inner, log, step_ratios(policy, log, behaved))
+        low, high, _ = query.inner.scale
         assert estimate.value == pytest.approx(low + (high - low) * above.sum() / (above + below).sum(), abs=1e-6)
 
 
@@ -368,9 +347,7 @@ def test_several_steps_without_noise_are_self_normalised_importance_sampling_wit
 def test_no_vector_of_several_steps_is_longer_than_its_clip(seed, deviation):
     columns, bounds = people(100, seed, 3), facts(3, max_importance_ratio=4.0)
     noise = deviation * np.random.default_rng(seed).normal(size=CELLS * ACTIONS)
-    query = asked(bounds).around(counted(columns, bounds, noise, deviation))
-    vectors = query.unit_vectors(one_shot.load(columns, bounds), [FIRST, MIXED])
-    assert np.linalg.norm(vectors, axis=1).max() <= query.clip_norm * (1.0 + 1e-12)
+    summed(asked(bounds).around(counted(columns, bounds, noise, deviation)), columns, bounds)
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,8 @@ def _(original: Any, *args: Any, **options: Any) -> Any:
 )
 def _(original: Any, rows: Any, declared: int) -> Any:
     scale = max(float(np.abs(rows.reward).sum()), 1e-3)
-    return original(rows.with_columns(reward=(rows.reward / scale).astype(rows.reward.dtype)), declared)
+    reward = (rows.reward / scale).astype(rows.reward.dtype)
+    return original(dataclasses.replace(rows, columns={**rows.columns, "reward": reward}), declared)
 
 
 @fault("one person in two units", "one person is one unit", (readers, "assemble"))

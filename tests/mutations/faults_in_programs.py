@@ -58,7 +58,8 @@ def _(original: Any, self: Any, state: Any, block: Any) -> Any:
 @fault("weights over the number of units that there are", "contributions add up", (touching, "unit_rows"))
 def _(original: Any, rows: Any, declared: int) -> Any:
     present = max(len(rows.offsets) - 1, 1)
-    return original(rows.with_columns(weight=(rows.weight / present).astype(rows.weight.dtype)), declared)
+    weight = (rows.weight / present).astype(rows.weight.dtype)
+    return original(replace(rows, columns={**rows.columns, "weight": weight}), declared)
 
 
 @fault("returns that are summed beyond the end of a trajectory", "contributions add up")

@@ -13,7 +13,7 @@ import dprl
 from dprl.accounting.certificate import NOT_A_TRAJECTORY
 from dprl.accounting.ledger import Ledger
 from dprl.accounting.verification import verify
-from dprl.engine.layouts import unit_rows
+from dprl.engine.layouts import gather, unit_rows
 from dprl.engine.rows import rows_of
 from dprl.evaluation.dptd import DPTD
 from dprl.evaluation.plan import make_plan, program_for
@@ -130,7 +130,10 @@ def test_a_row_that_is_missing_changes_no_other_vector(features):
 
         def points(rows, clipped=clipped):
             found, states = units(rows)
-            parts = [(np.asarray(clipped(found.gather(i))), live) for i, live in found.chunks(np.ones(len(rows), bool))]
+            parts = [
+                (np.asarray(clipped(gather(found.columns, i))), live)
+                for i, live in found.chunks(np.ones(len(rows), bool))
+            ]
             vectors = np.concatenate([part[live] for part, live in parts])
             return {state.tobytes(): vector.tobytes() for state, vector in zip(states, vectors, strict=True)}
 

@@ -8,10 +8,10 @@ docs/symbols.md.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import reduce
 from operator import mul
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -250,11 +250,6 @@ class Columns:
     def mapped(self, change: Callable[[Any], Any]) -> dict[str, Any]:
         """Return the columns, each changed by ``change``."""
         return {name: change(x) for name, x in self.columns.items()}
-
-    def with_columns(self, **columns: Any) -> Self:
-        """Return the same rows with these columns in place of their own."""
-        changed: Any = {**self.columns, **columns}
-        return replace(self, columns=changed)  # type: ignore[type-var]
 
 
 def scale_of(value: Interval) -> tuple[float, float]:

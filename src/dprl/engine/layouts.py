@@ -131,10 +131,6 @@ class UnitRows(OfUnits):
                 nobody = np.full((block - len(part), length), self.padding, index.dtype)
                 yield np.concatenate([part, nobody]), live
 
-    def gather(self, index: Int[AnyArray, "units rows"]) -> Block:
-        """Return the block of the rows ``index``."""
-        return gather(self.columns, index)
-
 
 jax.tree_util.register_dataclass(
     UnitRows, data_fields=["columns"], meta_fields=["buckets", "units", "declared", "padding"]

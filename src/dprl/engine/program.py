@@ -20,19 +20,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from dprl.arrays import AnyArray
-from dprl.engine.devices import all_reduced, sum_over_devices, unit_mesh
 from dprl.engine.layouts import LEAST_ROWS, UnitRows, gather
-from dprl.engine.options import AdaptiveProgram as AdaptiveProgram
-from dprl.engine.options import Learned as Learned
+from dprl.engine.options import AdaptiveProgram, State, is_compiled
 from dprl.engine.options import Program as Program
 from dprl.engine.options import PublicFacts as PublicFacts
 from dprl.engine.options import PublicProgram as PublicProgram
 from dprl.engine.options import Query as Query
 from dprl.engine.options import Stage as Stage
-from dprl.engine.options import State as State
 from dprl.engine.options import ValueFunctionConfig as ValueFunctionConfig
-from dprl.engine.options import is_compiled
-from dprl.engine.unit_source import Blocks, Source, clipped_sum
+from dprl.engine.unit_source import Blocks, Source, all_reduced, clipped_sum, sum_over_devices, unit_mesh
 from dprl.mechanisms.filtered_sum import ENDED, FilteredGaussianSum
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.protocols import NO_JOURNAL, Journal, NoiseSource
@@ -310,7 +306,7 @@ def sum_of_rows(
 ) -> AnyArray:
     """Return ``(dimension,)``: the exact sum of the clipped vectors of the ``included`` ``(units,)``.
 
-    Over all devices where JAX sees several, with the digits of one: see :mod:`~dprl.engine.devices`.
+    Over all devices where JAX sees several, with the digits of one: see :mod:`~dprl.engine.unit_source`.
     """
     compiled = is_compiled(program)
     mesh = unit_mesh() if mechanism.certifies and compiled else None

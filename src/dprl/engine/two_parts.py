@@ -10,13 +10,14 @@ Proof: docs/proofs/two-parts.md.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Protocol, Self
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
 from dprl.accounting.budget import Budget
 from dprl.accounting.events import DpEvent
+from dprl.config import LIBRARY_DEFAULT
 from dprl.data.trajectories import Trajectories
 from dprl.errors import DprlError
 from dprl.mechanisms.gaussian_sum import ADDS_ONE_UNIT
@@ -35,63 +36,12 @@ class FromFirst(NamedTuple):
     policies: Mapping[str, Any]
 
 
-class FirstPart(Protocol):
-    """Question to the first part of the people, of which comes what the second part values; public facts alone."""
-
-    @property
-    def parts(self) -> TwoParts:
-        """The division of the people."""
-        ...
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """What the valued policies are called before anybody knows them."""
-        ...
-
-    @property
-    def words(self) -> str:
-        """What is released of both parts, as a certificate says it before it names what the second releases."""
-        ...
-
-    @property
-    def draws(self) -> int:
-        """Number of Gaussian numbers that the first part draws; none where its coins are exact."""
-        ...
-
-    def calibrated(self, budget: Budget) -> Self:
-        """Return the same question for what the precision of all draws leaves of the budget."""
-        ...
-
-    def event(self) -> DpEvent:
-        """Return the privacy event of the first part."""
-        ...
-
-    def rows(self) -> list[dict[str, Any]]:
-        """Return the first part's rows of a certificate."""
-        ...
-
-    def options(self) -> dict[str, dict[str, Any]]:
-        """Return the options that were in force, each with ``value`` and ``provenance``."""
-        ...
-
-    def described(self) -> dict[str, Any]:
-        """Return what an estimate says of it, as plain data."""
-        ...
-
-    def entering(self, log: Trajectories, behavior: Any) -> Iterator[Any]:
-        """Yield what is made of the rows beside the log itself, for a run folder to bind. Private."""
-        ...
-
-    def released(self, log: Trajectories, behavior: Any, noise: Any, journal: Any) -> FromFirst:
-        """Return what the units of ``log``, all of the first part, release; what ``journal`` holds is not drawn again.
-
-        It does not touch the stream :data:`STREAM` of ``noise``.
-        """
-        ...
-
-
 STREAM = "two parts"
 """Of the noise source: no mechanism has this name."""
+SHARE = 0.4
+"""Of the people, on whom a policy is chosen or learned; it was chosen on seeds of benchmarks/families.py."""
+CHOSEN = "the chosen policy"
+"""What a policy is called before anybody knows which one it is."""
 
 
 @dataclass(frozen=True)
@@ -142,3 +92,76 @@ class TwoParts:
             raise DprlError("Two parts of the people need a source to which one more person adds one unit.")
         coins = noise.stream(STREAM)  # type: ignore[attr-defined]
         return np.asarray(coins.participation_mask(0, units, self.first / self.units), dtype=bool)
+
+
+@dataclass(frozen=True)
+class FirstPart:
+    """Question to the first part of the people, of which comes what the second part values; public facts alone.
+
+    Attributes:
+        parts: division of the people.
+        beside: policies that are valued besides what comes of the first part, by name.
+        called: what that is called among those that are valued.
+    """
+
+    parts: TwoParts
+    beside: Mapping[str, Any] = field(default_factory=dict, kw_only=True)
+    called: str | None = field(default=None, kw_only=True)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What the valued policies are called before anybody knows them."""
+        return (self.called or CHOSEN, *self.beside)
+
+    @property
+    def words(self) -> str:
+        """What is released of both parts, as a certificate says it before it names what the second releases."""
+        raise NotImplementedError
+
+    @property
+    def draws(self) -> int:
+        """Number of Gaussian numbers that the first part draws: none where its coins are exact."""
+        return 0
+
+    def calibrated(self, budget: Budget) -> Self:
+        """Return the same question with noise for this budget: itself where its coins are of the budget's epsilon."""
+        del budget
+        return self
+
+    def event(self) -> DpEvent:
+        """Return the privacy event of the first part."""
+        raise NotImplementedError
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return the first part's rows of a certificate."""
+        raise NotImplementedError
+
+    def options(self) -> dict[str, dict[str, Any]]:
+        """Return the options that were in force, each with ``value`` and ``provenance``."""
+        given = LIBRARY_DEFAULT if self.parts.share == SHARE else "stated public"
+        return {"choosing_share": {"value": self.parts.share, "provenance": given}}
+
+    def described(self) -> dict[str, Any]:
+        """Return what an estimate says of it, as plain data."""
+        parts = self.parts
+        return {"share": parts.share, "units_that_choose": parts.first, "units_that_value": parts.second}
+
+    def entering(self, log: Trajectories, behavior: Any) -> Iterator[Any]:
+        """Yield what is made of the rows beside the log itself, for a run folder to bind. Private."""
+        raise NotImplementedError
+
+    def released(self, log: Trajectories, behavior: Any, noise: Any, journal: Any) -> FromFirst:
+        """Return what the units of ``log``, all of the first part, release; what ``journal`` holds is not drawn again.
+
+        It does not touch the stream :data:`STREAM` of ``noise``.
+        """
+        raise NotImplementedError
+
+
+def checked_share(share: float | None) -> float:
+    """Return the share of the people who choose, by default :data:`SHARE`; refuse one that is none."""
+    if share is None:
+        return SHARE
+    if isinstance(share, bool) or not isinstance(share, int | float) or not 0.05 <= share <= 0.95:
+        raise DprlError("choosing_share must be a share of the people, from 0.05 to 0.95.")
+    return float(share)

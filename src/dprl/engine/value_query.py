@@ -106,6 +106,64 @@ class Question:
         return replace(self, config=self.config.replace(confidence=confidence))
 
 
+@dataclass(frozen=True, kw_only=True)
+class AroundReleased:
+    """What queries do alike whose values are taken around something that is released before them.
+
+    Attributes:
+        known: the released value function or propensities, once they are known; see :meth:`around`.
+    """
+
+    known: Any = None
+
+    around_function: ClassVar[bool] = True
+
+    def around(self, function: Any) -> Self:
+        """Return the query around what was released: post-processing."""
+        return replace(self, known=function)
+
+    @property
+    def released(self) -> Any:
+        """What was released. Asking for it earlier is a mistake of the program's."""
+        if self.known is None:
+            raise RuntimeError("Values around what a release makes first are made after it.")
+        return self.known
+
+
+@dataclass(frozen=True)
+class BesideQuery:
+    """What queries do alike that ask for more than another one does: options, bounds and errors are that one's.
+
+    Attributes:
+        inner: the other question, which gives values and intervals.
+    """
+
+    inner: Any
+
+    @property
+    def config(self) -> Any:
+        """Options of the estimator."""
+        return self.inner.config
+
+    @property
+    def bounds(self) -> Bounds:
+        """Public bounds of the log."""
+        return self.inner.bounds
+
+    @property
+    def strategy(self) -> Float[np.ndarray, "policies policies"]:
+        """Matrix over the target policies."""
+        return self.inner.strategy
+
+    def at(self, confidence: float) -> Self:
+        """Return the same query with intervals of another nominal confidence."""
+        return replace(self, inner=self.inner.at(confidence))
+
+    def expect(self, mechanism: GaussianSum) -> list[tuple[float, float, float]]:
+        """Return what the errors will be, from public facts alone: those of the other question."""
+        return self.inner.expect(mechanism)
+
+
 @runtime_checkable
 class CountingQuery(ValueQuery, Protocol):
     """An estimator that can tell how many units there are, and give their values by that number."""

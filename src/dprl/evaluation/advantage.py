@@ -93,10 +93,6 @@ class Advantage(FittedQ):
         """Return people times the clip norm over the length of the noise in their sum."""
         return self.bounds.units / (noise_multiplier * math.sqrt(self.query.dimension))
 
-    def init(self) -> Float[Array, " n"]:
-        """Return the state before the release."""
-        return jnp.zeros(self.actions * self.basis.size, jnp.float64)
-
     def contribution(self, stage: int, state: Any, block: Block) -> Float[Array, "units dim"]:
         """Return each unit's sums over rows."""
         del stage, state
@@ -142,10 +138,6 @@ class Advantage(FittedQ):
         scale = jnp.maximum(scale, 0.0)
         shrunk = scale / (scale**2 + size * (scale + (noise / KAPPA) ** 2) + 1e-9)
         return jnp.einsum("ij,j,kj,ak->ai", axes, shrunk, axes, products).ravel()
-
-    def answer(self, state: Float[Array, " n"]) -> Float[Array, " n"]:
-        """Return the weights."""
-        return state
 
     def policy(self, weights: Float[np.ndarray, " n"]) -> GreedyPolicy:
         """Return the policy of the released weights."""

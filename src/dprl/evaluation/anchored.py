@@ -16,7 +16,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -24,11 +24,11 @@ from jaxtyping import Float
 from dprl.data.trajectories import Trajectories
 from dprl.engine.columns import scale_of
 from dprl.engine.ratios import cumulative_ratios, step_ratios, unit_means
-from dprl.evaluation.importance_sampling import ImportanceQuery, ImportanceSampling
+from dprl.engine.value_query import AroundReleased, BesideQuery
+from dprl.evaluation.importance_sampling import ImportanceQuery
 from dprl.evaluation.intervals import Difference, ValueEstimate, apart
 from dprl.mechanisms.gaussian_sum import GaussianSum
-from dprl.protocols import Bounds
-from dprl.value_functions.linear import ValueFunction, in_public_units
+from dprl.value_functions.linear import in_public_units
 
 # All numbers were chosen on the seeds for choosing of benchmarks/families.py.
 CUT = 5.0
@@ -44,48 +44,28 @@ CUT_ALIKE = 0.25
 
 
 @dataclass(frozen=True)
-class AnchoredQuery:
-    """Question to the units, made from public facts only.
+class AnchoredQuery(AroundReleased, BesideQuery):
+    """Question to the units, made from public facts only, beside that of importance sampling, which gives the interval.
 
-    Attributes:
-        sampling: the question of importance sampling, which gives the interval.
-        function: the released value function, once it is known; see :meth:`around`.
+    What is released before it is the value function.
     """
 
-    sampling: ImportanceQuery
-    function: ValueFunction | None = None
-
-    around_function: ClassVar[bool] = True
-
-    @property
-    def config(self) -> ImportanceSampling:
-        """Options of the estimator."""
-        return self.sampling.config
-
-    @property
-    def bounds(self) -> Bounds:
-        """Public bounds of the log."""
-        return self.sampling.bounds
-
-    @property
-    def strategy(self) -> Float[np.ndarray, "policies policies"]:
-        """``(K, K)`` matrix over the target policies, that of importance sampling."""
-        return self.sampling.strategy
+    inner: ImportanceQuery
 
     @property
     def words(self) -> str:
         """The estimator's name as a report says it."""
-        return f"{self.sampling.words}, weighed with the value function"
+        return f"{self.inner.words}, weighed with the value function"
 
     @property
     def dimension(self) -> int:
         """Length of a vector."""
-        return self.sampling.dimension + 1 + len(self.strategy)
+        return self.inner.dimension + 1 + len(self.strategy)
 
     @property
     def clip_norm(self) -> float:
         """L2 norm that no vector exceeds."""
-        return self.sampling.clip_norm / math.sqrt(1.0 - SHARE)
+        return self.inner.clip_norm / math.sqrt(1.0 - SHARE)
 
     @cached_property
     def _weights(self) -> tuple[float, float]:
@@ -94,16 +74,10 @@ class AnchoredQuery:
         whole, start = self.clip_norm * math.sqrt(SHARE), 1.0 / (1.0 + REACH * math.sqrt(policies))
         return whole * math.sqrt(start), whole * math.sqrt((1.0 - start) / policies) / REACH
 
-    def around(self, function: ValueFunction | None) -> AnchoredQuery:
-        """Return the query with a released value function: post-processing."""
-        return replace(self, function=function)
-
     def unit_vectors(
         self, log: Trajectories, policies: Sequence[Any], behavior: Any = None
     ) -> Float[np.ndarray, "units dim"]:
         """Return ``(U, dimension)`` vectors of the units, before they are clipped. Private."""
-        if self.function is None:
-            raise RuntimeError("Values around a value function are made after it.")
         discount, (centre, half), some = self.config.discount, self._scale, log.lengths() > 0
         first, last = log.episode_offsets[:-1][some], log.episode_offsets[1:][some] - 1
         now, after = (self._values(states) for states in (log.observation, log.next_observation))
@@ -119,13 +93,12 @@ class AnchoredQuery:
             kept = np.minimum(cumulative_ratios(step_ratios(policy, log, behavior), log), CUT)
             total = np.bincount(log.episode_of(), kept * surprise, minlength=log.episodes)
             columns.append(correction * unit_means(log, np.clip(total, -REACH, REACH)))
-        return np.column_stack([self.sampling.unit_vectors(log, policies, behavior), *columns])
+        return np.column_stack([self.inner.unit_vectors(log, policies, behavior), *columns])
 
     def _values(self, states: Float[np.ndarray, "rows d"]) -> Float[np.ndarray, " rows"]:
         """Return ``(N,)`` V at ``states``, within the value range."""
-        assert self.function is not None
         centre, half = self._scale
-        return centre + half * np.clip(in_public_units(self.function, states), -1.0, 1.0)
+        return centre + half * np.clip(in_public_units(self.released, states), -1.0, 1.0)
 
     @property
     def _scale(self) -> tuple[float, float]:
@@ -134,12 +107,12 @@ class AnchoredQuery:
 
     def decode(self, mechanism: GaussianSum, noisy: Float[np.ndarray, " dim"]) -> list[ValueEstimate]:
         """Return values and intervals of all target policies from the released vector: post-processing."""
-        sampled, around = np.split(noisy, [self.sampling.dimension])
-        start, *corrections = around / self.sampling.units
+        sampled, around = np.split(noisy, [self.inner.dimension])
+        start, *corrections = around / self.inner.units
         (of_start, of_correction), (centre, half) = self._weights, self._scale
-        noise = half * mechanism.noise_std / self.sampling.units * math.hypot(1.0 / of_start, 1.0 / of_correction)
+        noise = half * mechanism.noise_std / self.inner.units * math.hypot(1.0 / of_start, 1.0 / of_correction)
         out = []
-        for estimate, correction in zip(self.sampling.decode(mechanism, sampled), corrections, strict=True):
+        for estimate, correction in zip(self.inner.decode(mechanism, sampled), corrections, strict=True):
             moved = half * float(correction) / of_correction
             anchored = centre + half * float(start) / of_start + moved
             out.append(weighed(estimate, anchored, noise, moved))
@@ -147,32 +120,24 @@ class AnchoredQuery:
 
     def counting(self) -> AnchoredQuery:
         """Return the same question, which tells how many units there are."""
-        return replace(self, sampling=self.sampling.counting())
+        return replace(self, inner=self.inner.counting())
 
     def count(self, noisy: Float[np.ndarray, " dim"]) -> float:
         """Return how many units there are, from the released vector of a question that tells it."""
-        return self.sampling.count(noisy[: self.sampling.dimension])
+        return self.inner.count(noisy[: self.inner.dimension])
 
     def count_noise(self, mechanism: GaussianSum) -> float:
         """Return the standard deviation of the noise in :meth:`count`."""
-        return self.sampling.count_noise(mechanism)
+        return self.inner.count_noise(mechanism)
 
     def of(self, people: float) -> AnchoredQuery:
         """Return the same question to as many people as were counted, with :meth:`count_noise`."""
-        return replace(self, sampling=self.sampling.of(people))
-
-    def at(self, confidence: float) -> AnchoredQuery:
-        """Return the same query with intervals of another nominal confidence."""
-        return replace(self, sampling=self.sampling.at(confidence))
+        return replace(self, inner=self.inner.of(people))
 
     def difference(self, mechanism: GaussianSum, noisy: Float[np.ndarray, " dim"], a: int, b: int) -> Difference:
         """Return the difference of two intervals: what is cut lies between bounds."""
         estimates = self.decode(mechanism, noisy)
         return apart(estimates[a], estimates[b])
-
-    def expect(self, mechanism: GaussianSum) -> list[tuple[float, float, float]]:
-        """Return what the errors will be, from public facts alone: those of importance sampling, which bound them."""
-        return self.sampling.expect(mechanism)
 
 
 def weighed(sampled: ValueEstimate, anchored: float, noise: float, moved: float) -> ValueEstimate:

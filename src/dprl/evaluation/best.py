@@ -14,18 +14,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
 
-from dprl.accounting.budget import Budget
 from dprl.accounting.events import DpEvent
 from dprl.accounting.rows import MOST_CANDIDATES
-from dprl.config import DERIVED, LIBRARY_DEFAULT
+from dprl.config import DERIVED
 from dprl.data.trajectories import Trajectories
 from dprl.engine.ratios import step_ratios
-from dprl.engine.two_parts import FromFirst, TwoParts
+from dprl.engine.two_parts import FirstPart, FromFirst, TwoParts, checked_share
 from dprl.errors import DprlError
 from dprl.evaluation.importance_sampling import ImportanceQuery, ImportanceSampling, make_query
 from dprl.evaluation.importance_vectors import unit_pairs
@@ -33,8 +32,6 @@ from dprl.mechanisms.noisy_maximum import NoisyMaximum
 from dprl.protocols import Bounds
 
 # All numbers were chosen on the seeds for choosing of benchmarks/families.py.
-SHARE = 0.4
-"""Of the people, on whom the policy is chosen."""
 CUT = 0.35
 """Products of ratios are cut at so many roots of the number of people who choose."""
 SPREAD = 0.5
@@ -43,44 +40,26 @@ POINTS = 2**24
 """Of the largest score."""
 CHOICE = "choice"
 """Stream of the noise, and of the journal."""
-CHOSEN = "the chosen policy"
-"""What a policy is called before anybody knows which one it is."""
 _AT_ONCE = 1 << 22  # scores
 
 
 @dataclass(frozen=True)
-class Choice:
-    """How the policy is chosen, from public facts alone; a :class:`~dprl.engine.two_parts.FirstPart`.
+class Choice(FirstPart):
+    """How the policy is chosen, from public facts alone.
 
     Attributes:
-        parts: of the people: those who choose, and those who value.
         query: of importance sampling, which gives a score; its products are cut for little noise.
         mechanism: the noisy maximum.
         candidates: policies to choose from, by name.
         handicaps: points that are taken off each candidate's sum of scores; empty for none.
-        beside: policies that are valued besides the chosen one, by name.
-        called: what the chosen policy is called among those that are valued; None for its own name.
         made_of: what the candidates are, as plain data, where they are not named one by one.
     """
 
-    parts: TwoParts
     query: ImportanceQuery
     mechanism: NoisyMaximum
     candidates: Mapping[str, Any] = field(repr=False)
     handicaps: tuple[int, ...] = ()
-    beside: Mapping[str, Any] = field(default_factory=dict)
-    called: str | None = None
     made_of: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def share(self) -> float:
-        """Share of the people who choose."""
-        return self.parts.share
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """What the valued policies are called before anybody knows them."""
-        return (self.called or CHOSEN, *self.beside)
 
     @property
     def words(self) -> str:
@@ -90,16 +69,6 @@ class Choice:
             f"Which of {len(self.candidates)} policies the people of one part chose. Of the other part, for that policy"
             f"{others}"
         )
-
-    @property
-    def draws(self) -> int:
-        """No Gaussian number: its coins are exact."""
-        return 0
-
-    def calibrated(self, budget: Budget) -> Self:
-        """Return itself: its coins are exact, and epsilon is that of the budget."""
-        del budget
-        return self
 
     def event(self) -> DpEvent:
         """Return the event of the choice."""
@@ -111,18 +80,15 @@ class Choice:
 
     def options(self) -> dict[str, dict[str, Any]]:
         """Return the share of the people, and where products of ratios are cut."""
-        given = LIBRARY_DEFAULT if self.share == SHARE else "stated public"
         cut = {"value": self.query.bounds.cumulative_ratio, "provenance": DERIVED}
-        return {"choosing_share": {"value": self.share, "provenance": given}, "choice: max_cumulative_ratio": cut}
+        return super().options() | {"choice: max_cumulative_ratio": cut}
 
     def described(self) -> dict[str, Any]:
         """Return how the policy was or will be chosen, from public facts alone."""
         loss = math.log(len(self.candidates)) / self.mechanism.rate
         return {
             "of": len(self.candidates),
-            "share": self.share,
-            "units_that_choose": self.parts.first,
-            "units_that_value": self.parts.second,
+            **super().described(),
             "max_cumulative_ratio": self.query.bounds.cumulative_ratio,
             "largest_loss_by_noise": loss / self.points_of(1.0),
             **({"rules": dict(self.made_of)} if self.made_of else {}),
@@ -198,15 +164,6 @@ def cut_of_choice(bounds: Bounds, people: int) -> float:
     """Return where products of ratios are cut: no later than for values, and early where few people choose."""
     most = min(bounds.cumulative_ratio, bounds.largest_product)
     return min(most, max(float(bounds.max_importance_ratio), CUT * math.sqrt(people)))
-
-
-def checked_share(share: float | None) -> float:
-    """Return the share of the people who choose, by default :data:`SHARE`; refuse one that is none."""
-    if share is None:
-        return SHARE
-    if isinstance(share, bool) or not isinstance(share, int | float) or not 0.05 <= share <= 0.95:
-        raise DprlError("choosing_share must be a share of the people, from 0.05 to 0.95.")
-    return float(share)
 
 
 def _blocks(units: int, size: int) -> Iterator[np.ndarray]:

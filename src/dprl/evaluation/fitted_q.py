@@ -115,9 +115,17 @@ class FittedQ:
     def _noise(self) -> float:
         return self.stages[0].mechanism.noise_std
 
+    def init(self) -> Any:
+        """Return the state before the release: zeros, for each action and function of the basis."""
+        return jnp.zeros(self.actions * self.basis.size, jnp.float64)
+
     def finish(self, stage: int, state: Any) -> Any:
         """Return the state as it is."""
         del stage
+        return state
+
+    def answer(self, state: Any) -> Float[Array, " n"]:
+        """Return the state, of which the policy is made."""
         return state
 
     def _weights(self, block: Block) -> Any:
@@ -160,10 +168,6 @@ class TableQ(FittedQ):
         """Return expected rows of a state and action over the noise of their number."""
         rows = self.bounds.units * self.bounds.horizon / (self.basis.size * self.actions)
         return rows / (noise_multiplier * self.query.clip_norm * math.sqrt(self.targets))
-
-    def init(self) -> Float[Array, " n"]:
-        """Return the state before the release."""
-        return jnp.zeros(self.basis.size * self.actions, jnp.float64)
 
     def contribution(self, stage: int, state: Any, block: Block) -> Float[Array, "units dim"]:
         """Return each unit's counts and sums; rows are added up in their order."""
@@ -230,10 +234,6 @@ class TableQ(FittedQ):
         """
         del seen
         return mean - self.caution * jnp.sqrt((1.0 + future) / some + private), mean
-
-    def answer(self, state: Float[Array, " n"]) -> Float[Array, " n"]:
-        """Return the scores."""
-        return state
 
     def policy(self, weights: Float[np.ndarray, " n"]) -> GreedyPolicy | Rule:
         """Return the policy of the released scores."""

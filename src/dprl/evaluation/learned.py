@@ -21,10 +21,10 @@ import numpy as np
 from dprl.accounting.budget import Budget
 from dprl.accounting.rows import MOST_CANDIDATES
 from dprl.engine.plan import Plan
-from dprl.engine.two_parts import TwoParts
+from dprl.engine.two_parts import TwoParts, checked_share
 from dprl.errors import DprlError
 from dprl.evaluation.advantage import ADVANTAGE
-from dprl.evaluation.best import Choice, checked_share, make_choice
+from dprl.evaluation.best import Choice, make_choice
 from dprl.evaluation.fitted_q import NAME
 from dprl.evaluation.importance_sampling import ImportanceSampling
 from dprl.evaluation.plan import after_first
@@ -47,8 +47,8 @@ TOO_FAR = 0.25
 MOST_BESIDE = 20
 """Actions that are valued beside a rule; of more the plan alone would take minutes."""
 LEVELS = ("one action for everybody", "one comparison", "two comparisons")
-LEARNED, LEARNED_POLICY = "the learned rule", "the learned policy"
-"""What the rule, or the policy of fitted Q iteration, is called among those that are valued."""
+LEARNED = "the learned rule"
+"""What the rule is called among those that are valued."""
 LEARNERS = ("recommended", "rules", NAME, ADVANTAGE)
 LOGGED = "logged"
 
@@ -132,22 +132,19 @@ def plan_of_learned(
     pairs = tuple((0, place) for place in range(1, len(beside) + 1))
     valued = [UnknownPolicy(), *beside.values()]
     rest = (config, bounds, budget, valued, "columns", total_variation, unit, pairs)
+    parts, first = TwoParts(bounds.units, checked_share(share)), None
+    how = (asked, config.discount, budget, parts, behavior, basis)
     if isinstance(config, Stratified):
-        parts = TwoParts(bounds.units, checked_share(share))
-        how = (asked, config.discount, parts, beside, LEARNED_POLICY, config.min_propensity)
-        return after_first(teaching_within_strata(*how), *rest)
-    if taught or (learner == "recommended" and asked.horizon > 1 and not for_rules):
-        parts = TwoParts(bounds.units, checked_share(share))
-        how = (asked, config.discount, budget, parts, beside, LEARNED_POLICY, behavior, basis)
-        first = make_teaching(*how, learner) if taught else recommended_teaching(*how)
-        if first is not None:
-            return after_first(first, *rest)
-    nobody: dict[str, Any] = {LEARNED: None}
-    choice = make_choice(config.discount, config.estimator, asked, nobody, budget.epsilon, share)
-    choice = replace(
-        _with_class(choice, fixed, asked, declared_cuts(cuts, bounds), own, behavior, deviation), beside=beside
-    )
-    return after_first(choice, *rest)
+        first = teaching_within_strata(asked, config.discount, parts, config.min_propensity)
+    elif taught:
+        first = make_teaching(*how, learner)
+    elif learner == "recommended" and asked.horizon > 1 and not for_rules:
+        first = recommended_teaching(*how)
+    if first is None:
+        assert isinstance(config, ImportanceSampling)
+        choice = make_choice(config.discount, config.estimator, asked, {LEARNED: None}, budget.epsilon, share)
+        first = _with_class(choice, fixed, asked, declared_cuts(cuts, bounds), own, behavior, deviation)
+    return after_first(replace(first, beside=beside), *rest)
 
 
 def values_of_learned(algorithm: Any, bounds: Bounds) -> ImportanceSampling | Stratified:

@@ -14,15 +14,14 @@ from dprl.accounting.calibration import noise_multiplier_for
 from dprl.added import in_calibration
 from dprl.engine.options import Program, PublicFacts, Query, Stage, ValueFunctionConfig, ValuesConfig
 from dprl.engine.plan import Plan, calibrated_stages, epsilon_within, event_of_stages, filtered_stage, without_sampler
-from dprl.engine.two_parts import FirstPart
-from dprl.engine.value_query import ValueQuery, value_mechanism
+from dprl.engine.two_parts import FirstPart, checked_share
+from dprl.engine.value_query import BesideQuery, ValueQuery, value_mechanism
 from dprl.errors import DprlError
 from dprl.evaluation.anchored import AnchoredQuery
-from dprl.evaluation.best import checked_share, make_choice
+from dprl.evaluation.best import make_choice
 from dprl.evaluation.importance_sampling import ImportanceQuery, ImportanceSampling
 from dprl.evaluation.protected import loaded
 from dprl.evaluation.residuals import ResidualQuery
-from dprl.evaluation.sequential import SequentialQuery
 from dprl.evaluation.subgroups import grouped
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.grid import MAX_UNITS
@@ -100,16 +99,13 @@ def make_plan(
         value = value if of_values is None else value_mechanism(query, of_values)
     program = config.program(facts, stages)
     event = event_of_stages(value, program.stages)
-    if claimed is None:
-        epsilon = epsilon_within(event, budget, inner.delta, _given(config))
-    else:
-        epsilon = epsilon_of(event, inner.delta)
+    claim = None if claimed is None else claimed.claim
+    epsilon = epsilon_of(event, inner.delta) if claim else epsilon_within(event, budget, inner.delta, _given(config))
     resolved = getattr(program, "config", None)
     if isinstance(resolved, type(config)):  # an algorithm may run another one's program, under its own name
         config = resolved
     shares = tuple(shape.share for shape in shapes)
     costs = (event, epsilon, inner.delta, sampler)
-    claim = None if claimed is None else claimed.claim
     return Plan(config, bounds, budget, query, value, feature_map, program, *costs, shares, claim, tuple(contrasts))
 
 
@@ -144,14 +140,8 @@ def plan_of_best(
     budget.check_units(bounds.units)
     estimator = config.estimator if isinstance(config, ImportanceSampling) else "auto"
     asked = bounds.of_one_transition() if unit == "transition" else bounds
-    return after_first(
-        make_choice(config.discount, estimator, asked, policies, budget.epsilon, share),
-        config,
-        bounds,
-        budget,
-        valued,
-        *how,
-    )
+    first = make_choice(config.discount, estimator, asked, policies, budget.epsilon, share)
+    return after_first(first, config, bounds, budget, valued, *how)
 
 
 def after_first(
@@ -250,8 +240,8 @@ def _of_a_part(query: ValueQuery, share: float, name: str) -> ValueQuery:
     """Return the question to a ``share`` of the people, each of whom is asked by a coin."""
     if share == 1.0 or isinstance(query, ResidualQuery):  # which counts who is there
         return query
-    if isinstance(query, AnchoredQuery | SequentialQuery):
-        return replace(query, sampling=replace(query.sampling, share=share))
+    if isinstance(query, BesideQuery):
+        return replace(query, inner=_of_a_part(query.inner, share, name))
     if not isinstance(query, ImportanceQuery):
         raise DprlError(f"{name} has no intervals for a part of the people: use another algorithm.")
     return replace(query, share=share)

@@ -20,9 +20,9 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy.special import gammaincinv
 
-from dprl.errors import DprlError
 from dprl.protocols import Interval
 from dprl.states import along_components, state_rows, unit_states
+from dprl.strict_json import read_back
 
 FILE = "projections.json"
 _SCHEMA = "dprl.projections/1"
@@ -230,20 +230,16 @@ class Projections:
 
 def load_projections(path: str | Path) -> Projections:
     """Read released projections back, from their file or from the results folder it lies in."""
-    path = Path(path)
-    path = path / FILE if path.is_dir() else path
-    try:
-        made: dict[str, Any] = json.loads(path.read_bytes())
-        if made["schema"] != _SCHEMA:
-            raise ValueError
-        found = [
-            Projection(x["policy"], x["against"], *(x[n] if x[n] is None else np.array(x[n]) for n in _ARRAYS))
-            for x in made["found"]
-        ]
-        bounds = tuple((float(low), float(high)) for low, high in made["bounds"])
-        lists = tuple(made["components"]), tuple(made["names"]), bounds
-        return Projections(*lists, float(made["critical"]), tuple(found))
-    except OSError as error:
-        raise DprlError(f"Cannot read projections in {path.name!r}: {error.strerror}.") from error
-    except (KeyError, TypeError, ValueError, RecursionError) as error:
-        raise DprlError(f"{path.name!r} holds no projections of a version that this dprl reads.") from error
+    return read_back(path, FILE, "projections", _read)
+
+
+def _read(made: dict[str, Any]) -> Projections:
+    if made["schema"] != _SCHEMA:
+        raise ValueError
+    found = [
+        Projection(x["policy"], x["against"], *(x[n] if x[n] is None else np.array(x[n]) for n in _ARRAYS))
+        for x in made["found"]
+    ]
+    bounds = tuple((float(low), float(high)) for low, high in made["bounds"])
+    lists = tuple(made["components"]), tuple(made["names"]), bounds
+    return Projections(*lists, float(made["critical"]), tuple(found))

@@ -21,7 +21,7 @@ from dprl.engine.layouts import Block, project
 from dprl.engine.program import PublicProgram, Query
 from dprl.errors import DprlError
 from dprl.evaluation.adassp import smat, svec
-from dprl.evaluation.strata import Axis, check_apart, read_axis
+from dprl.evaluation.strata import Axis, check_apart, place_of, read_axis
 from dprl.protocols import Bounds
 
 LINEAR = ":linear"
@@ -69,15 +69,9 @@ class Terms:
     @cached_property
     def linear(self) -> list[Axis]:
         """Components that enter as they are."""
-        names, plain = self.bounds.state_names, [f"observation_{i}" for i in range(len(self.bounds.observation))]
-        out = []
-        for declared in filter(_is_linear, self.bounds.strata or ()):
-            name = declared.partition(":")[0].strip()
-            known = names if name in names else plain
-            if name not in known:
-                raise DprlError(f"bounds: strata: there is no component {name!r}; there are {', '.join(names)}.")
-            out.append(Axis(list(known).index(name), name, (), codes=False))
-        return out
+        declared = filter(_is_linear, self.bounds.strata or ())
+        names = [one.partition(":")[0].strip() for one in declared]
+        return [Axis(place_of(name, self.bounds, "bounds: strata"), name, (), codes=False) for name in names]
 
     @cached_property
     def cut(self) -> list[Axis]:

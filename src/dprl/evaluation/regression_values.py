@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -20,15 +20,7 @@ from typing_extensions import override
 from dprl.data.trajectories import Trajectories
 from dprl.engine.columns import in_range, scale_of
 from dprl.engine.ratios import unit_means, usable
-from dprl.evaluation.intervals import (
-    CUT_WEIGHTS,
-    PRODUCT_SCALE,
-    confounder_of,
-    product_weight,
-    quantile,
-    skew_margin,
-)
-from dprl.evaluation.propensity_model import PropensityModel
+from dprl.evaluation.intervals import CUT_WEIGHTS, PRODUCT_SCALE, confounder_of, product_weight, quantile, skew_margin
 from dprl.evaluation.regression import Terms
 from dprl.evaluation.residuals import Found, FoundQuestion
 from dprl.mechanisms.gaussian_sum import GaussianSum
@@ -47,16 +39,13 @@ class RegressionQuery(FoundQuestion):
         config: with ``confidence`` and ``min_propensity``.
         patterns: ``(J, K)`` that a person can have over the policies.
         contrasts: pairs of policies whose difference is asked for.
-        known: the released regression; see :meth:`around`.
     """
 
     config: Any
     bounds: Bounds
     patterns: Float[np.ndarray, "patterns policies"]
     contrasts: tuple[tuple[int, int], ...] = ()
-    known: PropensityModel | None = None
 
-    around_function: ClassVar[bool] = True
     words: ClassVar[str] = "doubly robust, with propensities estimated by a multinomial regression"
 
     @property
@@ -90,16 +79,6 @@ class RegressionQuery(FoundQuestion):
         """Largest weight: larger ones are cut."""
         return min(self.bounds.max_importance_ratio, 1.0 / max(self.config.min_propensity, 1e-9))
 
-    def around(self, function: PropensityModel | None) -> RegressionQuery:
-        """Return the query around a released regression: post-processing."""
-        return self if function is None else replace(self, known=function)
-
-    @property
-    def _model(self) -> PropensityModel:
-        if self.known is None:
-            raise RuntimeError("Values around propensities are made after them.")
-        return self.known
-
     def _radius(self, outcome: float) -> float:
         """Return the largest norm of all policies' scores, of an outcome model of at most this size."""
         together = float(np.linalg.norm(self.patterns, axis=1).max())
@@ -108,7 +87,7 @@ class RegressionQuery(FoundQuestion):
     @property
     def radius(self) -> float:
         """Largest norm of all policies' scores."""
-        return self._radius(self._model.largest_outcome)
+        return self._radius(self.released.largest_outcome)
 
     @override
     def notes(self, policy: int) -> tuple[str, ...]:
@@ -118,14 +97,14 @@ class RegressionQuery(FoundQuestion):
     @property
     def _cuts(self) -> bool:
         """Whether weights can be cut at a state within the declared bounds."""
-        return bool(self._model.least.min() * self.most_weight < 1.0)
+        return bool(self.released.least.min() * self.most_weight < 1.0)
 
     def unit_vectors(
         self, log: Trajectories, policies: Sequence[Any], behavior: Any = None
     ) -> Float[np.ndarray, "units dim"]:
         """Return ``(U, dimension)`` vectors of the units, before they are clipped. Private."""
         del behavior
-        model, actions, out = self._model, self.terms.actions, np.zeros((log.units, self.dimension))
+        model, actions, out = self.released, self.terms.actions, np.zeros((log.units, self.dimension))
         if not len(log.reward):
             return out
         first = np.minimum(log.episode_offsets[:-1], len(log.reward) - 1)
@@ -160,7 +139,7 @@ class RegressionQuery(FoundQuestion):
         self, mechanism: GaussianSum, noisy: Float[np.ndarray, " dim"], weights: Float[np.ndarray, " policies"]
     ) -> Found:
         """Return what is known of the sum over policies of ``weights`` times values."""
-        model, t, radius, k = self._model, quantile(self.config.confidence), self.radius, self.policies
+        model, t, radius, k = self.released, quantile(self.config.confidence), self.radius, self.policies
         ends = np.cumsum([k, k, k * self.terms.coefficients, k, 1])
         first, squares, moves, cut, count, products = np.split(noisy, ends)
         people = max(float(count[0]) / COUNT, 1.0)
@@ -198,16 +177,8 @@ class RegressionQuery(FoundQuestion):
         side = t * error + skew + second + lost
         reach = math.sqrt(max(square, 0.0) + spread_of) + size * m
         strength = max(value - side, -value - side, 0.0) / reach
-        return Found(
-            value,
-            math.hypot(own, math.sqrt(moved)),
-            math.sqrt(variance / people),
-            math.sqrt(surely / people),
-            side,
-            side,
-            2.0 * lost,
-            confounder_of(strength),
-        )
+        errors = math.hypot(own, math.sqrt(moved)), math.sqrt(variance / people), math.sqrt(surely / people)
+        return Found(value, *errors, side, side, 2.0 * lost, confounder_of(strength))
 
     def expect(self, mechanism: GaussianSum) -> list[tuple[float, float, float]]:
         """Return what the errors will be around an outcome model of half the range, from public facts alone.

@@ -20,7 +20,7 @@ from typing_extensions import override
 from dprl.data.trajectories import Trajectories
 from dprl.engine.columns import in_range, scale_of
 from dprl.engine.ratios import unit_means, usable
-from dprl.engine.value_query import Question
+from dprl.engine.value_query import AroundReleased, Question
 from dprl.evaluation.intervals import (
     NO_OVERLAP,
     TRIMMED,
@@ -32,7 +32,6 @@ from dprl.evaluation.intervals import (
     skew_margin,
     within_range,
 )
-from dprl.evaluation.propensities import Propensities
 from dprl.evaluation.residual_design import Design
 from dprl.evaluation.strata import Strata
 from dprl.evaluation.strategy import least_noise_strategy
@@ -62,7 +61,7 @@ class Found(NamedTuple):
 
 
 @dataclass(frozen=True)
-class FoundQuestion(Question):
+class FoundQuestion(AroundReleased, Question):
     """Question about values of one decision, which says what it finds of any sum of the policies' values."""
 
     bounds: Bounds
@@ -116,16 +115,13 @@ class ResidualQuery(FoundQuestion):
         table: ``(K, S, A)`` the target policies in each stratum; zeros of what was done, and ones of a policy that is
             not known yet.
         contrasts: pairs of policies whose difference is asked for.
-        known: the released propensities; see :meth:`around`.
     """
 
     config: Any
     bounds: Bounds
     table: Float[np.ndarray, "policies strata actions"]
     contrasts: tuple[tuple[int, int], ...] = ()
-    known: Propensities | None = None
 
-    around_function: ClassVar[bool] = True
     words: ClassVar[str] = "doubly robust, with propensities estimated within strata"
     clip_norm: ClassVar[float] = 1.0
 
@@ -164,17 +160,11 @@ class ResidualQuery(FoundQuestion):
         """Return the same question about policies that are known by now; its length and clip norm stay."""
         return replace(self, table=Strata(self.bounds).table(policies))
 
-    def around(self, function: Propensities | None) -> ResidualQuery:
-        """Return the query around released propensities: post-processing."""
-        return self if function is None else replace(self, known=function)
-
     @cached_property
     def design(self) -> Design:
         """What is asked of each stratum and action, once propensities are released."""
-        if self.known is None:
-            raise RuntimeError("Values around propensities are made after them.")
         config = self.config
-        return Design(self.known, self.table, self.contrasts, config.overlap == "trim", config.min_propensity)
+        return Design(self.released, self.table, self.contrasts, config.overlap == "trim", config.min_propensity)
 
     def unit_vectors(
         self, log: Trajectories, policies: Sequence[Any], behavior: Any = None
@@ -224,16 +214,8 @@ class ResidualQuery(FoundQuestion):
         end = max(value - below, -value - above, 0.0)
         _, squares, _, square_noise = design.decoded(noisy, mechanism.noise_std, own)
         strength = end / max(math.sqrt(squares + square_noise) * design.reach(table), 1e-12) if squares > 0.0 else 0.0
-        found = Found(
-            value,
-            noise,
-            math.sqrt(variance / design.people),
-            math.sqrt(surely / design.people),
-            below,
-            above,
-            low + high,
-            confounder_of(strength),
-        )
+        errors = noise, math.sqrt(variance / design.people), math.sqrt(surely / design.people)
+        found = Found(value, *errors, below, above, low + high, confounder_of(strength))
         return found if design.kept.any() else Found(0.0, noise, 1.0, 1.0, 2.0, 2.0, 4.0, 1.0)
 
     def expect(self, mechanism: GaussianSum) -> list[tuple[float, float, float]]:

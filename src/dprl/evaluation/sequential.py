@@ -10,13 +10,15 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
+from typing_extensions import override
 
 from dprl.data.trajectories import Trajectories
 from dprl.engine.ratios import step_ratios, unit_means
+from dprl.engine.value_query import AroundReleased, BesideQuery
 from dprl.evaluation.importance_sampling import ImportanceQuery
 from dprl.evaluation.importance_vectors import unit_pairs
 from dprl.evaluation.intervals import VARIANCE_MARGIN, Difference, ValueEstimate, apart, confounder_of, quantile
@@ -31,70 +33,55 @@ FAINTNESS = 0.5
 
 
 @dataclass(frozen=True)
-class SequentialQuery:
-    """Question to the units around released propensities, made from public facts and from what was released.
+class SequentialQuery(AroundReleased, BesideQuery):
+    """Question to the units around released propensities, beside that of importance sampling.
+
+    What is released before it are propensities. Errors are expected as if these were as good as known.
 
     Attributes:
-        bounds: as declared.
-        sampling: the question of importance sampling.
         table: ``(K, S, A)`` the target policies in each stratum; zeros of what was done.
+        declared: bounds of the log; those of importance sampling cut products where a weight may vanish.
         least: propensity below which an action is not supported: weights are zero there.
-        known: the released propensities; see :meth:`around`.
     """
 
-    bounds: Bounds
-    sampling: ImportanceQuery
+    inner: ImportanceQuery
     table: Float[np.ndarray, "policies strata actions"]
+    declared: Bounds
     least: float
-    known: Propensities | None = None
-
-    around_function: ClassVar[bool] = True
 
     @property
-    def config(self) -> Any:
-        """Options of the estimator."""
-        return self.sampling.config
+    @override
+    def bounds(self) -> Bounds:
+        """Public bounds of the log, as declared."""
+        return self.declared
 
     @property
     def words(self) -> str:
         """The estimator's name as a report says it."""
-        return f"{self.sampling.words}, with propensities estimated within strata"
-
-    @property
-    def strategy(self) -> Float[np.ndarray, "policies policies"]:
-        """``(K, K)`` that of importance sampling."""
-        return self.sampling.strategy
+        return f"{self.inner.words}, with propensities estimated within strata"
 
     @property
     def dimension(self) -> int:
         """Length of a vector: that of importance sampling, and of each policy two moves."""
-        return self.sampling.dimension + 2 * len(self.strategy)
+        return self.inner.dimension + 2 * len(self.strategy)
 
     @property
     def clip_norm(self) -> float:
         """L2 norm that no vector exceeds."""
-        return self.sampling.clip_norm * math.hypot(1.0, FAINTNESS)
+        return self.inner.clip_norm * math.hypot(1.0, FAINTNESS)
 
     def of_policies(self, policies: Sequence[Any]) -> SequentialQuery:
         """Return the same question about policies that are known by now; its length and clip norm stay."""
         return replace(self, table=Strata(self.bounds).table(policies))
-
-    def around(self, function: Propensities | None) -> SequentialQuery:
-        """Return the query around released propensities: post-processing."""
-        return replace(self, known=function)
-
-    def at(self, confidence: float) -> SequentialQuery:
-        """Return the same query with intervals of another nominal confidence."""
-        return replace(self, sampling=self.sampling.at(confidence))
 
     def unit_vectors(
         self, log: Trajectories, policies: Sequence[Any], behavior: Any = None
     ) -> Float[np.ndarray, "units dim"]:
         """Return ``(U, dimension)`` vectors of the units, before they are clipped. Private."""
         del behavior
-        place = self._released.strata.cells(log.observation), np.maximum(log.action, 0)
+        place = self.released.strata.cells(log.observation), np.maximum(log.action, 0)
         done = replace(log, behavior_prob=(log.action >= 0).astype(np.float64))  # whatever its propensity was
-        log = replace(log, behavior_prob=self._released.shares(self.least)[place])
+        log = replace(log, behavior_prob=self.released.shares(self.least)[place])
         moved = self._moves.of(log) / self._moves.largest
         weight = self._weight
         known = [isinstance(policy, LoggedPolicy) for policy in policies]
@@ -103,9 +90,9 @@ class SequentialQuery:
         for own, one in zip(ratios, known, strict=True):
             # of an episode at a time, for its move is its own
             alone = replace(log, unit_offsets=np.arange(log.episodes + 1))
-            pair, move = unit_pairs(self.sampling, alone, own), np.zeros_like(moved) if one else moved
+            pair, move = unit_pairs(self.inner, alone, own), np.zeros_like(moved) if one else moved
             columns += [weight * unit_means(log, part * move) for part in (sum(pair), np.abs(pair[0] - pair[1]))]
-        return np.column_stack([self.sampling.vectors_of(log, ratios), *columns])
+        return np.column_stack([self.inner.vectors_of(log, ratios), *columns])
 
     def decode(self, mechanism: GaussianSum, noisy: Float[np.ndarray, " dim"]) -> list[ValueEstimate]:
         """Return values and intervals of all target policies from the released vector: post-processing."""
@@ -125,45 +112,35 @@ class SequentialQuery:
         if not self._keeps_weights:
             return found
         spread = sum(estimates[k].sampling_standard_error_at_most or math.inf for k in (a, b))
-        taken, needed = self._released.shares(self.least), self.table[[a, b]].max(axis=0) > 0.0
+        taken, needed = self.released.shares(self.least), self.table[[a, b]].max(axis=0) > 0.0
         reach = math.sqrt(self.bounds.units) * spread * float((1.0 - taken)[needed].max())
         distance = max(found.interval[0], -found.interval[1], 0.0)
         return found._replace(confounding=confounder_of(distance / max(reach, 1e-12)))
 
-    def expect(self, mechanism: GaussianSum) -> list[tuple[float, float, float]]:
-        """Return what the errors will be if propensities are as good as known, from public facts alone."""
-        return self.sampling.expect(mechanism)
-
-    @property
-    def _released(self) -> Propensities:
-        if self.known is None:
-            raise RuntimeError("Values around propensities are made after them.")
-        return self.known
-
     @property
     def _weight(self) -> float:
-        return FAINTNESS * self.sampling.clip_norm / math.sqrt(len(self.strategy))
+        return FAINTNESS * self.inner.clip_norm / math.sqrt(len(self.strategy))
 
     @cached_property
     def _moves(self) -> Moves:
-        return Moves(self._released, self.least, quantile(self.config.confidence))
+        return Moves(self.released, self.least, quantile(self.config.confidence))
 
     def _uncertain(
         self, mechanism: GaussianSum, noisy: Float[np.ndarray, " dim"]
     ) -> tuple[ImportanceQuery, Float[np.ndarray, " dim"]]:
         """Return importance sampling that knows what the noise in propensities did to each mean, and its vector."""
-        vector, moves = np.split(noisy, [self.sampling.dimension])
+        vector, moves = np.split(noisy, [self.inner.dimension])
         unit = self._moves.largest / (self._weight * self.bounds.units)
         at_most = unit * (np.maximum(moves, 0.0) + VARIANCE_MARGIN * mechanism.noise_std)
         found = tuple((float(weight), float(distance)) for weight, distance in at_most.reshape(-1, 2))
-        return replace(self.sampling, uncertain=found, keeps_weights=self._keeps_weights), vector
+        return replace(self.inner, uncertain=found, keeps_weights=self._keeps_weights), vector
 
     @property
     def _keeps_weights(self) -> bool:
         """Whether released propensities show that every action of every policy is supported, and no ratio is cut."""
         if self.bounds.cuts_products:
             return False
-        states = self._released.shares(self.least)
+        states = self.released.shares(self.least)
         needed = self.table.max(axis=0)
         ratios = np.divide(needed, states, out=np.full_like(needed, np.inf), where=states > 0.0)
         return bool((ratios[needed > 0.0] <= self.bounds.max_importance_ratio).all())

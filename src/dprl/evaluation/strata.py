@@ -79,18 +79,13 @@ class Axis(NamedTuple):
 
 def read_axis(declared: str, bounds: Bounds, where: str = "bounds: strata") -> Axis:
     """Return the axis that ``NAME`` or ``NAME:30,50`` declares; ``where`` begins the sentence that refuses it."""
-    plain = [f"observation_{i}" for i in range(len(bounds.observation))]
-    names = list(bounds.state_names)
     name, colon, cuts = (part.strip() for part in declared.partition(":"))
-    known = names if name in names else plain
     observed = enumerate(bounds.observation_names or ())  # flags of what is missing are no values
     values = {place: one.removeprefix(f"{name} = ") for place, one in observed if one.startswith(f"{name} = ")}
-    if len(values) > 1 and not colon and name not in known:
+    if len(values) > 1 and not colon and name not in _places(bounds):
         filled = bounds.fill is not None and any(bounds.fill[place] is not None for place in values)
         return Axis(min(values), name, (), codes=True, values=values, none=filled or is_lagged(name))
-    if name not in known:
-        raise DprlError(f"{where}: there is no component {name!r}; there are {', '.join(names)}.")
-    component = known.index(name)
+    component = place_of(name, bounds, where)
     low, high = bounds.state[component]
     if colon:
         try:
@@ -109,6 +104,18 @@ def read_axis(declared: str, bounds: Bounds, where: str = "bounds: strata") -> A
             f"{name}:{(low + high) / 2.0:g}."
         )
     return Axis(component, name, tuple(low + 0.5 + i for i in range(int(high - low))), codes=True)
+
+
+def place_of(name: str, bounds: Bounds, where: str) -> int:
+    """Return the place of the component ``name``; ``where`` begins the sentence that refuses one that is none."""
+    if name not in _places(bounds):
+        raise DprlError(f"{where}: there is no component {name!r}; there are {', '.join(bounds.state_names)}.")
+    return _places(bounds)[name]
+
+
+def _places(bounds: Bounds) -> dict[str, int]:
+    places = {f"observation_{i}": i for i in range(len(bounds.observation))}
+    return places | {name: i for i, name in enumerate(bounds.state_names)}
 
 
 def check_apart(axes: Sequence[Axis], where: str) -> None:

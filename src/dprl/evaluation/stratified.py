@@ -29,8 +29,7 @@ from dprl.engine.layouts import Block, project
 from dprl.engine.program import PublicFacts, PublicProgram, Query, Stage, ValueFunctionConfig
 from dprl.errors import DprlError
 from dprl.evaluation.importance_sampling import ImportanceSampling, make_query
-from dprl.evaluation.propensities import COUNT_WEIGHT, Propensities, size_of
-from dprl.evaluation.propensity_model import PropensityModel
+from dprl.evaluation.propensities import COUNT_WEIGHT, Propensities, PropensityModel, size_of
 from dprl.evaluation.regression import RegressionProgram, Terms, regresses
 from dprl.evaluation.regression_values import RegressionQuery
 from dprl.evaluation.residuals import ResidualQuery
@@ -142,7 +141,7 @@ class Stratified(ValueFunctionConfig):
         most = min(bounds.cumulative_ratio, bounds.largest_product * (1.0 - 1e-6))
         asked = replace(bounds, max_cumulative_ratio=max(most, 1.0))
         query = make_query(options, asked, np.ones((1, len(table))), contrasts)
-        return SequentialQuery(bounds, query, table, self.min_propensity)
+        return SequentialQuery(query, table, bounds, self.min_propensity)
 
 
 @dataclass(frozen=True)

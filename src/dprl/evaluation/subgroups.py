@@ -18,7 +18,7 @@ from jaxtyping import Float, Int
 
 from dprl.data.trajectories import Trajectories
 from dprl.engine.ratios import usable
-from dprl.engine.value_query import CountingQuery, ValueQuery
+from dprl.engine.value_query import BesideQuery, CountingQuery, ValueQuery
 from dprl.errors import DprlError
 from dprl.evaluation.contrasts import Contrast, contrasts_of
 from dprl.evaluation.intervals import SAYS_NOTHING, Difference, ValueEstimate
@@ -123,7 +123,7 @@ def least_noise_weights(sizes: Sequence[int]) -> Float[np.ndarray, " axes"]:
 
 
 @dataclass(frozen=True)
-class GroupedQuery:
+class GroupedQuery(BesideQuery):
     """Question to the units for the values of everybody and of each subgroup, made from public facts only.
 
     Attributes:
@@ -146,16 +146,6 @@ class GroupedQuery:
         return self.inner.words
 
     @property
-    def config(self) -> Any:
-        """Options of the estimator."""
-        return self.inner.config
-
-    @property
-    def bounds(self) -> Bounds:
-        """Public bounds of the log."""
-        return self.inner.bounds
-
-    @property
     def dimension(self) -> int:
         """Length of a vector."""
         return self.inner.dimension * (1 + sum(self.sizes))
@@ -164,11 +154,6 @@ class GroupedQuery:
     def clip_norm(self) -> float:
         """L2 norm that no vector exceeds: that of the values alone, for a unit stands in one block of each axis."""
         return self.inner.clip_norm
-
-    @property
-    def strategy(self) -> Float[np.ndarray, "policies policies"]:
-        """``(K, K)`` matrix over the target policies."""
-        return self.inner.strategy
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -186,10 +171,6 @@ class GroupedQuery:
     def around(self, function: ValueFunction | None) -> GroupedQuery:
         """Return the query around a released value function."""
         return replace(self, inner=self.inner.around(function))
-
-    def at(self, confidence: float) -> GroupedQuery:
-        """Return the same query with intervals of another nominal confidence."""
-        return replace(self, inner=self.inner.at(confidence))
 
     def unit_vectors(
         self, log: Trajectories, policies: Sequence[Any], behavior: Any = None

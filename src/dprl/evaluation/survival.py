@@ -27,14 +27,7 @@ from dprl.engine.ratios import cumulative_ratios, step_ratios, usable
 from dprl.engine.value_query import Question
 from dprl.evaluation.intervals import Difference, apart, quantile
 from dprl.evaluation.strategy import least_noise_strategy, optimal_strategy, public_patterns
-from dprl.evaluation.survival_intervals import (
-    EXPECTED,
-    EXPOSURE,
-    Law,
-    SurvivalEstimate,
-    cell_workload,
-    nominal_shares,
-)
+from dprl.evaluation.survival_intervals import EXPECTED, EXPOSURE, Law, SurvivalEstimate, cell_workload, nominal_shares
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.protocols import Bounds
 
@@ -98,14 +91,9 @@ class Survival(ValuesConfig):
         )
         patterns = public_patterns(policies, bounds)
         exclusive = tuple(not (patterns[:, a] * patterns[:, b]).any() for a, b in contrasts)
-        return SurvivalQuery(
-            self,
-            replace(bounds, return_range=(0.0, 1.0)),
-            least_noise_strategy(patterns, contrasts),
-            optimal_strategy(np.eye(2 * self.bins + 1), cell_workload(self.bins), tolerance=1e-3),
-            tuple(contrasts),
-            exclusive,
-        )
+        strategy, asked = least_noise_strategy(patterns, contrasts), replace(bounds, return_range=(0.0, 1.0))
+        cells = optimal_strategy(np.eye(2 * self.bins + 1), cell_workload(self.bins), tolerance=1e-3)
+        return SurvivalQuery(self, asked, strategy, cells, tuple(contrasts), exclusive)
 
 
 @dataclass(frozen=True)

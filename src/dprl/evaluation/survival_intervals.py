@@ -194,17 +194,9 @@ class Law:
             least, most = min(first_end, value, last_end), max(first_end, value, last_end)
             variance, noise = self._variance(slope)
             at_most = variance_at_most(variance, noise, math.inf, self.t)
-            yield Point(
-                value,
-                least - self._reach(down),
-                most + self._reach(up),
-                least,
-                most,
-                self.noise(slope),
-                math.sqrt(max(variance, 0.0) / self.units),
-                math.sqrt(at_most / self.units),
-                slope,
-            )
+            ends = least - self._reach(down), most + self._reach(up), least, most
+            sampling = math.sqrt(max(variance, 0.0) / self.units), math.sqrt(at_most / self.units)
+            yield Point(value, *ends, self.noise(slope), *sampling, slope)
 
     def _with(self, cell: int, missing: float) -> Float[np.ndarray, " cells"]:
         return self.shares + missing * np.eye(1, len(self.shares), cell)[0]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -16,17 +16,16 @@ import numpy as np
 from dprl.accounting import events
 from dprl.accounting.budget import Budget
 from dprl.accounting.calibration import noise_multiplier_for
-from dprl.config import DERIVED, LIBRARY_DEFAULT
+from dprl.config import DERIVED
 from dprl.data.trajectories import Trajectories
 from dprl.engine.layouts import unit_rows
 from dprl.engine.program import run_on_host
 from dprl.engine.ratios import step_ratios
 from dprl.engine.rows import rows_of
-from dprl.engine.two_parts import FromFirst, TwoParts
+from dprl.engine.two_parts import FirstPart, FromFirst, TwoParts
 from dprl.errors import DprlError, require
 from dprl.evaluation.advantage import ADVANTAGE, Advantage
-from dprl.evaluation.best import SHARE
-from dprl.evaluation.fitted_q import NAME, ROUNDS, LinearQ, TableQ, Unused
+from dprl.evaluation.fitted_q import NAME, ROUNDS, FittedQ, LinearQ, TableQ, Unused
 from dprl.evaluation.strata import Strata
 from dprl.evaluation.strata_q import StrataBasis, StrataQ, check_depth
 from dprl.evaluation.strategy import public_states
@@ -42,31 +41,25 @@ LEAST_ADVANTAGE = 3.0
 LOUD = 12.0
 """The signal to noise from which fitted Q iteration finds more than advantages over what was done."""
 MOST_SUMS, MOST_FEATURES = 2**17, 64
+CONSTANT = "products:0"
+"""The basis that every budget serves."""
 PURPOSE = "learning a policy"
+LEARNED_POLICY = "the learned policy"
+"""What the policy is called among those that are valued."""
 
 
 @dataclass(frozen=True)
-class Teaching:
-    """How a policy is learned of noisy sums; a :class:`~dprl.engine.two_parts.FirstPart`.
+class Teaching(FirstPart):
+    """How a policy is learned of noisy sums.
 
     Attributes:
-        parts: of the people: those who teach, and those who value.
         program: with noise for the budget.
-        beside: policies that are valued besides the learned one, by name.
-        called: what the learned policy is called among them.
         left_out: why the basis is no larger, as plain data; None where there is none larger.
     """
 
-    parts: TwoParts
     program: TableQ | LinearQ | Advantage
-    beside: Mapping[str, Any]
-    called: str
     left_out: Mapping[str, Any] | None = None
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """What the valued policies are called."""
-        return (self.called, *self.beside)
+    called: str = field(default=LEARNED_POLICY, kw_only=True)
 
     @property
     def words(self) -> str:
@@ -95,22 +88,16 @@ class Teaching:
 
     def options(self) -> dict[str, dict[str, Any]]:
         """Return the share of the people."""
-        given = LIBRARY_DEFAULT if self.parts.share == SHARE else "stated public"
-        known = {"learner": {"value": self.program.name, "provenance": DERIVED}}
-        return known | {"choosing_share": {"value": self.parts.share, "provenance": given}}
+        return {"learner": {"value": self.program.name, "provenance": DERIVED}} | super().options()
 
     def described(self) -> dict[str, Any]:
         """Return how the policy was or will be learned, from public facts alone."""
         of = self.program
-        return {
-            "share": self.parts.share,
-            "units_that_choose": self.parts.first,
-            "units_that_value": self.parts.second,
-            "learner": {
-                "name": of.name, "basis": of.basis.kind, "size": of.basis.size, "rounds": of.rounds,
-                "caution": of.caution, "left_out": None if self.left_out is None else dict(self.left_out),
-            },
+        learner = {
+            "name": of.name, "basis": of.basis.kind, "size": of.basis.size, "rounds": of.rounds,
+            "caution": of.caution, "left_out": None if self.left_out is None else dict(self.left_out),
         }  # fmt: skip
+        return super().described() | {"learner": learner}
 
     def entering(self, log: Trajectories, behavior: Any) -> Iterator[Any]:
         """Yield actions, behaviour probabilities by ratios, and the ratios of what is valued besides. Private."""
@@ -137,8 +124,6 @@ def make_teaching(
     discount: float,
     budget: Budget,
     parts: TwoParts,
-    beside: Mapping[str, Any],
-    called: str,
     behavior: Any = None,
     basis: str | None = None,
     learner: str = NAME,
@@ -156,22 +141,18 @@ def make_teaching(
     """
     facts, multiplier = parts.bounds_of(bounds, True), noise_multiplier_for(events.gaussian, budget)
     left_out = None
-    if basis is not None:
-        return Teaching(parts, _program(facts, discount, behavior, basis, learner), beside, called)
-    for program in _programs(facts, discount, behavior, learner):
+    for program in _larger_programs(facts, discount, behavior, learner) if basis is None else ():
         least = LEAST_TABLE if program.basis.is_table else LEAST_LINEAR
         least = LEAST_ADVANTAGE if learner == ADVANTAGE else least
         strength = program.strength(multiplier)
-        if strength >= least or program.basis.kind == "products:0":
-            return Teaching(parts, program, beside, called, left_out)
+        if strength >= least:
+            return Teaching(parts, program, left_out)
         if left_out is None:
             left_out = {"basis": program.basis.kind, "strength": strength, "least": least}
-    return Teaching(parts, _program(facts, discount, behavior, "products:0", learner), beside, called, left_out)
+    return Teaching(parts, _program(facts, discount, behavior, basis or CONSTANT, learner), left_out)
 
 
-def teaching_within_strata(
-    bounds: Bounds, discount: float, parts: TwoParts, beside: Mapping[str, Any], called: str, least: float
-) -> Teaching:
+def teaching_within_strata(bounds: Bounds, discount: float, parts: TwoParts, least: float) -> Teaching:
     """Return how a rule over declared strata is learned; see :mod:`dprl.evaluation.strata_q`.
 
     Args:
@@ -181,9 +162,7 @@ def teaching_within_strata(
     facts = parts.bounds_of(bounds, True)
     strata = Strata(facts)
     check_depth(strata)
-    return Teaching(
-        parts, StrataQ(facts, StrataBasis(facts.state, "strata", strata), discount, least=least), beside, called
-    )
+    return Teaching(parts, StrataQ(facts, StrataBasis(facts.state, "strata", strata), discount, least=least))
 
 
 def recommended_teaching(bounds: Bounds, discount: float, budget: Budget, *others: Any) -> Teaching | None:
@@ -200,14 +179,18 @@ def recommended_teaching(bounds: Bounds, discount: float, budget: Budget, *other
         if whole and found.left_out is None and found.program.strength(multiplier) >= LOUD:
             return found
         found = make_teaching(bounds, discount, budget, *others, learner=ADVANTAGE)
-        return None if found.program.basis.kind == "products:0" else found
+        return None if found.program.basis.kind == CONSTANT else found
     return None
 
 
-def _programs(bounds: Bounds, discount: float, behavior: Any, learner: str) -> Iterator[TableQ | LinearQ | Advantage]:
-    """Yield programs, the largest basis first: a table where every component looks like codes of categories."""
-    kinds = ["table"] * all(map(are_codes, bounds.state)) + ["products:2", "products:1", "products:0"]
-    for kind in kinds:
+def _larger_programs(
+    bounds: Bounds, discount: float, behavior: Any, learner: str
+) -> Iterator[TableQ | LinearQ | Advantage]:
+    """Yield programs of more than a constant that fit, the largest first.
+
+    The first is a table where every component looks like codes of categories.
+    """
+    for kind in ["table"] * all(map(are_codes, bounds.state)) + ["products:2", "products:1"]:
         with suppress(DprlError):
             yield _program(bounds, discount, behavior, kind, learner)
 
@@ -215,22 +198,22 @@ def _programs(bounds: Bounds, discount: float, behavior: Any, learner: str) -> I
 def _program(bounds: Bounds, discount: float, behavior: Any, kind: str, learner: str) -> TableQ | LinearQ | Advantage:
     """Return the program of one basis; refuse one that does not fit."""
     basis = Basis(bounds.state, kind)
-    if not basis.is_table:
-        require(basis.size <= MOST_FEATURES, f"{learner}: {kind} has more than {MOST_FEATURES} functions here.")
-        states = public_states(bounds)
-        always = behavior is None or (policy_probabilities(behavior, states, bounds.actions or 1) > 0.0).all()
-        require(
-            always,
-            f"{learner}: at some states the behaviour policy never takes some action, which {kind} cannot leave out: "
-            "take the basis table, or learn rules.",
-        )
-        return (Advantage if learner == ADVANTAGE else LinearQ)(bounds, basis, discount)
-    table = (Advantage if learner == ADVANTAGE else TableQ)(bounds, basis, discount)
-    require(table.query.dimension <= MOST_SUMS, f"{learner}: a table has more than {MOST_SUMS} sums here.")
-    return replace(table, allowed=_allowed(table, behavior))
+    of = Advantage if learner == ADVANTAGE else TableQ if basis.is_table else LinearQ
+    program = of(bounds, basis, discount)
+    if basis.is_table:
+        require(program.query.dimension <= MOST_SUMS, f"{learner}: a table has more than {MOST_SUMS} sums here.")
+        return replace(program, allowed=_allowed(program, behavior))
+    require(basis.size <= MOST_FEATURES, f"{learner}: {kind} has more than {MOST_FEATURES} functions here.")
+    states = public_states(bounds)
+    require(
+        behavior is None or (policy_probabilities(behavior, states, bounds.actions or 1) > 0.0).all(),
+        f"{learner}: at some states the behaviour policy never takes some action, which {kind} cannot leave out: "
+        "take the basis table, or learn rules.",
+    )
+    return program
 
 
-def _allowed(table: TableQ | Advantage, behavior: Any) -> tuple[tuple[bool, ...], ...]:
+def _allowed(table: FittedQ, behavior: Any) -> tuple[tuple[bool, ...], ...]:
     """Return for each state which actions the public behaviour policy takes often enough; all of them where it does
     so with none.
     """

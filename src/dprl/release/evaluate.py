@@ -31,8 +31,7 @@ from dprl.evaluation.contrasts import asked_pairs
 from dprl.evaluation.intervals import ValueEstimate
 from dprl.evaluation.plan import Algorithm, make_plan, plan_of_best
 from dprl.evaluation.projections import Projections, load_projections
-from dprl.evaluation.propensities import Propensities
-from dprl.evaluation.propensity_model import PropensityModel, load_propensities
+from dprl.evaluation.propensities import Propensities, PropensityModel, load_propensities
 from dprl.mechanisms.gaussian_sum import RELATION
 from dprl.policies.greedy import GreedyPolicy
 from dprl.policies.kinds import OnePolicy, TargetPolicies

@@ -16,8 +16,9 @@ from dprl.data.readers import Log
 from dprl.data.trajectories import Trajectories
 from dprl.engine.columns import ALWAYS
 from dprl.engine.layouts import UnitRows, unit_rows
+from dprl.engine.options import Learned
 from dprl.engine.plan import Plan
-from dprl.engine.program import Learned, run_on_host
+from dprl.engine.program import run_on_host
 from dprl.engine.ratios import step_ratios
 from dprl.engine.two_parts import FromFirst
 from dprl.engine.value_query import LearningQuery, TabledQuery, as_numbers, clipped_total, exact_sum, release_total

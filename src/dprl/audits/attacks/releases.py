@@ -26,8 +26,8 @@ from dprl.data.readers import read_log
 from dprl.data.trajectories import Trajectories
 from dprl.engine.layouts import PaddedUnits
 from dprl.engine.plan import Plan
+from dprl.engine.two_parts import checked_share
 from dprl.errors import DprlError
-from dprl.evaluation.best import checked_share
 from dprl.evaluation.fitted_q import NAME
 from dprl.evaluation.importance_sampling import ImportanceSampling
 from dprl.evaluation.learned import plan_of_learned, values_of_learned
