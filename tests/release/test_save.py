@@ -13,9 +13,9 @@ import pytest
 
 import dprl
 from dprl.accounting import certificate, verification
+from dprl.files import temporary_folder
 from dprl.release import save
 from dprl.release.save import check_folder, check_key
-from dprl.temporary import temporary_folder
 
 from ..interruption import interrupted
 from ..sample_log import BOUNDS, columns

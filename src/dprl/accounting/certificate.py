@@ -17,10 +17,10 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from dprl import __version__
 from dprl.accounting import signatures
 from dprl.errors import DprlError, explained, require
 from dprl.files import write_atomically
-from dprl.version import VERSION
 
 CERTIFICATE, STATEMENT = "certificate.json", "statement.json"
 FILES = {"dprl.certificate/1": CERTIFICATE, "dprl.statement/1": STATEMENT}
@@ -65,7 +65,7 @@ def sha256_file(path: str | Path) -> str:
 def versions() -> dict[str, str]:
     """Return the versions of what the numbers of a release depend on."""
     # its own, for what is installed beside a checkout may have been installed before
-    found = {"python": platform.python_version(), "dprl": VERSION}
+    found = {"python": platform.python_version(), "dprl": __version__}
     return found | {name: metadata.version(name) for name in ("jax", "dp_accounting", "numpy")}
 
 

@@ -11,9 +11,8 @@ from typing import Any, TypeVar
 from dprl.accounting.certificate import seal, write
 from dprl.accounting.signatures import load_private
 from dprl.errors import DprlError
-from dprl.files import sync, write_atomically
+from dprl.files import sync, temporary_folder, write_atomically
 from dprl.report import render
-from dprl.temporary import temporary_folder
 
 T = TypeVar("T")
 
