@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 import dprl
 from dprl.accounting.verification import verify
 from dprl.cli.evaluate import lines
-from dprl.cli.verify import verify as verify_command
+from dprl.cli.results import verify as verify_command
 from dprl.engine.program import PublicFacts, Query, Stage, ValueFunctionConfig
 from dprl.environments.interval_walk import IntervalWalk
 from dprl.release.certificate import status_of
@@ -83,7 +83,7 @@ def test_the_page_says_so(released):
 
 def test_the_console_and_verify_say_so(released):
     release, _, folder = released
-    assert any(line.startswith("unreviewed: epsilon 1, delta 0.0001") for line in lines(release, folder))
+    assert any(line.startswith("unreviewed: epsilon 1, delta 0.0001") for line in lines(release))
     found = verify(folder)
     assert not found.private
     app = typer.Typer()

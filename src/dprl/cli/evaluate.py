@@ -1,16 +1,16 @@
-"""``dprl evaluate``: what would a policy that nobody ran have been worth?"""
+"""``dprl evaluate`` and ``dprl learn``: what would a policy that nobody ran have been worth, and which is best?"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from dprl.cli.command import configure_named
-from dprl.cli.requests import Budgeted, OfLog, Printed, Released, expert
-from dprl.cli.running import Progress, check_out, end_of, printing, show, stoppable
-from dprl.registry import evaluating
+import dprl
+from dprl.cli.command import configure, configure_named
+from dprl.cli.requests import Budgeted, Configured, Kept, OfLog, OfPeople, OfRule, Printed, Released, expert
+from dprl.cli.running import cost_of, released, show_release
+from dprl.registry import DEFAULT, evaluating
 from dprl.report.comparisons import learned_words
 
 
@@ -33,47 +33,65 @@ class Evaluate(Printed, Released, Budgeted, OfLog):
 
 def evaluate(asked: Evaluate) -> None:
     """Check the request, release, and print the values."""
-    mistakes, private = asked.mistakes, asked.seed is None and not asked.simulated
-    run = check_out(
-        asked, private, "--resume goes on with a private release: --seed and --simulated begin anew each time."
-    )
-    with stoppable(run):
-        budget = asked.budget()
-        configured = configure_named(asked)
-        mistakes.check()
-        assert asked.out is not None
+    config = configure_named(asked)
 
-        from dprl.release.evaluate import evaluate as release_of
+    def call(**how: Any) -> dprl.Release:
+        return dprl.evaluate(
+            str(asked.log), asked.target_policy or [], algorithm=config, outcome=asked.outcome, **asked.facts(), **how
+        )
 
-        with Progress(quiet=asked.as_json) as progress:
-            release = release_of(
-                str(asked.log),
-                asked.target_policy or [],
-                budget,
-                algorithm=configured,
-                outcome=asked.outcome,
-                progress=progress,
-                run=run,
-                **asked.facts(),
-                **asked.how(),
-            )
-        paths = release.save(asked.out, asked.sign)
-    show_release(asked, release, paths)
+    _release(asked, call)
+
+
+VALUES = {DEFAULT: "importance-sampling", "stratified": "stratified"}
+"""By which values are told, for each algorithm that evaluates a log with the same bounds by default."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Learn(OfRule, Printed, Kept, Configured, Budgeted, OfPeople):
+    """Learn a rule from a log, privately: one action for everybody, or one that one or two comparisons decide.
+
+    One part of the people chooses the rule, the others value it, what was done, and every action for everybody. The
+    rule is written to OUT/policy.json, and --target-policy OUT reads it back.
+
+    Attributes:
+        log: .parquet or .csv file, one row per transition.
+        policies: policy of your own to choose from as well, as a target policy of dprl evaluate. It may be repeated.
+        outcome: what a value means, in words, for the report.
+    """
+
+    policies: list[str] | None = expert(metavar="POLICY")
+    outcome: str | None = expert(metavar="TEXT")
+
+    algorithms = staticmethod(lambda: {name: evaluating()[name] for name in VALUES.values()})
+
+
+def learn(asked: Learn) -> None:
+    """Check the request, release, and print the rule and what it is worth."""
+    config = asked.mistakes.attempt(configure, asked, VALUES[asked.default()])
+
+    def call(**how: Any) -> dprl.Release:
+        named = asked.only("bounds", "unit", "behavior_policy", "choosing_share", "outcome")
+        return dprl.learn(
+            str(asked.log), algorithm=config, person=asked.person_column, policies=asked.policies or [],
+            **named, **asked.rule(), **how,
+        )  # fmt: skip
+
+    _release(asked, call)
 
 
 NAMES = ("choice", "value", "interval", "epsilon", "delta", "status", "targets", "contrasts", "subgroups",
          "projections", "cautions")  # fmt: skip
 
 
-def show_release(asked: Printed, release: Any, paths: Mapping[str, Path]) -> None:
-    """Print what was released, and where it is."""
+def _release(asked: Evaluate | Learn, call: Callable[..., dprl.Release]) -> None:
+    refusal = "--resume goes on with a private release: --seed and --simulated begin anew each time."
+    release, paths = released(asked, call, asked.private, refusal)
     result = {name: release.estimate[name] for name in NAMES if name in release.estimate}
-    with printing(asked.out):  # type: ignore[attr-defined]
-        words = "\n".join(lines(release, asked.out))  # type: ignore[attr-defined]
-        show(result | {"paths": {k: str(p) for k, p in paths.items()}}, lambda _: words, asked.as_json)
+    show_release(asked, release, result | {"paths": paths}, lines(release), "data")
 
 
-def lines(release: Any, out: Path) -> Iterator[str]:
+def lines(release: Any) -> Iterator[str]:
     """Yield what is printed of a release. How many there are follows from what is public or released."""
     estimate = release.estimate
     choice, learned = estimate.get("choice"), learned_words(dict(estimate))
@@ -112,11 +130,9 @@ def lines(release: Any, out: Path) -> Iterator[str]:
             )
     yield from map(_benefit, estimate.get("projections", {}).get("found", ()))
     yield from (f"caution: {sentence}" for sentence in estimate.get("cautions", ()))
-    unit = release.certificate["privacy_unit"]
-    if unit == "transition":
+    if release.certificate["privacy_unit"] == "transition":
         yield f"values are of the {estimate['quantity']}, not of a return"
-    yield f"{estimate['status']}: epsilon {estimate['epsilon']:g}, delta {estimate['delta']:g} per {unit}"
-    yield from end_of(release.certificate, estimate["status"], out, "data")
+    yield cost_of(release.certificate)
 
 
 def _errors(found: Mapping[str, Any]) -> str:

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from dprl.cli.command import configure_named
-from dprl.cli.requests import Budgeted, Configured, OfLog, Printed, expert, may
+from dprl.cli.requests import Budgeted, Configured, OfLog, OfRule, Printed, expert, may
 from dprl.cli.running import Progress, show
 from dprl.registry import evaluating
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan(Printed, Configured, Budgeted, OfLog):
+class Plan(OfRule, Printed, Configured, Budgeted, OfLog):
     """What a release would cost and how wide its intervals would be, from public facts alone; reads no row.
 
     Attributes:
@@ -30,8 +30,6 @@ class Plan(Printed, Configured, Budgeted, OfLog):
     learn: bool = may(default=False)
     cuts: list[str] | None = expert(metavar="NAME:CUTS")
     learner: str | None = expert(metavar="NAME")
-    basis: str | None = expert(metavar="NAME")
-    return_deviation: float | None = expert(metavar="NUMBER")
 
     algorithms = staticmethod(evaluating)
 
@@ -50,10 +48,7 @@ def plan(asked: Plan) -> None:
             budget,
             configured,
             learn=asked.learn,
-            learner=asked.learner or "recommended",
-            basis=asked.basis,
-            cuts=asked.cuts or [],
-            return_deviation=asked.return_deviation,
+            **asked.rule(),
             **asked.facts(),
         )
     show(made, _words, asked.as_json)
