@@ -80,13 +80,7 @@ class Config:
         Raises:
             DprlError: every wrong option, together.
         """
-        mistakes = Mistakes()
-        mapping = _renamed(cls, mapping)
-        values = _read(cls, mapping, source, mistakes)
-        marks = dict.fromkeys(values, Provenance(f"{source} (stated public)"))
-        made = mistakes.attempt(_made, cls, values, marks, mapping.keys() - values.keys())
-        mistakes.check()
-        return made
+        return merge(cls, [(mapping, source)])
 
     def hyper_parameters(self) -> dict[str, dict[str, Any]]:
         """Return each option's value and where it came from, for the certificate."""

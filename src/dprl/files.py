@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from dprl.errors import DprlError
+from dprl.errors import explained
 
 _LOCK = "dprl.lock"
 _RANDOM = "[a-z0-9_]{8}"  # how tempfile ends a name
@@ -30,7 +30,7 @@ def replacing(path: str | Path) -> Iterator[Path]:
         DprlError: the file cannot be written, in one sentence with its path and why.
     """
     path = Path(path)
-    try:
+    with explained(f"{path} cannot be written"):
         handle, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
         temporary = Path(name)
         try:
@@ -42,8 +42,6 @@ def replacing(path: str | Path) -> Iterator[Path]:
             os.close(handle)
             temporary.unlink(missing_ok=True)
         sync(path.parent)
-    except OSError as error:
-        raise DprlError(f"{path} cannot be written: {error.strerror or error}.") from error
 
 
 def write_atomically(path: str | Path, content: bytes) -> None:

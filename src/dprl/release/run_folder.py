@@ -24,11 +24,11 @@ from typing import Any, Self
 import numpy as np
 
 from dprl.accounting.certificate import canonical_json
-from dprl.errors import DprlError
+from dprl.errors import DprlError, explained
 from dprl.files import sync
 from dprl.mechanisms.noise import SecureNoise
 from dprl.mechanisms.run_key import RunKey
-from dprl.release.journal import FolderJournal, tampered, unwritable, write_all
+from dprl.release.journal import FolderJournal, tampered, write_all, writing
 
 SCHEMA = "dprl.run/1"
 KEY, FACTS, DATA, JOURNAL, FINISHED = "key", "run.json", "data", "journal", "finished.json"
@@ -59,10 +59,8 @@ class RunFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        try:
+        with explained(f"{path} is not a run folder that can be opened"):
             self._lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-        except OSError as error:
-            raise DprlError(f"{path} is not a run folder that can be opened: {error.strerror or error}.") from error
         self.close = weakref.finalize(self, os.close, self._lock)
         try:
             status = os.fstat(self._lock)
@@ -84,15 +82,13 @@ class RunFolder:
     @classmethod
     def begin(cls, path: Path, facts: Mapping[str, Any]) -> Self:
         """Make the folder, its key and its token, durably."""
-        try:
+        with explained(f"The run folder {path} cannot be made"):
             path.parent.mkdir(parents=True, exist_ok=True)
             for rest in path.parent.glob(f".{glob.escape(path.name)}.*.removed"):
                 shutil.rmtree(rest, ignore_errors=True)
             path.mkdir(mode=0o700)
             path.chmod(0o700)
             sync(path.parent)
-        except OSError as error:
-            raise DprlError(f"The run folder {path} cannot be made: {error.strerror or error}.") from error
         folder = cls(path)
         try:
             folder._fill(facts)
@@ -242,7 +238,7 @@ class RunFolder:
     def _write(self, name: str, content: bytes) -> None:
         """Write all of it or nothing, and on disk when this returns."""
         unfinished = self.path / f".{name}"
-        try:
+        with writing(self.path):
             file = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
             try:
                 write_all(file, content)
@@ -251,8 +247,6 @@ class RunFolder:
                 os.close(file)
             os.replace(unfinished, self.path / name)
             sync(self.path)
-        except OSError as error:
-            raise unwritable(self.path, error) from error
 
     def _clear(self, *names: str) -> None:
         for name in names:
