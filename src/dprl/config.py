@@ -80,7 +80,13 @@ class Config:
         Raises:
             DprlError: every wrong option, together.
         """
-        return merge(cls, [(mapping, source)])
+        mistakes = Mistakes()
+        mapping = _renamed(cls, mapping)
+        values = _read(cls, mapping, source, mistakes)
+        marks = dict.fromkeys(values, Provenance(f"{source} (stated public)"))
+        made = mistakes.attempt(_made, cls, values, marks, mapping.keys() - values.keys())
+        mistakes.check()
+        return made
 
     def hyper_parameters(self) -> dict[str, dict[str, Any]]:
         """Return each option's value and where it came from, for the certificate."""
