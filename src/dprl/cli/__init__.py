@@ -44,6 +44,7 @@ _TOGETHER = {
     "certificate": "results",
     "check": "audit",
     "learn": "evaluate",
+    "plan": "evaluate",
     "report": "results",
     "verify": "results",
 }

@@ -1,15 +1,19 @@
-"""``dprl evaluate`` and ``dprl learn``: what would a policy that nobody ran have been worth, and which is best?"""
+"""``dprl evaluate``, ``dprl learn`` and ``dprl plan``: what is asked of a log.
+
+What would a policy that nobody ran have been worth, which rule is best, and what does it cost to know?
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import dprl
 from dprl.cli.command import configure, configure_named
-from dprl.cli.requests import Budgeted, Configured, Kept, OfLog, OfPeople, OfRule, Printed, Released, expert
-from dprl.cli.running import cost_of, released, show_release
+from dprl.cli.requests import Budgeted, Configured, Kept, OfLog, OfPeople, OfRule, Printed, Released, expert, may
+from dprl.cli.running import Progress, cost_of, released, show, show_release
 from dprl.registry import DEFAULT, evaluating
 from dprl.report.comparisons import learned_words
 
@@ -78,6 +82,48 @@ def learn(asked: Learn) -> None:
         )  # fmt: skip
 
     _release(asked, call)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan(OfRule, Printed, Configured, Budgeted, OfLog):
+    """What a release would cost and how wide its intervals would be, from public facts alone; reads no row.
+
+    Attributes:
+        log: the log; only its column names and types are looked at.
+        learn: of the rule that dprl learn would find, in place of target policies.
+        cuts: with learn, a component that rules may look at, as dprl learn takes it. Repeat the option for several.
+        learner: with learn, rules, fitted-q, advantage or recommended, as dprl learn takes it.
+        basis: with learn, of fitted-q and advantage, as dprl learn takes it.
+        return_deviation: with learn, how far returns lie from the middle of their range, as dprl learn takes it.
+    """
+
+    log: Path | None = may(metavar="LOG", argument=True)
+    target_policy: list[str] | None = may(metavar="POLICY")
+    learn: bool = may(default=False)
+    cuts: list[str] | None = expert(metavar="NAME:CUTS")
+    learner: str | None = expert(metavar="NAME")
+
+    algorithms = staticmethod(evaluating)
+
+
+def plan(asked: Plan) -> None:
+    """Print cost and widths."""
+    budget, configured = asked.budget(), configure_named(asked)
+    asked.mistakes.check()
+
+    from dprl.release.plan import plan_release
+
+    with Progress(quiet=asked.as_json):
+        made = plan_release(
+            None if asked.log is None else str(asked.log),
+            asked.target_policy or ["uniform"],
+            budget,
+            configured,
+            learn=asked.learn,
+            **asked.rule(),
+            **asked.facts(),
+        )
+    show(made, _expected, asked.as_json)
 
 
 NAMES = ("choice", "value", "interval", "epsilon", "delta", "status", "targets", "contrasts", "subgroups",
@@ -156,3 +202,58 @@ def _benefit(projection: dict[str, Any]) -> str:
         return f"{name} by covariates: the budget buys a constant only"
     found = [(c["name"], c["value"], *c["interval"]) for c in projection["coefficients"]]
     return f"{name} by covariates: " + ", ".join(f"{n} {v:.3g} ({low:.3g} to {high:.3g})" for n, v, low, high in found)
+
+
+def _expected(made: dict[str, Any]) -> str:
+    lines = [
+        f"epsilon {made['epsilon']:g}, delta {made['delta']:g} per {made['unit']}; "
+        f"{made['algorithm']}, {made['estimator']}"
+    ]
+    if made["unit"] == "transition":
+        lines.append(f"values are of the {made['quantity']}, not of a return")
+    for m in made["mechanisms"]:
+        if "candidates" in m:
+            lines.append(f"{m['purpose']}: noisy maximum of {m['candidates']} scores at epsilon {m['epsilon']:g}")
+            continue
+        rate = f"{m['steps']} release(s) of {m['dimension']} numbers at sampling rate {m['sampling_rate']:g}"
+        lines.append(
+            f"{m['purpose']}: noise multiplier {m['noise_multiplier']:.4g}, clip norm {m['clip_norm']:.4g}; {rate}"
+        )
+    ratio = made["max_cumulative_ratio"]
+    if ratio["derived"]:
+        lines.append(f"max_cumulative_ratio: {ratio['value']:.4g}, derived from the other bounds")
+    if "choice" in made:
+        c = made["choice"]
+        lines.append(
+            f"choice: about {c['units_that_choose']} units choose, {c['units_that_value']} value; "
+            + (
+                f"noise costs the choice at most {c['largest_loss_by_noise']:.4g} of value in the mean"
+                if "largest_loss_by_noise" in c
+                else "{name} with the basis {basis} of {size} functions".format(**c["learner"])
+            )
+        )
+    if made["quantity"].startswith("discounted") and made["discount"] < 1.0 and made["horizon"] > 1:
+        lines.append(
+            f"rewards count {made['discount']:g} of what they are for each step later; --discount 1 adds them up"
+        )
+    width = max(len(t["name"]) for t in made["targets"])
+    for t in made["targets"]:
+        low, high = t["interval_half_width"]
+        lines.append(
+            f"{t['name']:<{width}}  privacy noise {t['privacy_standard_error']:.4g}; "
+            f"interval half-width between {low:.4g} and {high:.4g}"
+        )
+    lines += [
+        f"{c['policy']} less {c['against']}  privacy noise {c['privacy_standard_error']:.4g}" for c in made["contrasts"]
+    ]
+    for s in made["subgroups"]:
+        of = [(t["name"], t) for t in s["targets"]]
+        of += [(f"{c['policy']} less {c['against']}", c) for c in s["contrasts"]]
+        noise = ", ".join(f"{name} {found['privacy_standard_error']:.4g}" for name, found in of)
+        lines.append(
+            f"subgroups {s['axis']} ({len(s['groups'])}): privacy noise {noise} in each if all have "
+            f"{s['people_of_each']:,.0f} units, twice that in one of half the size; in their number "
+            f"{s['people_standard_error']:.3g}"
+        )
+    lines += [f"caution: {sentence}" for sentence in made["cautions"]]
+    return "\n".join(lines)
