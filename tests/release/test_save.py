@@ -40,12 +40,6 @@ def test_what_is_written_is_what_was_released(tmp_path, release):
     assert stat.S_IMODE((tmp_path / "new" / "folder").stat().st_mode) == 0o755
 
 
-def test_the_same_release_may_be_saved_twice(tmp_path, release):
-    for name in ("a", "b"):
-        release.save(tmp_path / name)
-        verification.verify(tmp_path / name)
-
-
 @pytest.mark.parametrize("name", ["results", "./results", "results/", "a/../results"])
 def test_names_of_folders(tmp_path, monkeypatch, release, name):
     monkeypatch.chdir(tmp_path)
