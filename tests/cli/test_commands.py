@@ -13,12 +13,15 @@ from pathlib import Path
 import jax
 import pytest
 
+from dprl import added
 from dprl.accounting.budget import Budget
 from dprl.accounting.ledger import Ledger
+from dprl.cli.evaluate import _errors
 from dprl.cli.running import Progress
 from dprl.data.partition import partition
 from dprl.environments.chain import Chain
 from dprl.environments.rollout import rollout, write_log
+from dprl.errors import DprlError
 from dprl.policies.loading import UniformPolicy
 
 ARTIFACTS = {"estimate.json", "report.html", "certificate.json"}
@@ -410,3 +413,37 @@ def test_a_simulation_tells_how_far_it_is(tmp_path):
     assert seen[:2] == [2 * rows, rows]
     assert seen[-1] == 2 * rows
     assert seen[1:] == sorted(seen[1:])
+
+
+@pytest.mark.parametrize(
+    ("sampling", "most", "words"),
+    [
+        (0.25, None, "privacy noise 0.5, sampling error about 0.25"),
+        (0.25, 0.3, "privacy noise 0.5, sampling error about 0.25, at most 0.3"),
+        (0.0, 0.3, "privacy noise 0.5, sampling error at most 0.3"),
+        (0.0, None, "privacy noise 0.5, sampling error hidden by it"),
+    ],
+)
+def test_errors_of_values_in_words(sampling, most, words):
+    """Zero is never said of a sampling error that the noise hides."""
+    found = {"privacy_standard_error": 0.5, "sampling_standard_error": sampling}
+    assert _errors(found | ({} if most is None else {"sampling_standard_error_at_most": most})) == words
+
+
+# --- commands that other distributions add ------------------------------------------------------------------------
+
+
+def test_a_command_of_papers_is_listed_and_found(dprl):
+    assert "reproduce" in added.names(added.COMMANDS)
+    assert dprl("reproduce", "--list").code == 0
+
+
+def test_without_the_distribution_it_is_one_sentence(dprl, monkeypatch):
+    monkeypatch.setattr(added.metadata, "entry_points", lambda **_: ())
+    found = dprl("reproduce", "004")
+    assert found.err == (
+        "error: dprl reproduce needs the distribution dprl-papers: pip install ./papers in the sources of dprl.\n"
+    )
+    assert "reproduce" not in dprl("--help").out
+    with pytest.raises(DprlError, match="dprl-papers"):
+        added.calibrated("gpope", "as-published")
