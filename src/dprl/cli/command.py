@@ -267,8 +267,8 @@ def _metavar(hint: Any) -> str:
 def _read_toml(path: Path) -> dict[str, Any]:
     import tomllib
 
-    try:
-        with explained(f"Cannot read the run file {path.name!r}"):
+    with explained(f"Cannot read the run file {path.name!r}"):
+        try:
             return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (UnicodeError, tomllib.TOMLDecodeError, RecursionError) as error:
-        raise DprlError(f"The run file {path.name!r} is not valid TOML.") from error
+        except (ValueError, RecursionError) as error:
+            raise DprlError(f"The run file {path.name!r} is not valid TOML.") from error
