@@ -31,7 +31,7 @@ from dprl.mechanisms.action_coins import ActionCoins
 from dprl.mechanisms.noise import SeededNoise
 from dprl.policies.parametric import Parametric
 from dprl.protocols import Interval
-from dprl.release.policy_returns import mean_return
+from dprl.release.returns import mean_return
 
 USERS, BUDGET, SHARE = 20_000, Budget(1.0, 1e-6), 0.8
 SEEDS = JUDGING[:3]

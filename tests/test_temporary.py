@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 
 from dprl.data.partition import partition
-from dprl.temporary import temporary_folder
+from dprl.files import temporary_folder
 
 from .data.logs_in_files import TABLE, write
 
 HOLDS = """
 import sys, time
 from pathlib import Path
-from dprl.temporary import temporary_folder
+from dprl.files import temporary_folder
 with temporary_folder(sys.argv[1], Path(sys.argv[2])) as folder:
     (folder / "private").write_text("rows")
     print(folder.name, flush=True)

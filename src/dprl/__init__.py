@@ -12,15 +12,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from dprl.version import VERSION
+__version__ = "0.2.0"
 
 if sys.platform == "win32":
     raise ImportError(
         "dprl runs on Linux and macOS and not on Windows, which lacks the file locks (fcntl) that keep its ledgers and "
         "run folders: use the Windows Subsystem for Linux."
     )
-
-__version__ = VERSION
 
 _STUB = ast.parse(Path(__file__).with_suffix(".pyi").read_bytes())
 _HOMES = {name.name: node.module for node in _STUB.body if isinstance(node, ast.ImportFrom) for name in node.names}

@@ -36,9 +36,9 @@ from dprl.release.certificate_formats import export_certificate as export_certif
 from dprl.release.evaluate import Release as Release
 from dprl.release.evaluate import evaluate as evaluate
 from dprl.release.learn import learn as learn
+from dprl.release.train import TrainedPolicy as TrainedPolicy
 from dprl.release.train import TrainedRelease as TrainedRelease
 from dprl.release.train import train as train
-from dprl.release.train_policy import TrainedPolicy as TrainedPolicy
 from dprl.value_functions.linear import load_value_function as load_value_function
 from dprl.value_functions.q_function import load_q_function as load_q_function
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from dprl.errors import DprlError
-from dprl.temporary import temporary_folder
+from dprl.files import temporary_folder
 
 LOOPBACK = "127.0.0.1"
 KNOCK_SECONDS = 5.0

@@ -1,14 +1,25 @@
-"""Files that appear whole or not at all, also after a power cut. A leaf."""
+"""Files that appear whole or not at all, also after a power cut; temporary folders that do not stay. A leaf.
+
+A process that ends removes its own temporary folders. One that is killed cannot: the next process that makes a folder
+of the same prefix at the same place removes what it left. What is in use is locked, and the kernel frees a lock when
+its process is gone.
+"""
 
 from __future__ import annotations
 
+import fcntl
 import os
+import re
+import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from dprl.errors import DprlError
+from dprl.errors import explained
+
+_LOCK = "dprl.lock"
+_RANDOM = "[a-z0-9_]{8}"  # how tempfile ends a name
 
 
 @contextmanager
@@ -19,7 +30,7 @@ def replacing(path: str | Path) -> Iterator[Path]:
         DprlError: the file cannot be written, in one sentence with its path and why.
     """
     path = Path(path)
-    try:
+    with explained(f"{path} cannot be written"):
         handle, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
         temporary = Path(name)
         try:
@@ -31,8 +42,6 @@ def replacing(path: str | Path) -> Iterator[Path]:
             os.close(handle)
             temporary.unlink(missing_ok=True)
         sync(path.parent)
-    except OSError as error:
-        raise DprlError(f"{path} cannot be written: {error.strerror or error}.") from error
 
 
 def write_atomically(path: str | Path, content: bytes) -> None:
@@ -48,3 +57,66 @@ def sync(path: Path) -> None:
         os.fsync(file)
     finally:
         os.close(file)
+
+
+@contextmanager
+def temporary_folder(prefix: str, parent: Path) -> Iterator[Path]:
+    """Return a new folder in ``parent`` for this user alone, whose name begins with ``prefix``; it is removed at the
+    end.
+
+    Those that killed processes of this user left there under the same prefix are removed before.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    _remove_leftovers(prefix, parent)
+    folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
+    lock = None
+    try:
+        with suppress(OSError):  # a file system without locks: nobody will remove the folder but this process
+            lock = _locked(folder)
+        yield folder
+    finally:
+        _remove(folder, lock)
+
+
+def _locked(folder: Path) -> int:
+    """Return the descriptor of the folder's lock. Its file has its name from when it is held, so that it is never
+    free.
+    """
+    fresh = folder / f"{_LOCK}.new"
+    lock = os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fresh.rename(folder / _LOCK)
+    except BaseException:
+        os.close(lock)
+        raise
+    return lock
+
+
+def _remove_leftovers(prefix: str, parent: Path) -> None:
+    """Remove this user's folders whose lock is free, as far as that is possible."""
+    name = re.compile(re.escape(prefix) + _RANDOM)
+    with suppress(OSError), os.scandir(parent) as entries:
+        for entry in [entry for entry in entries if name.fullmatch(entry.name)]:
+            # a folder without a lock may have been made this moment
+            with suppress(OSError):
+                if not entry.is_dir(follow_symlinks=False) or entry.stat(follow_symlinks=False).st_uid != os.geteuid():
+                    continue
+                lock = os.open(Path(entry.path) / _LOCK, os.O_RDWR | os.O_NOFOLLOW)
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except OSError:  # in use
+                    os.close(lock)
+                else:
+                    _remove(Path(entry.path), lock)
+
+
+def _remove(folder: Path, lock: int | None) -> None:
+    """Remove the folder, whose lock is held, and free the lock."""
+    shutil.rmtree(folder, ignore_errors=True)
+    if lock is not None:
+        os.close(lock)
+        with suppress(OSError):  # NFS keeps the name of an open file, and with it the folder
+            folder.rmdir()

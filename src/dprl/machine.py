@@ -10,7 +10,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from dprl.version import VERSION
+from dprl import __version__
 
 _LIBRARIES = ("numpy", "jax", "jaxlib", "cryptography", "scipy", "dp-accounting", "pyarrow", "safetensors")
 _SETTINGS = ("JAX_", "XLA_", "TF_XLA_", "LIBTPU_", "CUDA_", "NVIDIA_TF32", "OMP_", "MKL_", "OPENBLAS_", "NPY_")
@@ -20,7 +20,7 @@ def versions() -> dict[str, str]:
     """Return the versions of Python and the libraries, and the digest of dprl's own code, which may change without its
     version.
     """
-    found = {"python": platform.python_version(), "dprl": VERSION, "code": _code()}
+    found = {"python": platform.python_version(), "dprl": __version__, "code": _code()}
     for name in _LIBRARIES:
         try:
             found[name] = metadata.version(name)

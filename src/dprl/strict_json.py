@@ -79,7 +79,7 @@ def strict_object(name: str | Path, raw: bytes) -> dict[str, Any]:
     """
     try:
         content = json.loads(
-            raw.decode("utf-8"), object_pairs_hook=_once, parse_constant=_none, parse_float=_finite, parse_int=_whole
+            raw.decode("utf-8"), object_pairs_hook=_once, parse_constant=_finite, parse_float=_finite, parse_int=_whole
         )
     except (ValueError, RecursionError) as error:
         raise UnreadableError(f"{shown(name)} is not strict JSON.") from error
@@ -123,10 +123,6 @@ def _once(items: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) != len(items):
         raise ValueError("a key stands twice")
     return found
-
-
-def _none(name: str) -> Any:
-    raise ValueError(name)
 
 
 def _finite(text: str) -> float:

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from dprl.accounting import accountant, events
 from dprl.accounting.certificate import NOT_A_TRAJECTORY, digest, seal, to_bytes, versions, write
 from dprl.accounting.verification import verify
-from dprl.cli.verify import verify as verify_command
+from dprl.cli.results import verify as verify_command
 from dprl.errors import DprlError
 from dprl.mechanisms.gaussian_sum import GaussianSum
 

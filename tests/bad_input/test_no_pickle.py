@@ -46,7 +46,6 @@ def breaches(source: str) -> list[str]:
 # what goes between the processes of one run, over pipes or a cluster that lets in nobody else; never a file
 MESSAGES = {
     "src/dprl/release/engines/ray_workers.py": {"pickle"},
-    "src/dprl/release/engines/ray_worker.py": {"pickle"},
     "papers/src/dprl_papers/harness/work.py": {"cloudpickle", "joblib"},
 }
 

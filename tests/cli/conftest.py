@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -84,6 +85,16 @@ def dprl(capsys, monkeypatch):
     return run
 
 
+def flags(options: Mapping[str, object]) -> list[object]:
+    """Options as they are typed; None takes one out, True gives it without a value, a list repeats it."""
+    found: list[object] = []
+    for name, value in options.items():
+        flag = "--" + name.replace("_", "-")
+        for one in value if isinstance(value, list) else [value]:
+            found += [] if one is None else [flag] if one is True else [flag, one]
+    return found
+
+
 @dataclass
 class Trial:
     """Files of a trial, and the arguments that evaluate a policy on it."""
@@ -104,20 +115,14 @@ class Trial:
         self.log = write(log, self.folder / f"log.{kind}")
 
     def arguments(self, **changes: object) -> list[object]:
-        """``dprl evaluate`` with these options changed; None takes one out, True gives it without a value."""
+        """``dprl evaluate`` with these options changed, as :func:`flags` takes them."""
         options: dict[str, object] = {
             "bounds": self.bounds, "unit": "person", "person_column": "person_id", "epsilon": "1", "delta": "1e-5",
             "target_policy": "uniform", "algorithm": "importance-sampling", "ledger": self.ledger, "dataset": "trial",
             "out": self.out,
         }  # fmt: skip
         log = changes.pop("log", self.log)
-        options |= changes
-        found: list[object] = ["evaluate", *([] if log is None else [log])]
-        for name, value in options.items():
-            flag = "--" + name.replace("_", "-")
-            for one in value if isinstance(value, list) else [value]:
-                found += [] if one is None else [flag] if one is True else [flag, one]
-        return found
+        return ["evaluate", *([] if log is None else [log]), *flags(options | changes)]
 
     def files(self) -> set[str]:
         """Everything below the folder, but for what is kept beside the ledger."""

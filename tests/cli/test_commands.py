@@ -13,16 +13,16 @@ from pathlib import Path
 import jax
 import pytest
 
+from dprl import added
 from dprl.accounting.budget import Budget
 from dprl.accounting.ledger import Ledger
+from dprl.cli.evaluate import _errors
 from dprl.cli.running import Progress
 from dprl.data.partition import partition
-from dprl.data.readers import Log
 from dprl.environments.chain import Chain
 from dprl.environments.rollout import rollout, write_log
+from dprl.errors import DprlError
 from dprl.policies.loading import UniformPolicy
-
-from ..interruption import interrupted
 
 ARTIFACTS = {"estimate.json", "report.html", "certificate.json"}
 FLAGS = {
@@ -90,38 +90,30 @@ def test_a_folder_may_be_called_as_the_argument_is(dprl, trial, monkeypatch):
     assert dprl("verify", "results").code == 0
 
 
-def test_differences_are_printed_and_wrong_ones_refused_before_the_charge(dprl, trial):
+def test_differences_and_subgroups_are_printed_and_wrong_ones_refused_before_the_charge(dprl, trial):
     asked = {"target_policy": ["uniform", f"{trial.policies}:mostly"]}
-    for wrong, words in (("mostly:mostly", "with itself"), ("mostly:nobody", "names no two target policies")):
-        refused = dprl(*trial.arguments(**asked, compare=wrong))
-        assert refused.code == 2
-        assert words in refused.err
+    for wrong, words in (
+        ({"compare": "mostly:mostly"}, "with itself"),
+        ({"compare": "mostly:nobody"}, "names no two target policies"),
+        ({"subgroup": "nothing"}, "there is no component"),
+        ({"subgroup": "observation_0:-1"}, "ascending cut points"),
+    ):
+        dprl(*trial.arguments(**asked | wrong)).refused(words)
     assert not list(Ledger.open(trial.ledger).history())
-    found = dprl(*trial.arguments(**asked, compare="mostly:uniform"))
+    found = dprl(*trial.arguments(**asked, compare="mostly:uniform", subgroup="observation_0:0.5"))
     assert (found.code, found.err) == (0, "")
-    assert [line.partition("  ")[0] for line in found.out.splitlines()][2] == "mostly less uniform"
+    lines = found.out.splitlines()
+    assert lines[2].partition("  ")[0] == "mostly less uniform"
+    names = [line.partition(":")[0] for line in lines if line.startswith("observation_0")]
+    assert names == ["observation_0 < 0.5", "observation_0 >= 0.5"]
     estimate = json.loads((trial.out / "estimate.json").read_text())
     (contrast,) = estimate["contrasts"]
     values = {t["name"]: t["value"] for t in estimate["targets"]}
     assert contrast["value"] == values["mostly"] - values["uniform"]
-    assert "Is the policy" in (trial.out / "report.html").read_text()
-    assert dprl("verify", trial.out).code == 0
-
-
-def test_subgroups_are_printed_and_wrong_ones_refused_before_the_charge(dprl, trial):
-    asked = {"target_policy": ["uniform", f"{trial.policies}:mostly"], "compare": "mostly:uniform"}
-    for wrong, words in (("nothing", "there is no component"), ("observation_0:-1", "ascending cut points")):
-        refused = dprl(*trial.arguments(**asked, subgroup=wrong))
-        assert refused.code == 2
-        assert words in refused.err
-    assert not list(Ledger.open(trial.ledger).history())
-    found = dprl(*trial.arguments(**asked, subgroup="observation_0:0.5"))
-    assert (found.code, found.err) == (0, "")
-    names = [line.partition(":")[0] for line in found.out.splitlines() if line.startswith("observation_0")]
-    assert names == ["observation_0 < 0.5", "observation_0 >= 0.5"]
-    estimate = json.loads((trial.out / "estimate.json").read_text())
     assert [group["name"] for group in estimate["subgroups"]] == names
-    assert "Who benefits" in (trial.out / "report.html").read_text()
+    page = (trial.out / "report.html").read_text()
+    assert "Is the policy" in page
+    assert "Who benefits" in page
     assert dprl("verify", trial.out).code == 0
 
 
@@ -355,38 +347,6 @@ def test_signing(dprl, trial):
     assert dprl("verify", trial.out, "--public-key", public[1]).code == 2
 
 
-# --- interruptions and defects ------------------------------------------------------------------------------------
-
-
-def test_an_interruption_after_the_charge_keeps_the_charge(dprl, trial):
-    before = trial.files()
-    with interrupted(Log, "load"):
-        found = dprl(*trial.arguments())
-    assert (found.code, found.out) == (130, "")
-    assert found.err == (
-        "error: interrupted; what was charged stays charged; the same command with --resume goes on.\n"
-    )
-    assert trial.files() == before | {"results.run", "results.run/key", "results.run/run.json"}
-    (charge,) = Ledger.open(trial.ledger).history()
-    assert charge.digest is None
-    assert "unfinished (counts as spent)" in dprl("ledger", "history", trial.ledger).out
-
-
-def test_a_defect_of_ours_quotes_nothing(dprl, trial, monkeypatch):
-    def broken(*_):
-        raise KeyError("PATIENT-ZERO")
-
-    monkeypatch.setattr(Log, "load", broken)
-    found = dprl(*trial.arguments())
-    assert (found.code, found.out) == (70, "")
-    assert found.err.startswith("error: a defect of dprl (KeyError, test_commands.py line ")
-    assert found.err.count("\n") == 1
-    assert "PATIENT" not in found.err
-    monkeypatch.setenv("DPRL_DEBUG", "1")
-    with pytest.raises(KeyError, match="PATIENT-ZERO"):
-        dprl(*trial.arguments(ledger=None, dataset=None, out=trial.folder / "other"))
-
-
 # --- as a process -------------------------------------------------------------------------------------------------
 
 
@@ -453,3 +413,37 @@ def test_a_simulation_tells_how_far_it_is(tmp_path):
     assert seen[:2] == [2 * rows, rows]
     assert seen[-1] == 2 * rows
     assert seen[1:] == sorted(seen[1:])
+
+
+@pytest.mark.parametrize(
+    ("sampling", "most", "words"),
+    [
+        (0.25, None, "privacy noise 0.5, sampling error about 0.25"),
+        (0.25, 0.3, "privacy noise 0.5, sampling error about 0.25, at most 0.3"),
+        (0.0, 0.3, "privacy noise 0.5, sampling error at most 0.3"),
+        (0.0, None, "privacy noise 0.5, sampling error hidden by it"),
+    ],
+)
+def test_errors_of_values_in_words(sampling, most, words):
+    """Zero is never said of a sampling error that the noise hides."""
+    found = {"privacy_standard_error": 0.5, "sampling_standard_error": sampling}
+    assert _errors(found | ({} if most is None else {"sampling_standard_error_at_most": most})) == words
+
+
+# --- commands that other distributions add ------------------------------------------------------------------------
+
+
+def test_a_command_of_papers_is_listed_and_found(dprl):
+    assert "reproduce" in added.names(added.COMMANDS)
+    assert dprl("reproduce", "--list").code == 0
+
+
+def test_without_the_distribution_it_is_one_sentence(dprl, monkeypatch):
+    monkeypatch.setattr(added.metadata, "entry_points", lambda **_: ())
+    found = dprl("reproduce", "004")
+    assert found.err == (
+        "error: dprl reproduce needs the distribution dprl-papers: pip install ./papers in the sources of dprl.\n"
+    )
+    assert "reproduce" not in dprl("--help").out
+    with pytest.raises(DprlError, match="dprl-papers"):
+        added.calibrated("gpope", "as-published")

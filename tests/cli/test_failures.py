@@ -54,20 +54,27 @@ def test_a_policy_that_panics_at_rows_says_nothing(dprl, trial, function):
     assert SECRET not in found.out
 
 
-@pytest.mark.parametrize("kind", ["panic", "exit"])
-def test_whatever_is_raised_where_rows_are_is_not_printed(dprl, trial, monkeypatch, kind):
-    class PanicException(BaseException):
-        pass
+class PanicError(BaseException):
+    pass
+
+
+@pytest.mark.parametrize("error", [PanicError, SystemExit, KeyError])
+def test_whatever_is_raised_where_rows_are_is_not_printed(dprl, trial, monkeypatch, error):
+    """But where the curator asks for it."""
 
     def load(*_):
-        raise SystemExit(SECRET) if kind == "exit" else PanicException(SECRET)
+        raise error(SECRET)
 
     monkeypatch.setattr(Log, "load", load)
     found = dprl(*trial.arguments())
-    assert found.code == 70
-    assert SECRET not in found.out + found.err
-    assert found.err.startswith("error: a defect of dprl (")
+    assert (found.code, found.out) == (70, "")
+    assert SECRET not in found.err
+    assert found.err.startswith(f"error: a defect of dprl ({error.__name__}, test_failures.py line ")
     assert found.err.count("\n") == 1
+    if error is KeyError:
+        monkeypatch.setenv("DPRL_DEBUG", "1")
+        with pytest.raises(KeyError, match=SECRET):
+            dprl(*trial.arguments(ledger=None, dataset=None, out=trial.folder / "other"))
 
 
 # --- signals --------------------------------------------------------------------------------------------------------

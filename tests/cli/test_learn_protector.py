@@ -12,6 +12,7 @@ from dprl.protectors.protector import Protector
 from tests.protectors.small import new_protector
 
 from ..interruption import interrupted
+from .conftest import flags
 
 MISTAKES = {
     "no tasks": ({"tasks": None}, "--tasks is missing"),
@@ -35,11 +36,7 @@ MISTAKES = {
 
 def asked(changes: dict) -> list:
     options = {"tasks": "policy-evaluation", "epsilon": 0.5, "delta": 1e-5, "out": "made"} | changes
-    found: list = ["learn-protector"]
-    for name, value in options.items():
-        for one in value if isinstance(value, list) else [value]:
-            found += [] if one is None else [f"--{name}"] if one is True else [f"--{name}", one]
-    return found
+    return ["learn-protector", *flags(options)]
 
 
 @pytest.mark.parametrize("name", MISTAKES)

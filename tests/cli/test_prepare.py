@@ -1,4 +1,7 @@
-"""``dprl data prepare``: from a table as people have it to a release, and the same release from the table itself."""
+"""``dprl data prepare`` and ``dprl data template``: from a table, or a log of one's own, to a release.
+
+A release of the table itself is the same, and nothing is overwritten.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,8 @@ import json
 import random
 
 import pytest
+
+from ..sample_log import columns, write_csv
 
 BOUNDS = """
 units = 40
@@ -107,3 +112,41 @@ def test_a_file_that_is_there_is_kept(dprl, trial):
     dprl("data", "prepare", "trial.csv", "--bounds", "bounds.toml").refused()
     assert (trial / "log.parquet").read_text() == "mine"
     dprl("data", "prepare", "trial.csv", "--bounds", "bounds.toml", "--out", "no/log.parquet").refused()
+
+
+# --- bounds to fill in --------------------------------------------------------------------------------------------
+
+PUBLIC = {
+    "units": "40", "horizon": "3", "reward": "[0, 1]", "actions": "2", "max_importance_ratio": "2", "observation": "[",
+}  # fmt: skip
+
+
+@pytest.fixture
+def log(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return write_csv(columns(), tmp_path / "log.csv")
+
+
+def test_a_first_answer(dprl, log, tmp_path):
+    assert dprl("data", "template", log).code == 0
+    bounds = tmp_path / "bounds.toml"
+    asked = ("log.csv", "--bounds", bounds, "--target-policy", "uniform", "--epsilon", 1, "--delta", 1e-5)
+    refused = dprl("plan", *asked)
+    assert refused.code == 2
+    assert 'still has "?" at units, horizon, reward, observation' in refused.err
+    lines = [line.partition(" = ") for line in bounds.read_text().splitlines()]
+    text = "\n".join(f"{a} = {PUBLIC[a]}" if a in PUBLIC else a + b + c for a, b, c in lines)
+    bounds.write_text(text.replace('["?", "?"]', "[-100, 100]"))
+    assert dprl("plan", *asked).code == 0
+    found = dprl("evaluate", *asked, "--out", "results")
+    assert found.code == 0, found.err
+    assert (tmp_path / "results" / "report.html").is_file()
+
+
+def test_bounds_that_are_there_are_kept(dprl, log, tmp_path):
+    (tmp_path / "bounds.toml").write_text("units = 1")
+    refused = dprl("data", "template", log)
+    assert (refused.code, refused.out) == (2, "")
+    assert "is there already" in refused.err
+    assert (tmp_path / "bounds.toml").read_text() == "units = 1"
+    assert dprl("data", "template", log, "--out", tmp_path / "no" / "bounds.toml").code == 2

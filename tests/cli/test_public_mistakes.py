@@ -353,6 +353,7 @@ def test_all_mistakes_are_said_at_once(dprl, place):
 
 OTHERS = {
     "unknown command": ("evaluat", "dprl has no command 'evaluat': did you mean evaluate?"),
+    "unknown command of another distribution": ("reproduces", "'reproduces': did you mean reproduce?"),
     "calibrate nothing": ("calibrate --delta 1e-5", "The algorithm is missing"),
     "calibrate what is not there": (
         "calibrate magic --delta 1e-5 --epsilon 1", "no algorithm 'magic'"),

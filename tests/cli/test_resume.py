@@ -29,12 +29,12 @@ SAYS_SO = "error: interrupted; what was charged stays charged; the same command 
 @pytest.fixture
 def stopped(dprl, trial):
     """A trial whose release was interrupted by Ctrl-C when its rows were to be read."""
+    before = trial.files()
     with interrupted(Log, "load"):
         found = dprl(*trial.arguments(**GPOPE))
-    assert found.code == 130
-    assert found.err == SAYS_SO
+    assert (found.code, found.out, found.err) == (130, "", SAYS_SO)
+    assert trial.files() == before | {"results.run", "results.run/key", "results.run/run.json"}
     trial.run = trial.out.with_name("results.run")
-    assert trial.run.is_dir()
     return trial
 
 
@@ -57,6 +57,7 @@ def test_without_resume_it_is_refused(dprl, stopped):
     assert "when nothing runs, delete it (what was charged stays spent)" in found.err
     assert stopped.files() == before
     assert stopped.charges() == 1
+    assert "unfinished (counts as spent)" in dprl("ledger", "history", stopped.ledger).out
 
 
 @pytest.mark.parametrize(

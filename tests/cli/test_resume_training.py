@@ -17,6 +17,7 @@ from dprl.environments.bandit import Bandit
 
 from ..environments.visits import file_and_parts, visits
 from ..interruption import interrupted
+from .conftest import flags
 
 SAYS_SO = "error: interrupted; what was charged stays charged; the same command with --resume goes on.\n"
 PEOPLE = 400
@@ -34,10 +35,7 @@ def request_of(tmp_path):
             "environment": f"bandit:{parts if in_parts else file}", "bounds": tmp_path / "bounds.toml", "epsilon": 1,
             "delta": 1e-5, "ledger": tmp_path / "l.db", "dataset": "shop", "out": tmp_path / "out", "steps": 20,
         } | changes  # fmt: skip
-        flags = [
-            (f"--{name}", str(value)) for name, value in options.items() if value is not None and value is not True
-        ]
-        return ["train", "dp-pg", *sum(flags, ()), *(f"--{name}" for name, value in options.items() if value is True)]
+        return ["train", "dp-pg", *map(str, flags(options))]
 
     return arguments
 

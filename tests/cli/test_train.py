@@ -13,6 +13,7 @@ from dprl.accounting.reward_relation import RewardRelation
 from dprl.learning import planner
 
 from ..interruption import interrupted
+from .conftest import flags
 
 UNIT = "reward function"
 SMOOTH = RewardRelation(0.01, 0.04).words()
@@ -67,10 +68,7 @@ def arguments(**changes: object) -> list[object]:
     }  # fmt: skip
     options |= changes
     algorithm = options.pop("algorithm", "functional-q")
-    found: list[object] = ["train", algorithm]
-    for name, value in options.items():
-        found += [] if value is None else [f"--{name}"] if value is True else [f"--{name}", value]
-    return found
+    return ["train", algorithm, *flags(options)]
 
 
 @pytest.fixture

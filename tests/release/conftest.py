@@ -6,7 +6,23 @@ from types import SimpleNamespace
 
 import pytest
 
+from dprl.cli import main
+
 from .resumable import STEPS, Trial, fix_key, records
+
+
+@pytest.fixture
+def said(capsys):
+    """Lines that ``dprl ARGUMENTS`` prints: of its errors, where it is to end with another code than 0."""
+
+    def run(*arguments: object, code: int = 0) -> list[str]:
+        with pytest.raises(SystemExit) as stop:
+            main([*map(str, arguments)])
+        assert (stop.value.code or 0) == code
+        told = capsys.readouterr()
+        return (told.err if code else told.out).splitlines()
+
+    return run
 
 
 @pytest.fixture

@@ -52,15 +52,12 @@ class Unknown(Config):
 @pytest.mark.parametrize(
     ("algorithm", "options", "sentence"),
     [
-        ("nothing", {}, "no algorithm"),
         (Unknown(), {}, "a configuration or a name"),
         (3, {}, "a configuration or a name"),
         (dprl.GPOPE(calibration="as-published"), {"calibration": "verified"}, "leave out the other"),
-        (dprl.ImportanceSampling(), {"calibration": "as-published"}, "no calibration"),
         ("gpope", {"trials": 10.5}, "trials must be"),
         ("gpope", {"trials": True}, "trials must be"),
         ("gpope", {"selection_trials": 0}, "selection_trials must be"),
-        ("gpope", {"released": "first"}, "all"),
         ("gpope", {"confidence": "0.9"}, "confidence must be"),
         ("gpope", {"units": 10**6}, "at least 1/units"),
     ],

@@ -11,7 +11,6 @@ import pytest
 import dprl
 from dprl.accounting import certificate, verification
 from dprl.accounting.budget import Budget
-from dprl.cli import main
 from dprl.errors import DprlError
 from dprl.evaluation.advantage import ADVANTAGE
 from dprl.evaluation.fitted_q import NAME
@@ -136,23 +135,16 @@ def test_with_other_behaviour_probabilities_nothing_is_gone_on_with(learner, tmp
     assert verification.verify(learned(**options, resume=True).save(trial.out)["certificate.json"].parent).private
 
 
-def test_the_command_line_learns_and_plans(tmp_path, capsys):
+def test_the_command_line_learns_and_plans(tmp_path, said):
     log, bounds, out = write_parquet(columns(), tmp_path / "log.parquet"), tmp_path / "bounds.toml", tmp_path / "out"
     bounds.write_text(
         f"units = {PEOPLE}\nhorizon = {STEPS}\nreward = [0, 1]\nobservation = [[0, 3]]\nactions = 2\n"
         'observation_names = ["place"]\nmax_importance_ratio = 2\n'
     )
-    arguments = [str(log), "--bounds", str(bounds), "--epsilon", "5", "--delta", "1e-5", "--discount", "1"]
-
-    def said(*command: str) -> list[str]:
-        with pytest.raises(SystemExit) as stop:
-            main([command[0], *arguments, *command[1:]])
-        assert not stop.value.code
-        return capsys.readouterr().out.splitlines()
-
-    planned = said("plan", "--learn", "--algorithm", "importance-sampling", "--learner", "fitted-q")
+    arguments = [log, "--bounds", bounds, "--epsilon", "5", "--delta", "1e-5", "--discount", "1"]
+    planned = said("plan", *arguments, "--learn", "--algorithm", "importance-sampling", "--learner", "fitted-q")
     assert planned[1].startswith("learning a policy: noise multiplier ")
     assert any("fitted-q with the basis table of 4 functions" in line for line in planned)
-    first, second, *_ = said("learn", "--out", str(out))  # recommended over several steps
+    first, second, *_ = said("learn", *arguments, "--out", out)  # recommended over several steps
     assert first.startswith("The learned policy, ")
     assert second == "learned by fitted Q iteration: it is the chosen one, not proven the best"

@@ -15,12 +15,12 @@ import pytest
 import dprl
 from dprl.accounting import verification
 from dprl.accounting.budget import Budget
-from dprl.cli import main
 from dprl.errors import DprlError
 from dprl.protocols import Bounds
 from dprl.release import touch
 from dprl.report.comparisons import learned_words
 
+from ..interruption import interrupted
 from ..sample_log import write_parquet
 from .resumable import Trial, fix_key
 
@@ -131,39 +131,26 @@ def test_interrupted_before_the_values_it_comes_to_the_same_end(tmp_path, monkey
     whole, trial = (Learning(tmp_path / name, columns()) for name in ("whole", "trial"))
     whole.finish()
 
-    def interrupted(*_):
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(touch, "release_total", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            trial.evaluate()
+    with interrupted(touch, "release_total"), pytest.raises(KeyboardInterrupt):
+        trial.evaluate()
     gc.collect()  # a process that has ended holds no lock
     trial.finish()
     assert trial.contents() == whole.contents()
 
 
-def test_the_command_line_plans_and_learns(tmp_path, capsys):
+def test_the_command_line_plans_and_learns(tmp_path, said):
     log, bounds, out = write_parquet(columns(), tmp_path / "log.parquet"), tmp_path / "bounds.toml", tmp_path / "out"
     bounds.write_text(
         f"units = {PEOPLE}\nhorizon = 1\nreward = [0, 1]\nobservation = [[0, 3]]\nactions = 2\n"
         'observation_names = ["site"]\nstrata = ["site"]\n'
     )
-    arguments = [str(log), "--bounds", str(bounds), "--epsilon", "2", "--delta", "1e-5", "--person-column", "person_id"]
-
-    def said(*command: str, code: int = 0) -> list[str]:
-        with pytest.raises(SystemExit) as stop:
-            main([command[0], *arguments, *command[1:]])
-        assert (stop.value.code or 0) == code
-        told = capsys.readouterr()
-        return (told.err if code else told.out).splitlines()
-
-    planned = said("plan", "--learn")
+    arguments = [log, "--bounds", bounds, "--epsilon", "2", "--delta", "1e-5", "--person-column", "person_id"]
+    planned = said("plan", *arguments, "--learn")
     assert any(line.endswith("fitted-q with the basis strata of 4 functions") for line in planned)
     assert sum(line.startswith("the learned policy less ") for line in planned) == 3
-    first, *rest = said("learn", "--overlap", "trim", "--out", str(out))
+    first, *rest = said("learn", *arguments, "--overlap", "trim", "--out", out)
     assert first.startswith("The learned policy, action 1 where site < 1.5; else action 0, is worth 0.")
     assert "learned by fitted Q iteration: it is the chosen one, not proven the best" in rest
     assert any("--estimator is an option of importance-sampling" in line for line in said(
-        "learn", "--estimator", "trajectory", "--out", str(tmp_path / "other"), code=2
+        "learn", *arguments, "--estimator", "trajectory", "--out", str(tmp_path / "other"), code=2
     ))  # fmt: skip

@@ -12,7 +12,6 @@ import dprl
 from dprl.accounting import verification
 from dprl.accounting.budget import Budget
 from dprl.accounting.certificate import seal, write
-from dprl.cli import main
 from dprl.data.partition import partition
 from dprl.errors import DprlError
 from dprl.evaluation.learned import plan_of_learned
@@ -237,24 +236,17 @@ def test_a_log_in_parts_is_refused(tmp_path):
         learned(tmp_path / "parts")
 
 
-def test_the_command_line_learns_and_evaluates(tmp_path, capsys):
+def test_the_command_line_learns_and_evaluates(tmp_path, said):
     log, bounds, out = write_parquet(columns(), tmp_path / "log.parquet"), tmp_path / "bounds.toml", tmp_path / "out"
     bounds.write_text(
         f"units = {PEOPLE}\nhorizon = 1\nreward = [0, 1]\nobservation = [[20, 80], [1, 4]]\nactions = 2\n"
         'observation_names = ["age", "site"]\nmax_importance_ratio = 2\n'
     )
-    arguments = [str(log), "--bounds", str(bounds), "--epsilon", "5", "--delta", "1e-5", "--cuts", "age:30,50"]
-
-    def said(*command: str) -> list[str]:
-        with pytest.raises(SystemExit) as stop:
-            main([command[0], *arguments, *command[1:]])
-        assert not stop.value.code
-        return capsys.readouterr().out.splitlines()
-
-    planned = said("plan", "--learn")
+    arguments = [log, "--bounds", bounds, "--epsilon", "5", "--delta", "1e-5", "--cuts", "age:30,50"]
+    planned = said("plan", *arguments, "--learn")
     assert planned[1].startswith("choice of a policy: noisy maximum of ")
     assert sum(line.startswith("the learned rule less ") for line in planned) == 3
-    first, second, *_ = said("learn", "--out", str(out))
+    first, second, *_ = said("learn", *arguments, "--out", out)
     assert first.startswith("The learned rule, action 1 where age < 50; else action 0, is worth ")
     assert second.startswith("It is worth ")
     assert json.loads((out / "policy.json").read_text())["words"] == "action 1 where age < 50; else action 0"

@@ -23,6 +23,7 @@ from dprl.mechanisms.run_key import RunKey
 from dprl.release import run_folder, save
 from dprl.release.run_folder import RunFolder
 
+from ..interruption import interrupted
 from .resumable import KEY, STEPS, Trial, records, refused, snapshot
 
 # --- what stays the same ------------------------------------------------------------------------------------------
@@ -130,25 +131,15 @@ def check_after_crash(trial: Trial, reference, stop_at: int) -> None:
     assert not trial.run.exists(), stop_at
 
 
-def crash_points(tmp_path: Path) -> int:
-    return crash(Trial(tmp_path / "counted"), None)
-
-
-def test_interrupted_anywhere(tmp_path, fixed_key, reference):
+@pytest.mark.parametrize("everywhere", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_interrupted_anywhere(tmp_path, fixed_key, reference, everywhere):
     """A sample of the places; all of them in the slow suite."""
-    places = crash_points(tmp_path)
+    places = crash(Trial(tmp_path / "counted"), None)
     assert places > 40
-    for stop_at in [*range(3, places - 12, 23), *range(places - 12, places, 3)]:
+    sample = [*range(3, places - 12, 23), *range(places - 12, places, 3)]
+    for stop_at in range(places) if everywhere else sample:
         trial = Trial(tmp_path / str(stop_at))
         assert crash(trial, stop_at) == stop_at
-        check_after_crash(trial, reference, stop_at)
-
-
-@pytest.mark.slow
-def test_interrupted_everywhere(tmp_path, fixed_key, reference):
-    for stop_at in range(crash_points(tmp_path)):
-        trial = Trial(tmp_path / str(stop_at))
-        crash(trial, stop_at)
         check_after_crash(trial, reference, stop_at)
 
 
@@ -231,10 +222,8 @@ def test_the_disk_is_full_when_it_is_saved(trial, monkeypatch, fixed_key, refere
 
 def test_saved_but_not_committed(trial, monkeypatch):
     """The release is in its folder already: it is recognised, and no row is read."""
-    with monkeypatch.context() as patch:
-        patch.setattr(Ledger, "commit", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
-        with pytest.raises(KeyboardInterrupt):
-            trial.finish()
+    with interrupted(Ledger, "commit"), pytest.raises(KeyboardInterrupt):
+        trial.finish()
     gc.collect()
     before = trial.contents(), snapshot(trial.out)
     assert trial.run.exists()
@@ -292,11 +281,9 @@ def test_without_key_and_release_nothing_is_resumed(trial):
     refused(other, "lost its key")
 
 
-def test_somebody_else_s_release_is_not_mistaken_for_this_one(trial, tmp_path, monkeypatch):
-    with monkeypatch.context() as patch:
-        patch.setattr(Path, "rename", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
-        with pytest.raises(KeyboardInterrupt):
-            trial.finish()
+def test_somebody_else_s_release_is_not_mistaken_for_this_one(trial, tmp_path):
+    with interrupted(Path, "rename"), pytest.raises(KeyboardInterrupt):
+        trial.finish()
     gc.collect()
     other = Trial(tmp_path / "other")
     other.finish()

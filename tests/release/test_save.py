@@ -13,9 +13,9 @@ import pytest
 
 import dprl
 from dprl.accounting import certificate, verification
+from dprl.files import temporary_folder
 from dprl.release import save
 from dprl.release.save import check_folder, check_key
-from dprl.temporary import temporary_folder
 
 from ..interruption import interrupted
 from ..sample_log import BOUNDS, columns
@@ -38,12 +38,6 @@ def test_what_is_written_is_what_was_released(tmp_path, release):
     np.testing.assert_array_equal(function(states), release.value_function(states))
     assert verification.verify(tmp_path / "new" / "folder").private
     assert stat.S_IMODE((tmp_path / "new" / "folder").stat().st_mode) == 0o755
-
-
-def test_the_same_release_may_be_saved_twice(tmp_path, release):
-    for name in ("a", "b"):
-        release.save(tmp_path / name)
-        verification.verify(tmp_path / name)
 
 
 @pytest.mark.parametrize("name", ["results", "./results", "results/", "a/../results"])

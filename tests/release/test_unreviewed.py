@@ -2,67 +2,34 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any
 
-import jax.numpy as jnp
 import pytest
 import typer
 from typer.testing import CliRunner
 
 import dprl
 from dprl.accounting.verification import verify
+from dprl.audits.check import read_algorithm
 from dprl.cli.evaluate import lines
-from dprl.cli.verify import verify as verify_command
-from dprl.engine.program import PublicFacts, Query, Stage, ValueFunctionConfig
+from dprl.cli.results import verify as verify_command
 from dprl.environments.interval_walk import IntervalWalk
 from dprl.release.certificate import status_of
+from tests.cli.test_check import LEAKING
 from tests.mutations.lab import FULL, small_log, suite_of
-
-
-@dataclass(frozen=True, kw_only=True)
-class LargestReturn(ValueFunctionConfig):
-    """Every unit's vector is the largest return of all: no clip bounds what one unit moves the sum by."""
-
-    algorithm: ClassVar[str] = "td"  # the name of one that is known
-
-    def queries(self, facts: PublicFacts) -> tuple[Query, ...]:
-        return (Query("level", facts.features.size, 1.0),)
-
-    def program(self, facts: PublicFacts, stages: tuple[Stage, ...]) -> LargestProgram:
-        return LargestProgram(stages, facts.features.size)
-
-
-@dataclass(frozen=True)
-class LargestProgram:
-    stages: tuple[Stage, ...]
-    size: int
-
-    columns = ("returns",)
-
-    def init(self) -> Any:
-        return jnp.zeros(self.size)
-
-    def contribution(self, stage: int, state: Any, block: Any) -> Any:
-        mine = jnp.sum(block.weight_return, axis=1, keepdims=True)
-        return jnp.broadcast_to(jnp.max(mine), (len(mine), self.size))
-
-    def update(self, stage: int, state: Any, noisy: Any, step: Any) -> Any:
-        return noisy
-
-    def finish(self, stage: int, state: Any) -> Any:
-        return state
-
-    def answer(self, state: Any) -> Any:
-        return state
 
 
 @pytest.fixture(scope="module")
 def released(tmp_path_factory):
+    """Of an algorithm by the name of one that is known, in which no clip bounds what one unit moves the sum by."""
     options: dict[str, Any] = {"budget": dprl.Budget(1.0, 1e-4), "bounds": suite_of(FULL).bounds}
-    release = dprl.evaluate(small_log(), "uniform", algorithm=LargestReturn(), **options)
     folder = tmp_path_factory.mktemp("unreviewed") / "results"
+    file = folder.with_name("mine.py")
+    file.write_text(LEAKING.replace('"level"', '"td"', 1))
+    algorithm = read_algorithm(file).load().config()
+    assert algorithm.algorithm == "td"
+    release = dprl.evaluate(small_log(), "uniform", algorithm=algorithm, **options)
     return release, release.save(folder), folder
 
 
@@ -83,7 +50,7 @@ def test_the_page_says_so(released):
 
 def test_the_console_and_verify_say_so(released):
     release, _, folder = released
-    assert any(line.startswith("unreviewed: epsilon 1, delta 0.0001") for line in lines(release, folder))
+    assert any(line.startswith("unreviewed: epsilon 1, delta 0.0001") for line in lines(release))
     found = verify(folder)
     assert not found.private
     app = typer.Typer()

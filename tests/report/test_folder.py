@@ -12,7 +12,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from dprl.cli.report import report
+from dprl.cli.results import report
 from dprl.errors import DprlError
 from dprl.report import render, render_folder
 

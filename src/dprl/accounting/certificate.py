@@ -22,10 +22,10 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import load_pem_private_key, load_pem_public_key
 
+from dprl import __version__
 from dprl.accounting.schema import hexadecimal, mapping_of
 from dprl.errors import DprlError, explained, require
 from dprl.files import write_atomically
-from dprl.version import VERSION
 
 CERTIFICATE, STATEMENT = "certificate.json", "statement.json"
 FILES = {"dprl.certificate/1": CERTIFICATE, "dprl.statement/1": STATEMENT}
@@ -76,7 +76,7 @@ def sha256_file(path: str | Path) -> str:
 def versions() -> dict[str, str]:
     """Return the versions of what the numbers of a release depend on."""
     # its own, for what is installed beside a checkout may have been installed before
-    found = {"python": platform.python_version(), "dprl": VERSION}
+    found = {"python": platform.python_version(), "dprl": __version__}
     return found | {name: metadata.version(name) for name in ("jax", "dp_accounting", "numpy")}
 
 

@@ -1,4 +1,4 @@
-"""The command line: one file a command; a request in, one library call, exit code out.
+"""The command line: a request in, one library call, exit code out.
 
 Importing this loads typer and no command, so that ``dprl --help`` answers at once.
 """
@@ -21,7 +21,6 @@ import typer
 from typer.core import TyperGroup
 
 from dprl import added
-from dprl.cli.ends import StoppedError, UnprintedReleaseError
 from dprl.errors import DprlError, WrongOptionsError
 
 COMMANDS = {
@@ -40,7 +39,24 @@ COMMANDS = {
     "check": "Look for faults in an algorithm of your own.",
     "learn-protector": "Learn on public tasks how to step on private data.",
 }
-"""Commands in the order in which a newcomer meets them, each a module of this folder."""
+"""Commands in the order in which a newcomer meets them, each in a module of its name or in one of ``_TOGETHER``."""
+_TOGETHER = {
+    "certificate": "results",
+    "check": "audit",
+    "learn": "evaluate",
+    "plan": "evaluate",
+    "report": "results",
+    "verify": "results",
+}
+"""Modules that hold several commands on the same thing, by command."""
+
+
+class StoppedError(Exception):
+    """Ctrl-C; the words say what is left."""
+
+
+class UnprintedReleaseError(Exception):
+    """The release is in its folder, and standard output refuses what is said of it."""
 
 
 class Group(TyperGroup):
@@ -81,7 +97,7 @@ class Commands(Group):
         if cmd_name not in COMMANDS:
             return make_command(cmd_name, added.load(added.COMMANDS, cmd_name, f"dprl {cmd_name}"))
         name = cmd_name.replace("-", "_")
-        module = import_module(f"dprl.cli.{name}")
+        module = import_module(f"dprl.cli.{_TOGETHER.get(name, name)}")
         several = getattr(module, f"{name}_app", None)
         return make_command(cmd_name, getattr(module, name)) if several is None else typer.main.get_command(several)
 

@@ -1,11 +1,11 @@
-"""``dprl audit``: attack an algorithm's guarantee, and say what the attack proves."""
+"""``dprl audit`` and ``dprl check``: attack an algorithm's guarantee, and say what the attack proves."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -203,3 +203,46 @@ def _write(out: Path | None, text: str) -> None:
 
     write_atomically(out, text.encode())
     typer.echo(str(out))
+
+
+def check(
+    file: Annotated[Path, typer.Argument(help="Python file that ends with ALGORITHM = Algorithm(...).")],
+    trials: Annotated[int, typer.Option(help="Runs of an attack on each of its two logs.", min=100)] = 20_000,
+    seed: Annotated[int, typer.Option(help="Seed of the attacks.", min=0)] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Look for faults in an algorithm of your own; reads no data, proves nothing.
+
+    It is released on neighbouring logs, record and replay, and attacked. The exit code is 1 where its claim is broken.
+    """
+    from dprl.audits.check import check as run
+    from dprl.audits.check import read_algorithm
+
+    entry = read_algorithm(file)
+    algorithm = entry.load()
+    with Progress(len(algorithm.settings) + len(algorithm.attacks), quiet=as_json, doing="checks") as progress:
+        found = run(entry, trials, seed, progress)
+    made = {
+        "algorithm": found.name,
+        "neighbours": [{"variant": n.setting, "pairs": n.pairs, "largest_ratio": n.largest} for n in found.neighbours],
+        "audits": [a.as_dict() for a in found.audits],
+        "violations": found.violations,
+    }
+    show(made, _findings, as_json)
+    if found.violations:
+        raise typer.Exit(1)
+
+
+def _findings(made: dict[str, Any]) -> str:
+    lines = [
+        f"{n['variant']}: {n['pairs']} pairs of neighbouring logs, at most {n['largest_ratio']:.3f} of what is declared"
+        for n in made["neighbours"]
+    ]
+    lines += [
+        f"attack at epsilon {a['claimed_epsilon']:g}: at least {rounded_down(a['epsilon_lower'])} is shown"
+        for a in made["audits"]
+    ]
+    lines += [f"VIOLATED: {violation}." for violation in made["violations"]]
+    if not made["violations"]:
+        lines.append("Nothing was found. That is no proof: releases of it write statements, and no certificate.")
+    return "\n".join(lines)

@@ -19,7 +19,7 @@ from typer.core import TyperCommand
 from dprl.cli import SETTINGS
 from dprl.cli.requests import EXPERT, MAY, MUST, USUAL, OfLog, Request, Settings
 from dprl.config import RENAMED, coerce, documented, from_text, merge, words_of
-from dprl.errors import DprlError, Mistakes
+from dprl.errors import DprlError, Mistakes, explained
 from dprl.registry import no_algorithm
 
 R = TypeVar("R", bound=Request)
@@ -267,9 +267,8 @@ def _metavar(hint: Any) -> str:
 def _read_toml(path: Path) -> dict[str, Any]:
     import tomllib
 
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise DprlError(f"Cannot read the run file {path.name!r}: {error.strerror}.") from error
-    except (ValueError, RecursionError) as error:
-        raise DprlError(f"The run file {path.name!r} is not valid TOML.") from error
+    with explained(f"Cannot read the run file {path.name!r}"):
+        try:
+            return tomllib.loads(path.read_text(encoding="utf-8"))
+        except (ValueError, RecursionError) as error:
+            raise DprlError(f"The run file {path.name!r} is not valid TOML.") from error

@@ -1,16 +1,20 @@
-"""``dprl evaluate``: what would a policy that nobody ran have been worth?"""
+"""``dprl evaluate``, ``dprl learn`` and ``dprl plan``: what is asked of a log.
+
+What would a policy that nobody ran have been worth, which rule is best, and what does it cost to know?
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dprl.cli.command import configure_named
-from dprl.cli.requests import Budgeted, OfLog, Printed, Released, expert
-from dprl.cli.running import Progress, check_out, end_of, printing, show, stoppable
-from dprl.registry import evaluating
+import dprl
+from dprl.cli.command import configure, configure_named
+from dprl.cli.requests import Budgeted, Configured, Kept, OfLog, OfPeople, OfRule, Printed, Released, expert, may
+from dprl.cli.running import Progress, cost_of, released, show, show_release
+from dprl.registry import DEFAULT, evaluating
 from dprl.report.comparisons import learned_words
 
 
@@ -33,47 +37,107 @@ class Evaluate(Printed, Released, Budgeted, OfLog):
 
 def evaluate(asked: Evaluate) -> None:
     """Check the request, release, and print the values."""
-    mistakes, private = asked.mistakes, asked.seed is None and not asked.simulated
-    run = check_out(
-        asked, private, "--resume goes on with a private release: --seed and --simulated begin anew each time."
-    )
-    with stoppable(run):
-        budget = asked.budget()
-        configured = configure_named(asked)
-        mistakes.check()
-        assert asked.out is not None
+    config = configure_named(asked)
 
-        from dprl.release.evaluate import evaluate as release_of
+    def call(**how: Any) -> dprl.Release:
+        return dprl.evaluate(
+            str(asked.log), asked.target_policy or [], algorithm=config, outcome=asked.outcome, **asked.facts(), **how
+        )
 
-        with Progress(quiet=asked.as_json) as progress:
-            release = release_of(
-                str(asked.log),
-                asked.target_policy or [],
-                budget,
-                algorithm=configured,
-                outcome=asked.outcome,
-                progress=progress,
-                run=run,
-                **asked.facts(),
-                **asked.how(),
-            )
-        paths = release.save(asked.out, asked.sign)
-    show_release(asked, release, paths)
+    _release(asked, call)
+
+
+VALUES = {DEFAULT: "importance-sampling", "stratified": "stratified"}
+"""By which values are told, for each algorithm that evaluates a log with the same bounds by default."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Learn(OfRule, Printed, Kept, Configured, Budgeted, OfPeople):
+    """Learn a rule from a log, privately: one action for everybody, or one that one or two comparisons decide.
+
+    One part of the people chooses the rule, the others value it, what was done, and every action for everybody. The
+    rule is written to OUT/policy.json, and --target-policy OUT reads it back.
+
+    Attributes:
+        log: .parquet or .csv file, one row per transition.
+        policies: policy of your own to choose from as well, as a target policy of dprl evaluate. It may be repeated.
+        outcome: what a value means, in words, for the report.
+    """
+
+    policies: list[str] | None = expert(metavar="POLICY")
+    outcome: str | None = expert(metavar="TEXT")
+
+    algorithms = staticmethod(lambda: {name: evaluating()[name] for name in VALUES.values()})
+
+
+def learn(asked: Learn) -> None:
+    """Check the request, release, and print the rule and what it is worth."""
+    config = asked.mistakes.attempt(configure, asked, VALUES[asked.default()])
+
+    def call(**how: Any) -> dprl.Release:
+        named = asked.only("bounds", "unit", "behavior_policy", "choosing_share", "outcome")
+        return dprl.learn(
+            str(asked.log), algorithm=config, person=asked.person_column, policies=asked.policies or [],
+            **named, **asked.rule(), **how,
+        )  # fmt: skip
+
+    _release(asked, call)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan(OfRule, Printed, Configured, Budgeted, OfLog):
+    """What a release would cost and how wide its intervals would be, from public facts alone; reads no row.
+
+    Attributes:
+        log: the log; only its column names and types are looked at.
+        learn: of the rule that dprl learn would find, in place of target policies.
+        cuts: with learn, a component that rules may look at, as dprl learn takes it. Repeat the option for several.
+        learner: with learn, rules, fitted-q, advantage or recommended, as dprl learn takes it.
+        basis: with learn, of fitted-q and advantage, as dprl learn takes it.
+        return_deviation: with learn, how far returns lie from the middle of their range, as dprl learn takes it.
+    """
+
+    log: Path | None = may(metavar="LOG", argument=True)
+    target_policy: list[str] | None = may(metavar="POLICY")
+    learn: bool = may(default=False)
+    cuts: list[str] | None = expert(metavar="NAME:CUTS")
+    learner: str | None = expert(metavar="NAME")
+
+    algorithms = staticmethod(evaluating)
+
+
+def plan(asked: Plan) -> None:
+    """Print cost and widths."""
+    budget, configured = asked.budget(), configure_named(asked)
+    asked.mistakes.check()
+
+    from dprl.release.plan import plan_release
+
+    with Progress(quiet=asked.as_json):
+        made = plan_release(
+            None if asked.log is None else str(asked.log),
+            asked.target_policy or ["uniform"],
+            budget,
+            configured,
+            learn=asked.learn,
+            **asked.rule(),
+            **asked.facts(),
+        )
+    show(made, _expected, asked.as_json)
 
 
 NAMES = ("choice", "value", "interval", "epsilon", "delta", "status", "targets", "contrasts", "subgroups",
          "projections", "cautions")  # fmt: skip
 
 
-def show_release(asked: Printed, release: Any, paths: Mapping[str, Path]) -> None:
-    """Print what was released, and where it is."""
+def _release(asked: Evaluate | Learn, call: Callable[..., dprl.Release]) -> None:
+    refusal = "--resume goes on with a private release: --seed and --simulated begin anew each time."
+    release, paths = released(asked, call, asked.private, refusal)
     result = {name: release.estimate[name] for name in NAMES if name in release.estimate}
-    with printing(asked.out):  # type: ignore[attr-defined]
-        words = "\n".join(lines(release, asked.out))  # type: ignore[attr-defined]
-        show(result | {"paths": {k: str(p) for k, p in paths.items()}}, lambda _: words, asked.as_json)
+    show_release(asked, release, result | {"paths": paths}, lines(release), "data")
 
 
-def lines(release: Any, out: Path) -> Iterator[str]:
+def lines(release: Any) -> Iterator[str]:
     """Yield what is printed of a release. How many there are follows from what is public or released."""
     estimate = release.estimate
     choice, learned = estimate.get("choice"), learned_words(dict(estimate))
@@ -112,11 +176,9 @@ def lines(release: Any, out: Path) -> Iterator[str]:
             )
     yield from map(_benefit, estimate.get("projections", {}).get("found", ()))
     yield from (f"caution: {sentence}" for sentence in estimate.get("cautions", ()))
-    unit = release.certificate["privacy_unit"]
-    if unit == "transition":
+    if release.certificate["privacy_unit"] == "transition":
         yield f"values are of the {estimate['quantity']}, not of a return"
-    yield f"{estimate['status']}: epsilon {estimate['epsilon']:g}, delta {estimate['delta']:g} per {unit}"
-    yield from end_of(release.certificate, estimate["status"], out, "data")
+    yield cost_of(release.certificate)
 
 
 def _errors(found: Mapping[str, Any]) -> str:
@@ -140,3 +202,58 @@ def _benefit(projection: dict[str, Any]) -> str:
         return f"{name} by covariates: the budget buys a constant only"
     found = [(c["name"], c["value"], *c["interval"]) for c in projection["coefficients"]]
     return f"{name} by covariates: " + ", ".join(f"{n} {v:.3g} ({low:.3g} to {high:.3g})" for n, v, low, high in found)
+
+
+def _expected(made: dict[str, Any]) -> str:
+    lines = [
+        f"epsilon {made['epsilon']:g}, delta {made['delta']:g} per {made['unit']}; "
+        f"{made['algorithm']}, {made['estimator']}"
+    ]
+    if made["unit"] == "transition":
+        lines.append(f"values are of the {made['quantity']}, not of a return")
+    for m in made["mechanisms"]:
+        if "candidates" in m:
+            lines.append(f"{m['purpose']}: noisy maximum of {m['candidates']} scores at epsilon {m['epsilon']:g}")
+            continue
+        rate = f"{m['steps']} release(s) of {m['dimension']} numbers at sampling rate {m['sampling_rate']:g}"
+        lines.append(
+            f"{m['purpose']}: noise multiplier {m['noise_multiplier']:.4g}, clip norm {m['clip_norm']:.4g}; {rate}"
+        )
+    ratio = made["max_cumulative_ratio"]
+    if ratio["derived"]:
+        lines.append(f"max_cumulative_ratio: {ratio['value']:.4g}, derived from the other bounds")
+    if "choice" in made:
+        c = made["choice"]
+        lines.append(
+            f"choice: about {c['units_that_choose']} units choose, {c['units_that_value']} value; "
+            + (
+                f"noise costs the choice at most {c['largest_loss_by_noise']:.4g} of value in the mean"
+                if "largest_loss_by_noise" in c
+                else "{name} with the basis {basis} of {size} functions".format(**c["learner"])
+            )
+        )
+    if made["quantity"].startswith("discounted") and made["discount"] < 1.0 and made["horizon"] > 1:
+        lines.append(
+            f"rewards count {made['discount']:g} of what they are for each step later; --discount 1 adds them up"
+        )
+    width = max(len(t["name"]) for t in made["targets"])
+    for t in made["targets"]:
+        low, high = t["interval_half_width"]
+        lines.append(
+            f"{t['name']:<{width}}  privacy noise {t['privacy_standard_error']:.4g}; "
+            f"interval half-width between {low:.4g} and {high:.4g}"
+        )
+    lines += [
+        f"{c['policy']} less {c['against']}  privacy noise {c['privacy_standard_error']:.4g}" for c in made["contrasts"]
+    ]
+    for s in made["subgroups"]:
+        of = [(t["name"], t) for t in s["targets"]]
+        of += [(f"{c['policy']} less {c['against']}", c) for c in s["contrasts"]]
+        noise = ", ".join(f"{name} {found['privacy_standard_error']:.4g}" for name, found in of)
+        lines.append(
+            f"subgroups {s['axis']} ({len(s['groups'])}): privacy noise {noise} in each if all have "
+            f"{s['people_of_each']:,.0f} units, twice that in one of half the size; in their number "
+            f"{s['people_standard_error']:.3g}"
+        )
+    lines += [f"caution: {sentence}" for sentence in made["cautions"]]
+    return "\n".join(lines)

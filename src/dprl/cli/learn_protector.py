@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dprl.cli.ends import StoppedError
+from dprl.cli import StoppedError
 from dprl.cli.requests import Budgeted, Printed, Settings, expert, may, must, toml_value
 from dprl.cli.running import Progress, show
 from dprl.config import coerce

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from dprl.accounting.budget import Budget
+import dprl
 from dprl.cli import SETTINGS, Group
 from dprl.cli.command import Command
 from dprl.cli.running import show as show_result
@@ -30,39 +30,35 @@ def create(
     relation: Annotated[str, typer.Option(help="Neighbouring relation.")] = "add or remove one",
 ) -> None:
     """Declare a dataset with its whole budget, in a new ledger or in one that is there already."""
-    from dprl.accounting.ledger import Ledger
-
-    Ledger.create(path, dataset, Budget(epsilon, delta), unit, relation)
+    dprl.Ledger.create(path, dataset, dprl.Budget(epsilon, delta), unit, relation)
     typer.echo(f"{path}: {dataset} has epsilon {epsilon:g} and delta {delta:g} per {unit}, {relation}.")
 
 
 @ledger_app.command("show", cls=Command)
 def show(path: _PATH, as_json: _JSON = False) -> None:
     """Show what each dataset may spend, has spent and has left."""
-    from dprl.accounting.ledger import Ledger
-
-    ledger = Ledger.open(path)
+    ledger = dprl.Ledger.open(path)
     rows: list[dict[str, Any]] = []
     for dataset in ledger.datasets():
         charges = ledger.history(dataset.name)
-        spent, left = ledger.spent(dataset.name), ledger.remaining(dataset.name)
         rows.append(
             {
                 "dataset": dataset.name,
                 "unit": dataset.unit,
                 "relation": dataset.relation,
-                "epsilon": float(dataset.budget.epsilon),
-                "delta": float(dataset.budget.delta),
-                "epsilon_spent": float(spent.epsilon),
-                "delta_spent": float(spent.delta),
-                "epsilon_left": float(left.epsilon),
-                "delta_left": float(left.delta),
+                **_numbers(dataset.budget),
+                **_numbers(ledger.spent(dataset.name), "_spent"),
+                **_numbers(ledger.remaining(dataset.name), "_left"),
                 "releases": len(charges),
                 "unfinished": sum(charge.digest is None for charge in charges),
                 "interrupted": sum(charge.settled is not None for charge in charges),
             }
         )
     show_result({"ledger": str(path), "datasets": rows}, _datasets, as_json)
+
+
+def _numbers(amount: Any, which: str = "") -> dict[str, float]:
+    return {f"epsilon{which}": float(amount.epsilon), f"delta{which}": float(amount.delta)}
 
 
 def _datasets(made: dict[str, Any]) -> str:
@@ -89,14 +85,11 @@ def history(
     """List every charge, in order. One that is not finished, or was interrupted before it was recorded, counts as
     spent.
     """
-    from dprl.accounting.ledger import Ledger
-
     rows = [
         {
             "id": charge.id,
             "dataset": charge.dataset,
-            "epsilon": float(charge.amount.epsilon),
-            "delta": float(charge.amount.delta),
+            **_numbers(charge.amount),
             "purpose": charge.purpose,
             "charged": charge.created,
             "interrupted": charge.settled is not None,
@@ -104,7 +97,7 @@ def history(
             "finished": charge.finished,
             "digest": charge.digest,
         }
-        for charge in Ledger.open(path).history(dataset)
+        for charge in dprl.Ledger.open(path).history(dataset)
     ]
     show_result({"ledger": str(path), "charges": rows}, _charges, as_json)
 
@@ -131,9 +124,8 @@ def correct(
 ) -> None:
     """Charge what a past release has cost beyond its charge, as an advisory says; no charge is ever changed."""
     from dprl.accounting.advisories import correct as charged
-    from dprl.accounting.ledger import Ledger
 
-    found = charged(Ledger.open(path), charge, epsilon, delta, why)
+    found = charged(dprl.Ledger.open(path), charge, epsilon, delta, why)
     typer.echo(f"{path}: charge {found.charge} adds epsilon {found.epsilon:g} to charge {charge}.")
     if found.missing > 0.0:
         typer.echo(

@@ -193,6 +193,33 @@ class OfPeople(OfPublicFacts):
 
 
 @dataclass(frozen=True, kw_only=True)
+class OfRule(Request):
+    """What is asked of a rule that is to be learned.
+
+    Attributes:
+        cuts: NAME:30,50 for a component that rules may look at, with cut points. Or NAME for each value of a whole
+            number. Repeat the option for several; by default all components, cut at public points.
+        learner: rules as above. fitted-q for a policy by fitted Q iteration, or advantage for what does better than
+            what was done, in OUT/policy.safetensors. Or recommended, by public facts: over several steps fitted-q where
+            the budget is large, advantage where it is not; else rules. Where the
+            bounds declare strata, fitted-q with an action for each stratum, in OUT/policy.json.
+        basis: of a policy: table, products:0, products:1 or products:2. By default the largest that the budget serves.
+        return_deviation: how far returns lie from the middle of their range, as the root of the mean square that an
+            earlier study reports. The smaller it is, the sooner larger rules are chosen.
+    """
+
+    cuts: list[str] | None = may(metavar="NAME:CUTS")
+    learner: str | None = may(metavar="NAME")
+    basis: str | None = expert(metavar="NAME")
+    return_deviation: float | None = expert(metavar="NUMBER")
+
+    def rule(self) -> dict[str, Any]:
+        """Return what learning and its plan are told alike."""
+        chosen = {"cuts": self.cuts or [], "learner": self.learner or "recommended"}
+        return chosen | self.only("basis", "return_deviation")
+
+
+@dataclass(frozen=True, kw_only=True)
 class OfLog(Featured, OfPeople):
     """What is asked of the log.
 
@@ -256,7 +283,12 @@ class Kept(Request):
     simulated: bool = expert(default=False, file=False)
     sign: Path | None = expert(metavar="FILE", file=False)
 
-    def kept(self) -> dict[str, Any]:
+    @property
+    def private(self) -> bool:
+        """Whether neither a seed nor a simulation makes the release one that is not private."""
+        return self.seed is None and not self.simulated
+
+    def how(self) -> dict[str, Any]:
         """Return what every release is told."""
         return self.only("ledger", "dataset", "seed", "simulated", "resume")
 
@@ -278,4 +310,4 @@ class Released(Kept, Configured):
 
     def how(self) -> dict[str, Any]:
         """Return what :func:`dprl.evaluate` and :func:`dprl.train` are both told."""
-        return self.kept() | self.only("engine", "shards", "address")
+        return super().how() | self.only("engine", "shards", "address")

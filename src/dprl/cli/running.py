@@ -14,7 +14,7 @@ from typing import Any
 
 import typer
 
-from dprl.cli.ends import StoppedError, UnprintedReleaseError
+from dprl.cli import StoppedError, UnprintedReleaseError
 from dprl.cli.requests import Kept
 from dprl.errors import DprlError, WrongOptionsError
 
@@ -27,13 +27,31 @@ def show(made: Mapping[str, Any], words: Callable[[Any], str], as_json: bool) ->
     typer.echo(json.dumps(made, allow_nan=False) if as_json else words(made))
 
 
-def check_out(asked: Kept, resumable: bool, refusal: str) -> Path | None:
-    """Note what is wrong with the folder and the key of a release; return its run folder, if it is to have one.
+def released(
+    asked: Any, call: Callable[..., Any], resumable: bool, refusal: str, doing: str = "private updates", lost: str = ""
+) -> tuple[Any, dict[str, str]]:
+    """Return what is released for a request, and the path of each of its files by name.
 
     Args:
+        asked: request with a budget, and what :class:`~dprl.cli.requests.Kept` says of a release.
+        call: of the library, given what is the same for every release.
         resumable: whether the release can be resumed.
         refusal: said of ``--resume`` where it cannot.
+        doing: what the bar counts.
+        lost: said of an interrupted release without a run folder.
     """
+    run = _run_folder(asked, resumable, refusal)
+    with stoppable(run, lost):
+        budget = asked.budget()
+        asked.mistakes.check()
+        with Progress(quiet=asked.as_json, doing=doing) as progress:
+            release = call(budget=budget, progress=progress, run=run, **asked.how())
+        paths = release.save(asked.out, asked.sign)
+    return release, {name: str(path) for name, path in paths.items()}
+
+
+def _run_folder(asked: Kept, resumable: bool, refusal: str) -> Path | None:
+    """Note what is wrong with the folder and the key of a release; return its run folder, if it is to have one."""
     from dprl.release.run_folder import check_run, noted_folder
     from dprl.release.save import check_folder, check_key
 
@@ -64,13 +82,13 @@ def run_beside(out: Path) -> Path:
 
 
 @contextmanager
-def stoppable(run: Path | None, lost: str | None = None) -> Iterator[None]:
+def stoppable(run: Path | None, lost: str) -> Iterator[None]:
     """While this lasts Ctrl-C and errors say what is left in the run folder, and ``lost`` where there is none."""
     try:
         yield
     except KeyboardInterrupt as stop:
         if run is None or not run.is_dir():
-            if lost is None:
+            if not lost:
                 raise
             raise StoppedError(lost) from stop
         raise StoppedError(GOES_ON) from stop
@@ -88,26 +106,35 @@ def stoppable(run: Path | None, lost: str | None = None) -> Iterator[None]:
         raise DprlError(f"{said.removesuffix('.')}: put that right and {left}") from error
 
 
-@contextmanager
-def printing(out: Path) -> Iterator[None]:
-    """Say at least that the release is in ``out``, where nothing can be printed."""
+def show_release(asked: Any, release: Any, made: Mapping[str, Any], lines: Iterable[str], whose: str) -> None:
+    """Print a release; say at least that it is in its folder, where nothing can be printed.
+
+    Args:
+        asked: request for it.
+        release: that was saved.
+        made: what is printed as JSON.
+        lines: what is printed in words; what was not charged, what is no certificate and where the report is follow.
+        whose: data, or rewards, or people.
+    """
+    words, certificate = [*lines], release.certificate
+    if certificate["status"] != "verified":
+        words.append("This is a statement, not a certificate: what it promises is written in statement.json.")
+    elif certificate["ledger"] is None:
+        words.append(f"no ledger: nothing was charged, and nothing adds this release to others of the same {whose}.")
+    words.append(f"report: {asked.out / 'report.html'}")
     try:
-        yield
+        show(made, lambda _: "\n".join(words), asked.as_json)
     except BrokenPipeError:
         raise
     except OSError as error:
-        words = f"the release is in {out}, whole; what is to be said of it cannot be printed ({error.strerror})."
-        raise UnprintedReleaseError(words) from error
+        said = f"the release is in {asked.out}, whole; what is to be said of it cannot be printed ({error.strerror})."
+        raise UnprintedReleaseError(said) from error
 
 
-def end_of(certificate: Mapping[str, Any], status: str, out: Path, whose: str) -> list[str]:
-    """Return the last lines on a release: what was not charged, what is no certificate, and where the report is."""
-    lines = []
-    if certificate["ledger"] is None and status == "verified":
-        lines.append(f"no ledger: nothing was charged, and nothing adds this release to others of the same {whose}.")
-    if status != "verified":
-        lines.append("This is a statement, not a certificate: what it promises is written in statement.json.")
-    return [*lines, f"report: {out / 'report.html'}"]
+def cost_of(certificate: Mapping[str, Any]) -> str:
+    """Return the status of a release, and what it costs, in words."""
+    cost = f"epsilon {certificate['epsilon']:g}, delta {certificate['delta']:g}"
+    return f"{certificate['status']}: {cost} per {certificate['privacy_unit']}"
 
 
 def conditions_of(conditions: Iterable[Mapping[str, Any]]) -> list[str]:

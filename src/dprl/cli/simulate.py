@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     import numpy as np
 
     from dprl.protocols import Bounds, Policy
+
+    Simulated = tuple[dict[str, np.ndarray], Bounds, dict[str, str]]
 
 KNOWN = sorted([name for name, named in NAMES.items() if named.logs] + ["pong"])
 
@@ -43,7 +46,7 @@ def simulate(
 
     run = _gymnasium if environment.startswith("gymnasium:") else _pong if environment == "pong" else _own
     with Progress(episodes, doing="trajectories") as progress:
-        columns, bounds, notes = run(environment, policy, episodes, seed, horizon, progress)
+        columns, bounds, notes = run(environment, policy, horizon, seed=seed, episodes=episodes, progress=progress)
     notes = {
         "units": "trajectories that were simulated",
         "max_importance_ratio": "one over the least probability of the behaviour policy on public states",
@@ -65,13 +68,9 @@ def _behavior(spec: str, actions: int) -> Policy:
     return policy
 
 
-def _own(
-    name: str, policy: str, episodes: int, seed: int, horizon: int | None, progress: Progress
-) -> tuple[dict[str, np.ndarray], Bounds, dict[str, str]]:
+def _own(name: str, policy: str, horizon: int | None, *, seed: int, episodes: int, progress: Progress) -> Simulated:
     if name not in KNOWN:
         raise DprlError(f"Unknown environment {name!r}: use {', '.join(KNOWN)} or gymnasium:ID.")
-    import dataclasses
-
     import jax
 
     from dprl.environments.rollout import environment_bounds, largest_ratio, rollout
@@ -79,7 +78,7 @@ def _own(
     named = NAMES[name]
     environment = named.load()()
     if horizon is not None:
-        environment = dataclasses.replace(environment, horizon=horizon)
+        environment = replace(environment, horizon=horizon)
     behavior = _behavior(policy, environment.actions)
     columns = rollout(environment, behavior, jax.random.key(seed), episodes, progress=progress)
     ratio = largest_ratio(behavior, environment_bounds(environment, episodes))
@@ -87,32 +86,26 @@ def _own(
     return columns, environment_bounds(environment, episodes, ratio), notes
 
 
-def _pong(
-    name: str, policy: str, episodes: int, seed: int, horizon: int | None, progress: Progress
-) -> tuple[dict[str, np.ndarray], Bounds, dict[str, str]]:
-    import dataclasses
-
+def _pong(name: str, policy: str, horizon: int | None, *, episodes: int, **how: Any) -> Simulated:
     from dprl.environments.atari import ACTIONS, HORIZON, atari_bounds, atari_log
     from dprl.environments.rollout import largest_ratio
 
     bounds = atari_bounds(episodes, horizon=horizon or HORIZON)
     behavior = _behavior(policy, ACTIONS)
-    columns = atari_log(behavior, seed, episodes, horizon=bounds.horizon, progress=progress)
+    columns = atari_log(behavior, episodes=episodes, horizon=bounds.horizon, **how)
     ratio = largest_ratio(behavior, bounds)
     notes = {"observation": "bytes of the console's memory", "units": "pieces of games that were simulated"}
-    return columns, dataclasses.replace(bounds, max_importance_ratio=ratio), notes
+    return columns, replace(bounds, max_importance_ratio=ratio), notes
 
 
-def _gymnasium(
-    name: str, policy: str, episodes: int, seed: int, horizon: int | None, progress: Progress
-) -> tuple[dict[str, np.ndarray], Bounds, dict[str, str]]:
+def _gymnasium(name: str, policy: str, horizon: int | None, *, episodes: int, **how: Any) -> Simulated:
     from dprl.environments.gymnasium_adapter import check_bounds, describe, rollout_gymnasium, simulated_bounds
     from dprl.environments.rollout import largest_ratio
 
     identifier = name.partition(":")[2]
     facts = describe(identifier, horizon)
     behavior = _behavior(policy, facts.actions)
-    columns = rollout_gymnasium(identifier, behavior, seed, episodes, horizon=facts.horizon, progress=progress)
+    columns = rollout_gymnasium(identifier, behavior, episodes=episodes, horizon=facts.horizon, **how)
     ratio = largest_ratio(behavior, check_bounds(facts, episodes))
     bounds = simulated_bounds(facts, columns, episodes, ratio)
     seen = "range that this simulation took"

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import dprl
 from dprl.added import VERIFIED
 from dprl.cli.command import configure
 from dprl.cli.requests import Budgeted, OfPublicFacts, Printed, Released, may, must
-from dprl.cli.running import Progress, check_out, conditions_of, end_of, printing, show, stoppable
+from dprl.cli.running import conditions_of, cost_of, released, show_release
 from dprl.registry import LEARNING
 
 LOST = "; nothing was released, and what was charged stays charged; the same command begins anew"
@@ -46,29 +47,16 @@ class Train(Printed, Released, Budgeted, OfPublicFacts):
 
 def train(asked: Train) -> None:
     """Check the request, release, and print what was learned."""
-    mistakes = asked.mistakes
-    config = mistakes.attempt(configure, asked, asked.algorithm)
+    config = asked.mistakes.attempt(configure, asked, asked.algorithm)
     people = asked.algorithm == "dp-pg"
-    private = asked.seed is None and not asked.simulated and config is not None and config.calibration == VERIFIED
-    run = check_out(asked, private and people and str(asked.environment).startswith("bandit:"), NOT_RESUMABLE)
-    with stoppable(run, LOST):
-        budget = asked.budget()
-        mistakes.check()
-        assert asked.out is not None
+    verified = config is not None and config.calibration == VERIFIED
+    resumable = asked.private and verified and people and str(asked.environment).startswith("bandit:")
 
-        from dprl.release.train import train as release_of
+    def call(**how: Any) -> dprl.TrainedRelease | dprl.TrainedPolicy:
+        return dprl.train(asked.environment, algorithm=config, bounds=asked.bounds, **how)
 
-        with Progress(quiet=asked.as_json, doing="people" if people else "samples") as progress:
-            release = release_of(
-                asked.environment,
-                budget,
-                algorithm=config,
-                bounds=asked.bounds,
-                progress=progress,
-                run=run,
-                **asked.how(),
-            )
-        paths = release.save(asked.out, asked.sign)
+    whose = "people" if people else "rewards"
+    release, paths = released(asked, call, resumable, NOT_RESUMABLE, "people" if people else "samples", LOST)
     training, certificate = release.training, release.certificate
     (row,) = certificate["mechanisms"] if people and certificate["mechanisms"] else [{}]
     own = ("users", "batch", "steps") if people else ("variant", "samples")
@@ -78,22 +66,15 @@ def train(asked: Train) -> None:
         result["noise_multiplier"] = row.get("noise_multiplier")
     if conditions := certificate["assumed_public"].get("preconditions", []):
         result["preconditions"] = conditions
-    result["paths"] = {name: str(path) for name, path in paths.items()}
-    said = _of_people(training, certificate, row) if people else _of_rewards(training, certificate)
-    with printing(asked.out):
-        whose = "people" if people else "rewards"
-        words = [*said, *end_of(certificate, training["status"], asked.out, whose)]
-        show(result, lambda _: "\n".join(words), asked.as_json)
+    lines = _of_people(training, certificate, row) if people else _of_rewards(training, certificate)
+    show_release(asked, release, result | {"paths": paths}, lines, whose)
 
 
 def _of_people(training: Mapping[str, Any], certificate: Mapping[str, Any], row: Mapping[str, Any]) -> Iterator[str]:
     whose = "an episode of the simulator" if training["curve"] else "a person"
     for name, value in (training["returns"] or {}).items():
         yield f"{name:<27}{value:10.4g}   mean return of {whose}"
-    yield (
-        f"{training['status']}: epsilon {training['epsilon']:g}, delta {training['delta']:g} per person, "
-        f"{certificate['neighbouring_relation']}"
-    )
+    yield f"{cost_of(certificate)}, {certificate['neighbouring_relation']}"
     sampled = "sampling_rate" in row
     yield (
         f"{training['users']} places {'sampled into' if sampled else 'in'} {training['steps']} batches of "
@@ -107,7 +88,7 @@ def _of_people(training: Mapping[str, Any], certificate: Mapping[str, Any], row:
 def _of_rewards(training: Mapping[str, Any], certificate: Mapping[str, Any]) -> Iterator[str]:
     for name, value in (training["returns"] or {}).items():
         yield f"{name:<12}{value:10.4g}   mean return of an episode, with the true rewards"
-    yield f"{training['status']}: epsilon {training['epsilon']:g}, delta {training['delta']:g} per reward function"
+    yield cost_of(certificate)
     yield f"neighbours: {certificate['neighbouring_relation']}"
     yield from conditions_of(certificate["assumed_public"].get("preconditions", []))
     yield "states, actions and transitions are not protected"

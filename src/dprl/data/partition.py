@@ -25,8 +25,7 @@ from dprl.data.cells import numbers, one_array
 from dprl.data.log_files import Column, Layout, layout_of, log_files, rows_of
 from dprl.data.parts import MANIFEST, SCHEMA, Part, Parts, sha256_of
 from dprl.errors import DprlError
-from dprl.files import sync
-from dprl.temporary import temporary_folder
+from dprl.files import sync, temporary_folder
 
 MOST_PARTS = 512  # as many files are open at once
 

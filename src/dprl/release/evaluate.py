@@ -21,7 +21,7 @@ import pyarrow as pa
 from dprl.accounting.budget import Budget
 from dprl.accounting.ledger import Ledger
 from dprl.data.parts import Parts
-from dprl.data.readers import Log, read_log
+from dprl.data.readers import Log
 from dprl.data.sources import LogSource
 from dprl.data.trajectories import Trajectories
 from dprl.engine.options import Learned, ValueFunctionConfig, ValuesConfig
@@ -35,7 +35,7 @@ from dprl.evaluation.propensities import Propensities, PropensityModel, load_pro
 from dprl.mechanisms.gaussian_sum import RELATION
 from dprl.policies.greedy import GreedyPolicy
 from dprl.policies.kinds import OnePolicy, TargetPolicies
-from dprl.policies.loading import ColumnPolicy, load_policy, policy_name
+from dprl.policies.loading import load_policy, policy_name
 from dprl.policies.released import FILE as POLICY
 from dprl.policies.rules import FILE as RULE
 from dprl.policies.rules import Rule
@@ -45,7 +45,7 @@ from dprl.release.artifacts import certificate_of, estimate_of
 from dprl.release.certificate import status_of
 from dprl.release.engines.engine import check_engine, open_engine
 from dprl.release.pipeline import Handout, Purpose, ReleaseRequest, release
-from dprl.release.policies import check_best, load_behavior, load_policies, named_policies
+from dprl.release.plan import check_best, load_behavior, load_policies, named_policies, opened_log
 from dprl.release.run_folder import RunFolder
 from dprl.release.touch import InMemory, InParts, read_rows, references, release_rows
 from dprl.report.shown import frame_of
@@ -317,22 +317,6 @@ def carry_out(
 def draw_variation(noise: Any) -> float:
     """Return the total variation of one draw that a plan pays for; none of noise that protects nobody."""
     return noise.total_variation_per_draw if noise.secure else 0.0
-
-
-def opened_log(
-    log: LogSource, policies: Mapping[str, Any], bounds: Any, unit: Any, person: Any, behavior_policy: Any
-) -> Log:
-    """Return the log with the columns that the policies need; no row is read."""
-    columns = [p.name for p in policies.values() if isinstance(p, ColumnPolicy)]
-    if isinstance(log, Log | Trajectories) and any(x is not None for x in (bounds, unit, person)):
-        raise DprlError("The log is open already: bounds, unit and person belong into read_log.")
-    if not isinstance(log, Log):
-        return read_log(
-            log, bounds=bounds, unit=unit, person=person, target_columns=columns, behavior_policy=behavior_policy
-        )
-    if any(f"target:{c}" not in log.schema.scalars for c in columns):
-        raise DprlError("The log was opened without the target policy's column: name it in target_columns.")
-    return log
 
 
 def _sent(spec: Any, policy: Any) -> Any:

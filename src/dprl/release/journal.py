@@ -6,7 +6,8 @@ import hashlib
 import hmac
 import os
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -29,13 +30,11 @@ class FolderJournal:
 
     def __init__(self, path: Path, key: RunKey, origin: bytes) -> None:
         self._path, self._key, self._last, self._position = path, key, origin, 0
-        try:
+        with writing(path.parent):
             file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
             self.close = weakref.finalize(self, os.close, file)
             self._file, self._size = file, os.fstat(file).st_size
             sync(path.parent)
-        except OSError as error:
-            raise unwritable(path.parent, error) from error
 
     def stream(self, name: str) -> _Stream:
         """Return the part that belongs to one name."""
@@ -54,12 +53,10 @@ class FolderJournal:
             raise TypeError("a noisy step is int64 grid points, of the declared dimension")
         body = head + points.astype("<i8").tobytes()
         mac = self._mac(body)
-        try:
+        with writing(self._path.parent):
             os.lseek(self._file, self._position, os.SEEK_SET)
             write_all(self._file, body + mac)
             os.fsync(self._file)
-        except OSError as error:
-            raise unwritable(self._path.parent, error) from error
         self._position = self._size = self._position + length
         self._last = mac
         return points
@@ -75,11 +72,9 @@ class FolderJournal:
             return np.frombuffer(body[len(head) :], dtype="<i8").astype(np.int64)
         if rest >= length and not (rest == length and self._has_hole(record)):
             raise tampered(self._path.parent)
-        try:
+        with writing(self._path.parent):
             os.ftruncate(self._file, self._position)
             os.fsync(self._file)
-        except OSError as error:
-            raise unwritable(self._path.parent, error) from error
         self._size = self._position
         return None
 
@@ -119,11 +114,15 @@ def tampered(path: Path) -> DprlError:
     )
 
 
-def unwritable(path: Path, error: OSError) -> DprlError:
-    """Return the error of a run folder that cannot be written to."""
-    if not os.path.lexists(path):
-        return DprlError(f"The run folder {path} is gone, so the run cannot be resumed: what was charged stays spent.")
-    return DprlError(
-        f"The run folder {path} cannot be written ({error.strerror or error}): what was charged stays charged, and the "
-        "run can be resumed."
-    )
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turn an error of the operating system into a sentence on the run folder, which is gone or cannot be written."""
+    try:
+        yield
+    except OSError as error:
+        left = (
+            f"cannot be written ({error.strerror or error}): what was charged stays charged, and the run can be resumed"
+        )
+        if not os.path.lexists(path):
+            left = "is gone, so the run cannot be resumed: what was charged stays spent"
+        raise DprlError(f"The run folder {path} {left}.") from error

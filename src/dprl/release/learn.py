@@ -20,14 +20,9 @@ from dprl.evaluation.learned import plan_of_learned
 from dprl.evaluation.stratified import Stratified
 from dprl.policies.kinds import OnePolicy, TargetPolicies
 from dprl.protocols import Bounds
-from dprl.release.evaluate import (
-    Release,
-    carry_out,
-    draw_variation,
-    opened_log,
-)
+from dprl.release.evaluate import Release, carry_out, draw_variation
 from dprl.release.pipeline import ReleaseRequest
-from dprl.release.policies import load_behavior, load_policies, named_policies
+from dprl.release.plan import load_behavior, load_policies, named_policies, opened_log
 
 
 def learn(

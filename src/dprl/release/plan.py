@@ -1,15 +1,21 @@
-"""What to expect of a release before it is paid for."""
+"""What a release is asked for: its log opened, its policies loaded and tried; and what to expect before it is paid for.
+
+Of a log only names and types are read here.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from dprl.accounting import events
 from dprl.accounting.accountant import RELATION, accountant_name
 from dprl.accounting.budget import Budget
 from dprl.data.bounds_file import read_bounds
-from dprl.data.readers import UNITS, read_log
+from dprl.data.readers import UNITS, Log, read_log
+from dprl.data.sources import LogSource
+from dprl.data.trajectories import Trajectories
 from dprl.engine.plan import Plan
 from dprl.errors import DprlError
 from dprl.evaluation.contrasts import asked_pairs, expected_noise
@@ -17,14 +23,104 @@ from dprl.evaluation.learned import plan_of_learned, values_of_learned
 from dprl.evaluation.plan import Algorithm, make_plan, plan_of_best
 from dprl.evaluation.subgroups import GroupedQuery
 from dprl.mechanisms.rounded_gaussian import TOTAL_VARIATION
-from dprl.policies.loading import ColumnPolicy, UniformPolicy
+from dprl.policies.loading import (
+    UNASKED,
+    ColumnPolicy,
+    UniformPolicy,
+    check_policy,
+    load_policy,
+    policies_in_file,
+    policy_name,
+)
+from dprl.protocols import Bounds
 from dprl.release.artifacts import MEAN_REWARD, RETURN, mechanism_rows, public_cautions
-from dprl.release.policies import check_best, load_behavior, load_policies
 
 _OF_PROPENSITIES = (
     "The privacy noise above is that with known behaviour probabilities; what the noise in estimated ones adds depends "
     "on the log, and can be more."
 )
+
+
+def opened_log(
+    log: LogSource, policies: Mapping[str, Any], bounds: Any, unit: Any, person: Any, behavior_policy: Any
+) -> Log:
+    """Return the log with the columns that the policies need; no row is read."""
+    columns = [p.name for p in policies.values() if isinstance(p, ColumnPolicy)]
+    if isinstance(log, Log | Trajectories) and any(x is not None for x in (bounds, unit, person)):
+        raise DprlError("The log is open already: bounds, unit and person belong into read_log.")
+    if not isinstance(log, Log):
+        return read_log(
+            log, bounds=bounds, unit=unit, person=person, target_columns=columns, behavior_policy=behavior_policy
+        )
+    if any(f"target:{c}" not in log.schema.scalars for c in columns):
+        raise DprlError("The log was opened without the target policy's column: name it in target_columns.")
+    return log
+
+
+def named_policies(target: Any) -> dict[str, Any]:
+    """Return target policies by name, as they were asked for; those of a list have names of their own."""
+    if isinstance(target, Mapping):
+        named = dict(target)
+    else:
+        several = list(target) if isinstance(target, Sequence) and not isinstance(target, str) else [target]
+        named = {}
+        for spec in several:
+            for name, policy in (policies_in_file(spec) or {policy_name(spec): spec}).items():
+                named[name if name not in named else f"{name}_{len(named)}"] = policy
+    if not named:
+        raise DprlError("Name at least one target policy.")
+    return {
+        str(name): load_policy(p, None) if isinstance(p, str) and p.startswith("column") else p
+        for name, p in named.items()
+    }
+
+
+def load_policies(target: Any, bounds: Bounds) -> dict[str, Any]:
+    """Target policies by name, each tried on public states; see :func:`evaluate`."""
+    actions = bounds.actions, bounds.action_names
+    policies = {name: load_policy(policy, *actions) for name, policy in named_policies(target).items()}
+    for name, policy in policies.items():
+        if not isinstance(policy, UNASKED):
+            if bounds.actions is None:
+                raise DprlError("Actions are continuous: give the target policy as a column of the log (column:NAME).")
+            check_policy(policy, bounds, name)
+    return policies
+
+
+def load_behavior(below: Any, bounds: Bounds) -> Any:
+    """Return the public behaviour policy that ``below`` names, tried on public states; None for None."""
+    if below is not None and bounds.strata is not None:
+        raise DprlError("bounds: behaviour probabilities are estimated within strata: leave the behaviour policy out.")
+    behavior = None if below is None else load_policy(below, bounds.actions)
+    if behavior is not None:
+        if isinstance(behavior, UNASKED):
+            raise DprlError("The behaviour policy must be a function of states; a column of the log is behavior_prob.")
+        check_policy(behavior, bounds, "behaviour policy")
+    return behavior
+
+
+def check_best(
+    best: bool,
+    share: float | None,
+    named: Mapping[str, Any],
+    compare: Sequence[str],
+    subgroups: Sequence[str],
+) -> None:
+    """Refuse a request for the best policy that contradicts itself, from the policies as they were named."""
+    if not best:
+        if share is not None:
+            raise DprlError("choosing_share is for a choice among policies: ask for the best, or leave it out.")
+        return
+    if compare:
+        raise DprlError("best: only the chosen policy is valued, and no other to compare it with: leave compare out.")
+    if subgroups:
+        raise DprlError("best: the chosen policy is valued for all people together: leave subgroups out.")
+    seen: dict[Any, str] = {}
+    for name, policy in named.items():
+        key = policy if isinstance(policy, (str, Path, *UNASKED)) else id(policy)
+        if key in seen:
+            raise DprlError(f"best: the policies {seen[key]} and {name} are one and the same: name it once.")
+        seen[key] = name
 
 
 def plan_release(
@@ -56,11 +152,7 @@ def plan_release(
     if isinstance(behavior_policy, str) and behavior_policy.startswith("column"):
         raise DprlError("The behaviour policy must be a function of states; a column of the log is behavior_prob.")
     if source is not None:
-        columns = [p.name for p in policies.values() if isinstance(p, ColumnPolicy)]
-        log = read_log(
-            source, bounds=bounds, unit=unit, person=person, target_columns=columns, behavior_policy=behavior_policy
-        )
-        unit = log.unit
+        unit = opened_log(source, policies, bounds, unit, person, behavior_policy).unit
     unit = unit or ("person" if person else "trajectory")
     if unit not in UNITS:
         raise DprlError(f"unit must be one of {', '.join(UNITS)}.")

@@ -24,11 +24,11 @@ from typing import Any, Self
 import numpy as np
 
 from dprl.accounting.certificate import canonical_json
-from dprl.errors import DprlError
+from dprl.errors import DprlError, explained
 from dprl.files import sync
 from dprl.mechanisms.noise import SecureNoise
 from dprl.mechanisms.run_key import RunKey
-from dprl.release.journal import FolderJournal, tampered, unwritable, write_all
+from dprl.release.journal import FolderJournal, tampered, write_all, writing
 
 SCHEMA = "dprl.run/1"
 KEY, FACTS, DATA, JOURNAL, FINISHED = "key", "run.json", "data", "journal", "finished.json"
@@ -59,10 +59,8 @@ class RunFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        try:
+        with explained(f"{path} is not a run folder that can be opened"):
             self._lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-        except OSError as error:
-            raise DprlError(f"{path} is not a run folder that can be opened: {error.strerror or error}.") from error
         self.close = weakref.finalize(self, os.close, self._lock)
         try:
             status = os.fstat(self._lock)
@@ -84,15 +82,13 @@ class RunFolder:
     @classmethod
     def begin(cls, path: Path, facts: Mapping[str, Any]) -> Self:
         """Make the folder, its key and its token, durably."""
-        try:
+        with explained(f"The run folder {path} cannot be made"):
             path.parent.mkdir(parents=True, exist_ok=True)
             for rest in path.parent.glob(f".{glob.escape(path.name)}.*.removed"):
                 shutil.rmtree(rest, ignore_errors=True)
             path.mkdir(mode=0o700)
             path.chmod(0o700)
             sync(path.parent)
-        except OSError as error:
-            raise DprlError(f"The run folder {path} cannot be made: {error.strerror or error}.") from error
         folder = cls(path)
         try:
             folder._fill(facts)
@@ -162,8 +158,7 @@ class RunFolder:
 
     def finish(self, digest: str, folder: Path) -> None:
         """Note, before the release appears in ``folder``, the digest of its certificate."""
-        note = {"digest": digest, "folder": str(folder)}
-        self._write(FINISHED, canonical_json({**note, "mac": self.key.mac(b"finished\0" + canonical_json(note)).hex()}))
+        self._write_sealed(FINISHED, b"finished\0", {"digest": digest, "folder": str(folder)})
 
     @property
     def finished(self) -> tuple[str, Path] | None:
@@ -171,17 +166,8 @@ class RunFolder:
         raw = self._read(FINISHED)
         if raw is None:
             return None
-        try:
-            note = json.loads(raw)
-            mac = bytes.fromhex(note.pop("mac"))
-            # the key is the first to be removed, when all is done
-            if self._key is not None:
-                expected = self._key.mac(b"finished\0" + canonical_json(note))
-                if not hmac.compare_digest(expected, mac):
-                    raise ValueError
-            return str(note["digest"]), Path(note["folder"])
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise tampered(self.path) from error
+        note, _ = self._unsealed(raw, b"finished\0", {"digest", "folder"})
+        return str(note["digest"]), Path(str(note["folder"]))
 
     def remove(self) -> None:
         """Remove the folder, the key first; then all the rest at once."""
@@ -211,23 +197,32 @@ class RunFolder:
         self._key = RunKey.create(self.path / KEY)
         self.token = secrets.token_hex(16)
         content = {"schema": SCHEMA, "token": self.token, **{kind: facts[kind] for kind in _KINDS}}
-        self._binding = self.key.mac(b"facts\0" + canonical_json(content))
-        self._write(FACTS, canonical_json({**content, "mac": self._binding.hex()}))
+        self._binding = self._write_sealed(FACTS, b"facts\0", content)
 
     def _read_facts(self) -> dict[str, Any]:
+        content, self._binding = self._unsealed(self._read(FACTS) or b"", b"facts\0", {"schema", "token", *_KINDS})
+        if content["schema"] != SCHEMA:
+            raise tampered(self.path)
+        self.token = str(content["token"])
+        return content
+
+    def _write_sealed(self, name: str, kind: bytes, note: Mapping[str, Any]) -> bytes:
+        """Write a note with its MAC, and return that."""
+        mac = self.key.mac(kind + canonical_json(note))
+        self._write(name, canonical_json({**note, "mac": mac.hex()}))
+        return mac
+
+    def _unsealed(self, raw: bytes, kind: bytes, names: set[str]) -> tuple[dict[str, Any], bytes]:
+        """Return a note and its MAC, which is checked while the key is there: that is the first to be removed."""
         try:
-            content = json.loads(self._read(FACTS) or b"")
-            self._binding = bytes.fromhex(content.pop("mac"))
-            sound = content["schema"] == SCHEMA and set(content) == {"schema", "token", *_KINDS}
-            if self._key is not None:
-                expected = self._key.mac(b"facts\0" + canonical_json(content))
-                sound = sound and hmac.compare_digest(expected, self._binding)
-            if not sound:
-                raise ValueError
-            self.token = str(content["token"])
+            note = json.loads(raw)
+            mac = bytes.fromhex(note.pop("mac"))
+            sound = self._key is None or hmac.compare_digest(self._key.mac(kind + canonical_json(note)), mac)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise tampered(self.path) from error
-        return content
+        if not sound or set(note) != names:
+            raise tampered(self.path)
+        return note, mac
 
     def _read(self, name: str) -> bytes | None:
         try:
@@ -242,7 +237,7 @@ class RunFolder:
     def _write(self, name: str, content: bytes) -> None:
         """Write all of it or nothing, and on disk when this returns."""
         unfinished = self.path / f".{name}"
-        try:
+        with writing(self.path):
             file = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
             try:
                 write_all(file, content)
@@ -251,8 +246,6 @@ class RunFolder:
                 os.close(file)
             os.replace(unfinished, self.path / name)
             sync(self.path)
-        except OSError as error:
-            raise unwritable(self.path, error) from error
 
     def _clear(self, *names: str) -> None:
         for name in names:

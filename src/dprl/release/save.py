@@ -10,9 +10,8 @@ from typing import Any, TypeVar
 
 from dprl.accounting.certificate import load_private, seal, write
 from dprl.errors import DprlError
-from dprl.files import sync, write_atomically
+from dprl.files import sync, temporary_folder, write_atomically
 from dprl.report import render
-from dprl.temporary import temporary_folder
 
 T = TypeVar("T")
 

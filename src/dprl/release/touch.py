@@ -120,10 +120,6 @@ class InParts:
         del function
         return self._pass.exact
 
-    def after_first(self, noise: Any, journal: Any) -> tuple[FromFirst, InParts]:
-        """Refuse: parts are read by workers, who are told neither of two parts of the people nor of scores."""
-        raise RuntimeError("Two parts of the people are made of a log in memory.")
-
 
 PrivateRows = InMemory | InParts
 """Rows of a log, on their way into the mechanisms of a plan. All that they give is private."""
@@ -177,6 +173,7 @@ def release_rows(
         journal = folder.journal
     first = None
     if plan.first is not None:
+        assert isinstance(rows, InMemory)
         first, rows = rows.after_first(noise, journal)
         plan = rows.plan
 

@@ -1,49 +1,75 @@
-"""The front door to learning: a Q-function from noisy answers about the reward, and what may be said of it.
+"""The front door to learning by acting: a Q-function from private rewards, or a policy from people who answer once.
 
 Order matters: public facts and options are checked, the noise is calibrated, the ledger is charged, and only then is
-the first reward asked for. Rewards go into the mechanism and nowhere else: what comes back is all that the learner has.
+the first reward, or the first person, asked for. Rewards and answers go into the mechanism and nowhere else: the
+learner has what comes back.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack, overload
+from typing import Any, TypedDict, Unpack, overload
 
 import numpy as np
 
 from dprl.accounting.budget import Budget
 from dprl.accounting.ledger import Ledger
-from dprl.accounting.reward_relation import UNIT
+from dprl.accounting.reward_relation import UNIT as REWARD_FUNCTION
 from dprl.added import VERIFIED
 from dprl.compiled import nothing_compiled_on_disk
 from dprl.config import filled
 from dprl.environment_spec import EnvironmentSpec
 from dprl.environments.interval_walk import is_own
 from dprl.environments.learning_source import declared_facts, open_environment, source_of
+from dprl.environments.user_source import people_of
 from dprl.errors import DprlError
 from dprl.learning import planner, q_learner
 from dprl.learning.asking import rewards_at
 from dprl.learning.functional_q import FunctionalQ
 from dprl.learning.learning_plan import LearningPlan, answers_of, make_learning_plan
-from dprl.learning.policy_gradient.dp_pg import DPPG
-from dprl.protocols import Bounds
+from dprl.learning.policy_gradient import trainer
+from dprl.learning.policy_gradient.dp_pg import DPPG, UNIT
+from dprl.learning.policy_gradient.pg_plan import PGPlan, make_pg_plan, program_of
+from dprl.learning.policy_gradient.users import Simulated
+from dprl.mechanisms.noise import SeededNoise
+from dprl.policies.released import FILE as POLICY
+from dprl.policies.released import ReleasedPolicy, read_policy
+from dprl.protocols import NO_JOURNAL, Bounds
 from dprl.registry import find_audited
 from dprl.release.certificate import status_of
 from dprl.release.engines.engine import check_engine
-from dprl.release.learning_artifacts import TRAINING, q_certificate_of, q_training_of
+from dprl.release.engines.logged_users import open_users_engine
+from dprl.release.learning_artifacts import (
+    TRAINING,
+    policy_certificate_of,
+    policy_training_of,
+    q_certificate_of,
+    q_training_of,
+)
 from dprl.release.pipeline import Handout, Purpose, ReleaseRequest, declared_words, release
-from dprl.release.returns import mean_returns
+from dprl.release.returns import mean_returns, measure, measure_on_host
+from dprl.release.run_folder import RunFolder
 from dprl.user_code import quietly
 from dprl.value_functions.q_function import FILE, QFunction, weight_shapes
 
-if TYPE_CHECKING:
-    from dprl.release.train_policy import TrainedPolicy
+_ASKED = 1000  # places on the host whose true answers are measured, in a simulation
 
 
 @dataclass(frozen=True)
-class TrainedRelease(Handout):
+class _Trained(Handout):
+    document_name = TRAINING
+
+    @property
+    def training(self) -> Mapping[str, Any]:
+        """Record of the learning, as plain data."""
+        return self.document
+
+
+@dataclass(frozen=True)
+class TrainedRelease(_Trained):
     """Results of learning from rewards that may be handed out, and what they cost.
 
     Attributes:
@@ -52,18 +78,30 @@ class TrainedRelease(Handout):
         training: what was learned, and how, as plain data.
     """
 
-    document_name = TRAINING
     q_function: QFunction
-
-    @property
-    def training(self) -> Mapping[str, Any]:
-        """Record of the learning, as plain data."""
-        return self.document
 
     @property
     def files(self) -> Mapping[str, bytes]:
         """Further files of the release, by name."""
         return {FILE: self.q_function.to_bytes()}
+
+
+@dataclass(frozen=True)
+class TrainedPolicy(_Trained):
+    """Results of learning from people that may be handed out, and what they cost.
+
+    Attributes:
+        policy: may be asked anything, at no further cost.
+        certificate: the guarantee; sealed with digests when it is saved.
+        training: what was learned, and how, as plain data.
+    """
+
+    policy: ReleasedPolicy
+
+    @property
+    def files(self) -> Mapping[str, bytes]:
+        """Further files of the release, by name."""
+        return {POLICY: self.policy.to_bytes()}
 
 
 class _Others(TypedDict, total=False):
@@ -165,11 +203,7 @@ def train(
         certifies=not learns_policy or algorithm.calibration == VERIFIED,
     )
     if learns_policy:
-        from dprl.release.train_policy import train_policy
-
-        return train_policy(
-            environment, algorithm, bounds, asked, check_engine(engine, shards, address), shards, address
-        )
+        return _train_policy(environment, algorithm, bounds, asked, engine, shards, address)
     return _train_q(environment, algorithm, bounds, asked)
 
 
@@ -191,18 +225,18 @@ def _train_q(environment: Any, algorithm: FunctionalQ, bounds: Any, asked: Relea
     status = status_of(plan, noise.secure, asked.simulated)
     certificate = q_certificate_of(plan, noise, status)
     asked.expect(plan.steps)
-    account = asked.declared_account(UNIT, plan.relation.words())
+    account = asked.declared_account(REWARD_FUNCTION, plan.relation.words())
 
     def made(_rows: Any, _folder: Any) -> TrainedRelease:
         with nothing_compiled_on_disk():
-            function = _learn(plan, source, steps, answers, noise, asked.progress)
+            function = _learn_q(plan, source, steps, answers, noise, asked.progress)
             returns = None
             if asked.simulated:
                 coins = int(noise.stream("evaluation").uniform_index(0, 2**31 - 1))
                 returns = mean_returns(source, steps, facts, function, coins)
         return TrainedRelease(function, document=q_training_of(plan, function, status, returns))
 
-    purpose = Purpose(UNIT, declared_words(account, plan.relation), f"train {plan.name}")
+    purpose = Purpose(REWARD_FUNCTION, declared_words(account, plan.relation), f"train {plan.name}")
     return release(asked, certificate, account, purpose, {}, read=None, make=made, restore=_never_restored)
 
 
@@ -221,7 +255,7 @@ def _opened(environment: Any, bounds: Any) -> tuple[EnvironmentSpec, Any]:
     return declared_facts(environment, facts), environment
 
 
-def _learn(
+def _learn_q(
     plan: LearningPlan, source: Any, asked: Any, answers: Any, noise: Any, progress: Callable[[int], None] | None
 ) -> QFunction:
     """Return the one place where rewards meet the mechanism; ``asked`` is ``source`` step by step."""
@@ -239,10 +273,96 @@ def _learn(
 
 
 def _finite(function: QFunction) -> QFunction:
+    actor = None if function.actor is None else {name: _numbers(w) for name, w in function.actor.items()}
+    return replace(function, weights={name: _numbers(w) for name, w in function.weights.items()}, actor=actor)
+
+
+def _numbers(weights: np.ndarray) -> np.ndarray:
     """Put 0 for every weight that is no number: learning that diverges is released as it is, and can be stored."""
+    return np.nan_to_num(weights, nan=0.0, posinf=0.0, neginf=0.0)
 
-    def finite(weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        return {name: np.nan_to_num(w, nan=0.0, posinf=0.0, neginf=0.0) for name, w in weights.items()}
 
-    actor = None if function.actor is None else finite(function.actor)
-    return replace(function, weights=finite(function.weights), actor=actor)
+def _train_policy(
+    users: Any,
+    algorithm: DPPG,
+    bounds: Any,
+    asked: ReleaseRequest,
+    engine: str | None,
+    shards: int | None,
+    address: str | None,
+) -> TrainedPolicy:
+    """Learn a policy from users of whom each interacts once; see :func:`train`.
+
+    Args:
+        users: a name (:func:`dprl.environments.user_source.open_users`), a JAX environment
+            (:class:`dprl.protocols.Environment`), or :class:`~dprl.environments.people.People`, such as a
+            :class:`~dprl.environments.bandit.Bandit`; what has only ``facts`` and ``batch`` is taken for people who
+            arrive.
+        asked: what every front door is asked; it may have a run folder if the users stand in a log, who can be asked
+            again what they were asked before.
+    """
+    chosen = check_engine(engine, shards, address)
+    noise = asked.noise()
+    if asked.seed is None and not asked.certifies:  # has floating-point noise, which is no secure one
+        noise = SeededNoise.from_seed(int(noise.uniform_index(0, 2**31 - 1)))
+    people = people_of(users, bounds, int(noise.stream("environment").uniform_index(2, 2**31 - 1)))
+    plan = make_pg_plan(algorithm, people.facts, asked.budget, people.units)
+    program, rates = program_of(plan)
+    program.mechanism.check_source(people)
+    if plan.config.interactions > 1 and people.simulator is None:
+        raise DprlError("dp-pg: several interactions of one user need a simulator: leave out interactions.")
+    people.check()
+    status = status_of(plan, asked.seed is None, asked.simulated)
+    certificate = policy_certificate_of(plan, noise, status, people.people)
+    asked.expect(plan.steps if algorithm.poisson else plan.config.users)
+    if asked.run is not None and not people.in_log:
+        raise DprlError("Only what is learned from a bandit's log can be resumed: leave the run folder out.")
+    account = asked.declared_account(UNIT, plan.relation)
+    with open_users_engine(chosen, people, program, shards, address) as source:
+
+        def made(_rows: Any, folder: RunFolder | None) -> TrainedPolicy:
+            bound, journal = noise, NO_JOURNAL
+            if folder is not None:
+                bound, journal = folder.bind_noise_to_data(people.entering()), folder.journal.stream(trainer.STREAM)
+            theta, history = _learn_policy(plan, program, rates, source, bound, journal, asked.progress)
+            policy = ReleasedPolicy(plan.policy, theta)
+            measured, evaluation = None, int(noise.stream("evaluation").uniform_index(0, 2**31 - 1))
+            # the library's own simulators know nobody; of other environments only the caller can say so
+            if people.simulator is not None and (asked.simulated or isinstance(users, str)):
+                measured = measure(people.simulator, policy, history, plan.config, evaluation)
+            elif asked.simulated and people.simulator is None and not people.asked_once:
+                asked_again = min(plan.config.users or 0, _ASKED)
+                measured = measure_on_host(people, policy, history[0], asked_again, evaluation)
+            return TrainedPolicy(policy, document=policy_training_of(plan, policy, status, measured))
+
+        purpose, read = Purpose(UNIT, plan.relation, f"train {plan.name}"), people.load if people.in_log else None
+        return release(asked, certificate, account, purpose, {}, read=read, make=made, restore=_restored)
+
+
+def _restored(path: Path) -> TrainedPolicy:
+    """Return the release in a folder."""
+    policy = read_policy(path / POLICY)
+    if not isinstance(policy, ReleasedPolicy):
+        raise DprlError(f"The policy in {path} was not trained, but learned from a log.")
+    return TrainedPolicy(policy, document=json.loads((path / TRAINING).read_bytes()))
+
+
+def _learn_policy(
+    plan: PGPlan,
+    program: trainer.PolicyGradient,
+    rates: Any,
+    source: Any,
+    noise: Any,
+    journal: Any,
+    progress: Callable[[int], None] | None,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the one place where answers meet the mechanism: what is released, and all iterates."""
+    coins, stream = noise.stream("environment").actions(), noise.stream(trainer.STREAM)
+    if isinstance(source, Simulated):
+        drawn = program.mechanism.drawn_before(stream) if stream.secure else stream
+        state, history = trainer.run_compiled(program, source, drawn, rates, coins)
+    else:
+        told = None if progress is None else lambda step: progress(plan.people_after(step))
+        state, history = trainer.run_on_host(program, source, stream, rates, coins, told, journal)
+    theta = trainer.released(plan.config, state, history, coins)
+    return _numbers(theta), np.asarray(history)

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -27,30 +28,26 @@ from dprl.release.engines.ray_workers import RayWorkers, open_workers
 
 @dataclass(frozen=True)
 class UsersTask:
-    """Task of every worker; it goes to other processes as it is."""
+    """Task of every worker, which asks people; it goes to other processes as it is."""
 
     program: PolicyGradient
     users: UsersInParts
 
-    def share(self) -> UsersShare:
-        """Return the part that one worker has."""
-        return UsersShare(self)
+    @cached_property
+    def _aside(self) -> ThreadPoolExecutor:
+        return ThreadPoolExecutor(1)
 
-
-class UsersShare:
-    """Asks people for a worker."""
-
-    def __init__(self, task: UsersTask) -> None:
-        self._task = task
-        self._aside = ThreadPoolExecutor(1)
+    def share(self) -> UsersTask:
+        """Return the part that one worker has: people are told with every step."""
+        return self
 
     def total(self, state: Any, blocks: np.ndarray, places: np.ndarray) -> np.ndarray:
         """Return ``(dimension,)`` int64: the sum over ``blocks`` ``(B, size)`` of users' numbers, who stand in
         ``places``.
         """
-        program = self._task.program
+        program = self.program
         with suppress_warnings():
-            met = self._task.users.met(blocks, places, acting(program, state), self._aside)
+            met = self.users.met(blocks, places, acting(program, state), self._aside)
             return sum_of_met(program, 0, program.mechanism, state, blocks.shape[1], met)
 
 
