@@ -140,7 +140,7 @@ def trained(mechanism: GaussianSum, log: PaddedUnits, loudness: Any, seed: Any) 
         mechanism: of :func:`training`.
         loudness: another noise multiplier; 0 for no noise.
     """
-    program = Models(mechanism.in_float(loudness=loudness), mechanism.sampling_rate * log.units)
+    program: Any = Models(mechanism.in_float(loudness=loudness), mechanism.sampling_rate * log.units)
     noise = SeededNoise(jnp.stack([jnp.uint32(1), jnp.asarray(seed, jnp.uint32)])).stream("models")
     return run_steps(program, 0, program.mechanism, noise, log, program.init(seed))[0].mean
 

@@ -18,7 +18,7 @@ from dprl_papers.paper_beyond.primorl import learn_by_dprl, learn_by_primorl, lo
 
 VALUES = (500, 2000)
 QUICK = (200,)
-EPSILON = (0.3, 1.0, 4.0)
+EPSILON = (0.3, 1.0)
 
 
 def draw(run: Run) -> dict[str, Any]:
