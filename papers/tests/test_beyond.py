@@ -210,13 +210,13 @@ def test_gradients_are_of_the_steps_that_happened(log):
 def test_models_have_the_noise_that_is_stated(log, factor, holds):
     """Of nobody all that is summed is noise."""
     mechanism = primorl.training(20, BUDGET)
-    assert mechanism.clip_norm == pytest.approx(1.0)
+    assert mechanism.clip_norm == pytest.approx(primorl.CLIP)
     assert epsilon_of(mechanism.event(), 1e-5) <= 1.0
     program = primorl.Models(mechanism.in_float(), 20.0)
     empty = type(log)({name: jnp.zeros_like(x) for name, x in log.columns.items()})
     noise, state = SeededNoise.from_seed(1), program.init(0)
     noisy = run_steps(program, 0, program.mechanism, noise, empty, state, (0, 8), trace=lambda _, noisy: noisy)[1]
-    assert has_std(np.asarray(noisy), factor * mechanism.noise_multiplier) == holds
+    assert has_std(np.asarray(noisy), factor * mechanism.noise_multiplier * primorl.CLIP) == holds
 
 
 def test_models_that_agree_are_not_punished():

@@ -38,9 +38,9 @@ from dprl.policies.parametric import Parametric
 from dprl.release.policy_returns import mean_return
 from dprl_papers.paper_beyond.processes import taught
 
-MODELS, BATCH, UPDATES, RATE, PENALTY = 3, 100, 300, 0.02, 1.0
-"""Networks, expected trajectories of a batch, number of batches, step size of Adam, and by how much rewards fall with
-the models' disagreement: chosen on seeds from 1000."""
+MODELS, BATCH, UPDATES, RATE, CLIP, PENALTY = 3, 100, 300, 0.02, 1.0 / 3.0, 1.0
+"""Networks, expected trajectories of a batch, number of batches, step size of Adam, clip norm, and by how much rewards
+fall with the models' disagreement: chosen on seeds from 1000."""
 CHANGE = np.array([0.06, 0.2, 0.06, 0.3], np.float32)
 """Public sizes of a step's changes, by which they are scaled."""
 LOGGED, JUDGED = CartPole(horizon=200, discount=0.99), CartPole(horizon=500, discount=0.99)
@@ -124,11 +124,11 @@ class Models:
 
 
 def training(people: int, budget: Budget | None) -> GaussianSum:
-    """Return the mechanism: each model's gradient is clipped to 1 / sqrt(models), so that a trajectory's norm is 1."""
+    """Return the mechanism, which clips each model's gradient to a share of the clip norm: together they have all."""
     rate = min(BATCH / people, 1.0)
     event = lambda z: events.poisson_gaussian(rate, z, UPDATES)  # noqa: E731
     multiplier = 1.0 if budget is None else noise_multiplier_for(event, budget)
-    parts = ((_NETWORK.size, MODELS**-0.5),) * MODELS
+    parts = ((_NETWORK.size, CLIP * MODELS**-0.5),) * MODELS
     return GaussianSum(parts=parts, sampling_rate=rate, steps=UPDATES, noise_multiplier=multiplier)
 
 
