@@ -44,7 +44,7 @@ def test_a_figure_of_a_plugin(dprl, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("005",), "There is no reproduction of paper '005'; there are 000, 001, 002, 003, 004."),
+        (("005",), "There is no reproduction of paper '005'; there are 000, 001, 002, 003, 004, beyond."),
         (("004", "--figure", "7"), "has no figure '7'"),
         (("004", "--trials", "0"), "--trials must be at least 1."),
         (("004", "--engine", "spark"), "--engine must be one of local, ray."),
