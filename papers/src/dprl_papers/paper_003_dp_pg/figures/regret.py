@@ -6,17 +6,16 @@ Statement: Then, for any α > 0, Algorithm 1 enjoys the following average regret
 + O(√α_bias), when the sample size satisfies N ≥ O(1/(α⁴μ⁴) + √d/(α³μ³ε)). [...] N ≥ O(1/α⁶ + √d/(α^(9/2) ε)).
 
 Note: Softmax: Algorithm 1 as printed, 10 times its step size, with the log barrier's gradient (Eq. 8) added to the
-noisy gradient. Gaussian: a linear mean of standard deviation 0.15, clipped at 2 standard deviations (its score has no
-bound), a constant step size of 0.002.
+noisy gradient. Gaussian: the same with a linear mean of standard deviation 0.15, clipped at 2 standard deviations (its
+score has no bound).
 """
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from typing import Any
 
-from dprl.accounting.budget import Budget
-from dprl.accounting.calibration import gaussian_noise_multiplier
 from dprl.report.formatting import number, plain
 from dprl_papers.harness.programmed import Run, drawn, make_chart, make_claim, make_line, mean_text, table_over
 from dprl_papers.paper_003_dp_pg import fosp
@@ -34,18 +33,16 @@ def draw(run: Run) -> dict[str, Any]:
     """Draw the average regret of both theorems."""
     users, (epsilon,), seeds = run.whole, run.epsilon, min(run.trials, SEEDS)
     bandit, softmax, last, within = fosp.bandit_of(2, 3), {}, {}, {}
+    plainly = {n: fosp.Setting(users=n, epsilon=epsilon, delta=run.delta, factor=FACTOR) for n in users}
     for barrier in BARRIERS if not run.quick else BARRIERS[2:]:
         name = f"λ = {plain(barrier)}"
-        settings = {
-            n: fosp.Setting(users=n, epsilon=epsilon, delta=run.delta, factor=FACTOR, barrier=barrier) for n in users
-        }
+        settings = {n: dataclasses.replace(setting, barrier=barrier) for n, setting in plainly.items()}
         found = {n: run.values_of(fosp.measured, bandit, s, run.seed, seeds) for n, s in settings.items()}
         softmax[name], last[name] = ({n: v[part] for n, v in found.items()} for part in (1, 2))
         within[barrier] = float(softmax[name][max(users)].mean())
-    multiplier = gaussian_noise_multiplier(Budget(epsilon, run.delta))
     gaussian = {
         f"μ = {number(TargetBandit(spread).fisher, 1)}": {
-            n: run.values_of(gaussian_regret, spread, n, multiplier, run.seed, seeds) for n in users
+            n: run.values_of(gaussian_regret, spread, setting, run.seed, seeds) for n, setting in plainly.items()
         }
         for spread in SPREADS
     }
