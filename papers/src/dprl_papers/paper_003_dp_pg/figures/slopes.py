@@ -17,7 +17,7 @@ from dprl.report.formatting import number, plain
 from dprl_papers.harness.programmed import Run, drawn, make_chart, make_claim, make_line, make_table
 from dprl_papers.paper_003_dp_pg import fosp, regret
 
-VALUES = (3162, 10_000, 31_623, 100_000)
+VALUES = (31_623, 100_000, 316_228, 1_000_000)
 QUICK = (1000, 3162)
 EPSILON = (0.3, 1.0, 3.0)
 SPREADS = (1.0, 0.71, 0.5, 0.35, 0.25)
