@@ -125,3 +125,20 @@ def test_treatment_is_fitted_on_half_of_the_patients():
     low, high = bandit.reward_bounds
     assert low < means.min() < means.max() < high
     assert np.argmax(means.mean(0)) == 1  # zidovudine and didanosine, as the trial found
+
+
+@pytest.mark.parametrize(("states", "actions", "barrier"), [(1, 2, 0.4), (2, 3, 0.05), (4, 4, 0.4)])
+def test_near_a_stationary_point_the_regret_is_within_proposition_1s_bound(states, actions, barrier):
+    """By exact gradient ascent of J_lambda from random starts."""
+    bandit, d = fosp.bandit_of(states, actions), states * actions
+
+    def step(theta, _):
+        barred = lambda x: bandit.value(x) + barrier * jnp.mean(jax.nn.log_softmax(x.reshape(actions, states), axis=0))  # noqa: E731
+        gradient = jax.grad(barred)(theta)
+        near = jnp.linalg.norm(gradient) <= barrier / (2.0 * d)
+        return theta + states * gradient, jnp.where(near, bandit.best - bandit.value(theta), -1.0)
+
+    starts = 3.0 * jax.random.normal(jax.random.key(0), (3, d), jnp.float64)
+    found = jax.jit(jax.vmap(lambda x: jax.lax.scan(step, x, length=5000)[1]))(starts)
+    assert 0.0 < float(jnp.max(found)) <= 2.0 * barrier
+    assert int(jnp.sum(found >= 0.0, axis=1).min()) > 100  # the condition is met

@@ -65,8 +65,14 @@ def with_verdicts(figures: Sequence[dict[str, Any]], paper: Paper) -> list[dict[
     """Return figures with what their numbers say of their claims, some of which look at another of these figures."""
     series = {f["name"]: f["series"] for f in figures if "series" in f}
     asked = {f.name: f for f in paper.figures if isinstance(f, Measured) and f.name in series}
-    return [f | {"claims": [_verdict(asked[f["name"]], claim, series) for claim in asked[f["name"]].claims]}
-            if f["name"] in asked else f for f in figures]  # fmt: skip
+    found = []
+    for figure in figures:
+        claims = figure.get("claims", [])
+        if one := asked.get(figure["name"]):
+            claims = [_verdict(one, claim, series) for claim in one.claims]
+        ours = [claim["ours"] or any(name in claim["words"] for name in paper.ours) for claim in claims]
+        found.append(figure | {"claims": [c | {"ours": flag} for c, flag in zip(claims, ours, strict=True)]})
+    return found
 
 
 def _domain(runner: Runner, name: str) -> dict[str, Any]:

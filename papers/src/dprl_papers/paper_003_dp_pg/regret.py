@@ -1,4 +1,4 @@
-"""Paper 003's Theorems 3 and 4: average regret of a log-barrier softmax, and of a Gaussian policy, exactly."""
+"""Paper 003's Theorem 3: average regret of a Gaussian policy, exactly."""
 
 from __future__ import annotations
 
@@ -20,11 +20,9 @@ from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.noise import SeededNoise
 from dprl.policies.parametric import Parametric
 from dprl.protocols import Interval
-from dprl_papers.paper_003_dp_pg.fosp import Setting, TabularBandit, bandit_of
+from dprl_papers.paper_003_dp_pg.fosp import Setting
 from dprl_papers.paper_003_dp_pg.published import published_batch, published_step_size
 
-SPREADS = (1.0, 0.5, 0.25)
-"""Of the states of the Gaussian's problem: the least eigenvalue of its Fisher matrix is mu = spread^2/(3 std^2)."""
 STD, WIDTH, SIDE = 0.15, 0.25, 17
 _TARGET = 0.3  # the best action is 0.3 s/spread
 SCORE_NORM = 2.0 * 2.0**0.5 / STD  # clip: 2 standard deviations of the action, |phi| at most sqrt 2
@@ -36,7 +34,7 @@ class TargetBandit:
     """A state x on a public grid of [-spread, spread] and a reward exp(-(a - c(x))^2/(2 w^2)), c linear in x.
 
     Attributes:
-        spread: half the width of the states' interval.
+        spread: half the width of the states' interval: the least eigenvalue of the Fisher matrix is spread^2/(3 std^2).
     """
 
     spread: float
@@ -123,29 +121,3 @@ def _regret(shape: RunShape, exact: GaussianSum, spread: Any, rates: Rates, mult
     coins = ActionCoins.of_key(jax.random.fold_in(jax.random.key(5), seed))
     _, history = run(PolicyGradient(shape, mechanism), Simulated(bandit, shape), noise, rates, coins)
     return bandit.best - jnp.mean(jax.vmap(bandit.value)(history[:-1].astype(jnp.float64)))
-
-
-def bandit_of_size(states: int, actions: int) -> TabularBandit:
-    """Return a bandit whose first action has a mean reward of 1/2 in every state, and each other one of -1/2."""
-    return TabularBandit(means=((0.5, *(-0.5,) * (actions - 1)),) * states)
-
-
-def near_stationary(states: int, actions: int, barrier: float, seed: int, seeds: int) -> float:
-    """Return the largest regret over 2 lambda at any point of exact gradient ascent of J_lambda, from random starts,
-    where Proposition 1 has its condition on the gradient's norm.
-    """
-    bandit, d, found = bandit_of(states, actions), states * actions, []
-
-    def objective(theta: Any) -> jax.Array:
-        logs = jax.nn.log_softmax(theta.reshape(actions, states), axis=0)
-        return bandit.value(theta) + barrier * (jnp.mean(logs) + jnp.log(actions))
-
-    def step(theta: Any, _: Any) -> tuple[Any, Any]:
-        gradient = jax.grad(objective)(theta)
-        near = jnp.linalg.norm(gradient) <= barrier / (2.0 * d)
-        return theta + states * gradient, jnp.where(near, bandit.best - bandit.value(theta), 0.0)
-
-    for i in range(seed, seed + seeds):
-        start = 3.0 * jax.random.normal(jax.random.key(i), (d,), jnp.float64)
-        found.append(jnp.max(jax.jit(lambda x: jax.lax.scan(step, x, length=20_000))(start)[1]))
-    return float(max(found)) / (2.0 * barrier)
