@@ -275,7 +275,7 @@ def theory_curves(
     scale = reward_scale**2
     factor = scale * float(np.linalg.eigvalsh(recursion.metric)[-1])
     computed = [
-        second_moment(recursion, beta, [m], clip_norm * z) for m, beta, z in zip(units, steps, sigma, strict=True)
+        second_moment(recursion, beta, m, clip_norm * z) for m, beta, z in zip(units, steps, sigma, strict=True)
     ]
     curves = [
         Curve(name, label, distances, [factor * x for x in distances])
@@ -285,7 +285,7 @@ def theory_curves(
             ("theorem-3", f"Theorem 3, eta = {eta:g}", [bound.theorem_3(eta, m, m)[0] for m in units]),
         )
     ]
-    distances, errors = [x.distance[0] for x in computed], [scale * x.mspbe[0] for x in computed]
+    distances, errors = [x.distance for x in computed], [scale * x.mspbe for x in computed]
     curves.append(Curve("second-moment", "Second moment, computed", distances, errors))
     constants = {
         **recursion.constants(),
