@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 from scipy import stats
@@ -18,7 +19,7 @@ from dprl_papers.paper_003_dp_pg.published import wasted
 from dprl_papers.paper_004_gpope.figures.moments import plain_recursion, variance_at_start
 from dprl_papers.paper_004_gpope.recursion import Recursion
 
-Number = tuple[str, str, float]
+Number = tuple[str, str, Any]
 """The erratum, what the number is, and the number."""
 
 
@@ -126,7 +127,7 @@ def wrong_bounds(count: int, seed: int) -> int:
 def main() -> None:
     for numbers in (of_paper_001, of_paper_003, of_paper_004):
         for erratum, what, value in numbers():
-            print(f"{erratum:14} {what:70} {value:.4g}")
+            print(f"{erratum:14} {what:70} {float(value):.4g}")
 
 
 if __name__ == "__main__":

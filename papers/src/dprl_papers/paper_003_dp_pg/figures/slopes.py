@@ -38,7 +38,7 @@ class Sweep(NamedTuple):
 
     kept: str
     x: str
-    found: dict[float, np.ndarray]
+    found: dict[Any, np.ndarray]
     bounds: tuple[float, ...]
 
     @property
