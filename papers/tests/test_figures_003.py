@@ -10,7 +10,7 @@ import pytest
 from dprl_papers.harness.programmed import Run
 from dprl_papers.harness.store import Store
 from dprl_papers.paper_003_dp_pg import fosp, regret, returns
-from dprl_papers.paper_003_dp_pg.figures import noise, theorem1, users
+from dprl_papers.paper_003_dp_pg.figures import noise, slopes, theorem1, users
 
 
 def test_value_of_a_tabular_bandit_is_that_of_its_own_steps():
@@ -125,3 +125,29 @@ def test_treatment_is_fitted_on_half_of_the_patients():
     low, high = bandit.reward_bounds
     assert low < means.min() < means.max() < high
     assert np.argmax(means.mean(0)) == 1  # zidovudine and didanosine, as the trial found
+
+
+def test_users_needed_are_read_off_between_the_numbers_that_ran(monkeypatch):
+    """Where the regret is a power of N, exactly; what needs more users than ran is left out."""
+    law = lambda run, bandit, n, epsilon, alpha: np.array([10.0 * bandit.states * bandit.actions / n**0.5])  # noqa: E731
+    monkeypatch.setattr(slopes, "_softmax", law)
+    found = slopes._users_over_size(None, "more states", ((1, 4), (2, 4), (4, 4), (8, 4)))  # type: ignore[arg-type]
+    assert {d: float(n[0]) for d, n in found.found.items()} == pytest.approx({d: (25.0 * d) ** 2 for d in (4, 8, 16)})
+    assert found.slope == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize(("states", "actions", "barrier"), [(1, 2, 0.4), (2, 3, 0.05), (4, 4, 0.4)])
+def test_near_a_stationary_point_the_regret_is_within_proposition_1s_bound(states, actions, barrier):
+    """By exact gradient ascent of J_lambda from random starts."""
+    bandit, d = fosp.bandit_of(states, actions), states * actions
+
+    def step(theta, _):
+        barred = lambda x: bandit.value(x) + barrier * jnp.mean(jax.nn.log_softmax(x.reshape(actions, states), axis=0))  # noqa: E731
+        gradient = jax.grad(barred)(theta)
+        near = jnp.linalg.norm(gradient) <= barrier / (2.0 * d)
+        return theta + states * gradient, jnp.where(near, bandit.best - bandit.value(theta), -1.0)
+
+    starts = 3.0 * jax.random.normal(jax.random.key(0), (3, d), jnp.float64)
+    found = jax.jit(jax.vmap(lambda x: jax.lax.scan(step, x, length=5000)[1]))(starts)
+    assert 0.0 < float(jnp.max(found)) <= 2.0 * barrier
+    assert int(jnp.sum(found >= 0.0, axis=1).min()) > 100  # the condition is met

@@ -13,7 +13,7 @@ from dprl.errors import DprlError
 from dprl_papers.harness import record
 from dprl_papers.harness.plugin import load_plugin
 from dprl_papers.harness.reproduce import RESULTS, reproduce
-from dprl_papers.harness.spec import load_paper, parse
+from dprl_papers.harness.spec import load_paper, papers, parse
 
 
 @pytest.fixture(scope="module")
@@ -108,3 +108,11 @@ def test_a_quick_run_goes_on_no_record(run, tmp_path):
         (tmp_path / RESULTS).write_text(json.dumps(results | change))
         with pytest.raises(DprlError, match="does not go on record"):
             record.write_pages("004", tmp_path / RESULTS)
+
+
+def test_claims_are_judged_by_all_that_is_on_record():
+    """A figure that is compared with another finds it, whichever run computed it."""
+    for number in papers():
+        results = record.read_results(record.RECORD / f"{number}.json")
+        assert record.merged(results, results, load_paper(number)) == results
+        assert all(claim["verdict"] != "not measured" for f in results["figures"] for claim in f["claims"])

@@ -117,7 +117,9 @@ def test_learning_without_noise_finds_the_middle():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["1", "2a", "radius", "lipschitz", "irl", "e3", "2a-equal", "dimensions", "authors"])
+@pytest.mark.parametrize(
+    "name", ["1", "2a", "radius", "lipschitz", "irl", "e3", "2a-equal", "dimensions", "authors", "actor-critic"]
+)
 def test_a_quick_figure(tmp_path, name):
     results = reproduce(make_request(load_paper("001"), name, quick=True), tmp_path / "out")
     (figure,) = results["figures"]

@@ -108,7 +108,7 @@ def test_the_curves_do_not_depend_on_the_units():
     public = theory_of(DOMAIN, step_sizes=[beta, 2.0 * beta], clip_norm=h, units=100, **settings)
     for i, factor in enumerate((1.0, 2.0)):
         std = half * root * h / 39.0 * public.sigma[i]
-        expected = second_moment(plain, 39.0 * factor * beta, [settings["trajectories"][i]], std).mspbe[0]
+        expected = second_moment(plain, 39.0 * factor * beta, settings["trajectories"][i], std).mspbe
         assert public.curves[-1].mspbe[i] == pytest.approx(expected, rel=1e-9)
     variance = public.constants["G^2 at the start"] * half**2 / 39.0
     own = theory_curves(
@@ -144,7 +144,7 @@ def test_theorem_2_is_false_on_the_chain_without_any_noise():
     moved = float(((theta_w - np.r_[recursion.theta, recursion.w]) ** 2).sum())
     assert bound < start < moved
     assert (bound, moved) == pytest.approx((20.217, 20.744), abs=1e-3)
-    assert second_moment(recursion, beta, [1], 0.0).distance[0] == pytest.approx(moved)
+    assert second_moment(recursion, beta, 1, 0.0).distance == pytest.approx(moved)
 
 
 def test_the_simulation_beside_the_bounds_is_of_the_exact_recursion():

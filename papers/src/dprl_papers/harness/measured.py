@@ -11,7 +11,7 @@ import numpy as np
 
 from dprl.report.formatting import number, plain
 from dprl_papers.harness.runner import Cell, Runner, column
-from dprl_papers.harness.spec import METRICS, Claim, Measured, Programmed, split_method
+from dprl_papers.harness.spec import METRICS, Claim, Measured, Paper, Programmed, split_method
 
 SCHEMA = "dprl.reproduction-results/2"
 METRIC_LABELS = {
@@ -31,7 +31,6 @@ def results_of(runner: Runner, computed: Mapping[str, Any]) -> dict[str, Any]:
     """Return plain data of every figure of a request; ``computed`` are the programmed ones, by name."""
     request, paper = runner.request, runner.request.paper
     measured = {f.name: f for f in request.figures if isinstance(f, Measured)}
-    series = {name: _series(runner, figure) for name, figure in measured.items()}
     figures = []
     for figure in request.figures:
         about = {"name": figure.name} | {name: getattr(figure, name) for name in _SHOWN}
@@ -43,8 +42,7 @@ def results_of(runner: Runner, computed: Mapping[str, Any]) -> dict[str, Any]:
             about
             | {name: getattr(figure, name) for name in _DRAWN}
             | {
-                "series": series[figure.name],
-                "claims": [_verdict(figure, claim, series) for claim in figure.claims],
+                "series": _series(runner, figure),
                 "beside": getattr(import_module(module), function)(runner, figure) if module else None,
             }
         )
@@ -59,8 +57,22 @@ def results_of(runner: Runner, computed: Mapping[str, Any]) -> dict[str, Any]:
         "plugin": None if request.plugin is None else request.plugin.path.name,
         "left_out": [{"name": f.name, "title": f.title, "extra": f.extra} for f in request.left_out],
         "domains": {name: _domain(runner, name) for name in sorted({d for f in measured.values() for d in f.domains})},
-        "figures": figures,
+        "figures": with_verdicts(figures, paper),
     }
+
+
+def with_verdicts(figures: Sequence[dict[str, Any]], paper: Paper) -> list[dict[str, Any]]:
+    """Return figures with what their numbers say of their claims, some of which look at another of these figures."""
+    series = {f["name"]: f["series"] for f in figures if "series" in f}
+    asked = {f.name: f for f in paper.figures if isinstance(f, Measured) and f.name in series}
+    found = []
+    for figure in figures:
+        claims = figure.get("claims", [])
+        if one := asked.get(figure["name"]):
+            claims = [_verdict(one, claim, series) for claim in one.claims]
+        ours = [claim["ours"] or any(name in claim["words"] for name in paper.ours) for claim in claims]
+        found.append(figure | {"claims": [c | {"ours": flag} for c, flag in zip(claims, ours, strict=True)]})
+    return found
 
 
 def _domain(runner: Runner, name: str) -> dict[str, Any]:
@@ -151,7 +163,8 @@ def _verdict(figure: Measured, claim: Claim, series: Mapping[str, Any]) -> dict[
         other = _curve(series[there], claim.other, claim.other_epsilon or claim.epsilon)
         theirs = {} if other is None else _means(other, claim.metric)
         numbers = {x: theirs[x] / m for x, m in known.items() if m and theirs.get(x) is not None}
-        what = f"{metric} of {claim.other if other is None else other['label']} over that of {own['label']}"
+        what = f"{metric} of {claim.other if other is None else other['label']}"
+        what += f"{f' in figure {there}' if claim.figure else ''} over that of {own['label']}"
         if claim.other_epsilon is not None:
             what += f", at ε = {plain(claim.other_epsilon)} and {plain(claim.epsilon or figure.epsilon[0])}"
     elif claim.kind == "below":

@@ -43,14 +43,8 @@ def _programmed(figure: Mapping[str, Any]) -> dict[str, Any]:
     drawn = []
     for one in figure["charts"]:
         lines = [
-            Line(
-                line["label"],
-                tuple(tuple(p) for p in line["points"]),
-                i,
-                line.get("look", "private"),
-                line.get("dash", 0),
-            )
-            for i, line in enumerate(one["lines"])
+            Line(x["label"], tuple(map(tuple, x["points"])), i, x.get("look", "private"), x.get("dash", 0))
+            for i, x in enumerate(one["lines"])
         ]
         axes = {name: one[name] for name in ("log_x", "log_y", "band")}
         drawn.append({"title": one["title"], "svg": charts.chart(lines, x_label=one["x"], y_label=one["y"], **axes)})

@@ -16,6 +16,7 @@ from typing import Any
 
 from dprl.errors import DprlError
 from dprl.files import write_atomically
+from dprl_papers.harness.measured import with_verdicts
 from dprl_papers.harness.page import tables_of
 from dprl_papers.harness.runner import Runner, Task
 from dprl_papers.harness.spec import Measured, Paper, Programmed, load_paper, papers
@@ -128,13 +129,16 @@ def stale(figure: Mapping[str, Any], paper: Paper) -> list[str]:
 
 
 def merged(old: Mapping[str, Any] | None, new: Mapping[str, Any], paper: Paper) -> dict[str, Any]:
-    """Return results with what ``old`` has of other figures, in the order of the paper's; a quick run keeps nothing."""
+    """Return results with what ``old`` has of other figures, in the order of the paper's; a quick run keeps nothing.
+
+    Claims are judged anew, as some compare one figure with another.
+    """
     if old is None or any(old.get(name) != new[name] for name in ("schema", "paper", "quick", "plugin")):
         return dict(new)
     figures = {f["name"]: f for f in (*old["figures"], *new["figures"])}
     order = [f.name for f in paper.figures]
     kept = sorted((f for f in figures.values() if f["name"] in order), key=lambda f: order.index(f["name"]))
-    return {**new, "domains": old["domains"] | new["domains"], "figures": kept}
+    return {**new, "domains": old["domains"] | new["domains"], "figures": with_verdicts(kept, paper)}
 
 
 def read_results(path: Path) -> dict[str, Any] | None:
@@ -154,17 +158,17 @@ def write_pages(number: str, out: Path) -> list[Path]:
     if not (PAGES / f"{number}.md").is_file():
         raise DprlError("--pages writes papers/results and docs/papers: use it in a checkout of the repository.")
     found, file = read_results(out), RECORD / f"{number}.json"
-    if found is not None:
-        if found["quick"] or found["plugin"] or found["paper"] != number:
-            raise DprlError(f"{str(out)!r} has a quick run, a plugin's, or another paper's: it does not go on record.")
-        old = read_results(file)
+    if found is not None and (found["quick"] or found["plugin"] or found["paper"] != number):
+        raise DprlError(f"{str(out)!r} has a quick run, a plugin's, or another paper's: it does not go on record.")
+    old = read_results(file)
+    if new := old if found is None else _rounded(found):
         RECORD.mkdir(exist_ok=True)
-        text = json.dumps(merged(old, _rounded(found), load_paper(number)), indent=1, ensure_ascii=False)
+        text = json.dumps(merged(old, new, load_paper(number)), indent=1, ensure_ascii=False)
         write_atomically(file, f"{text}\n".encode())
     made = pages()
     for path, text in made.items():
         write_atomically(path, text.encode())
-    return [*([file] if found else []), *made]
+    return [*([file] if new else []), *made]
 
 
 def _rounded(value: Any) -> Any:

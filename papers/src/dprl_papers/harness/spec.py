@@ -181,6 +181,7 @@ class Paper:
         summary: what it is about, for the head of the page.
         trials, delta, seed: of every figure; trial t has the log and the noise of seed ``seed + t``.
         measured: how it was measured, in sentences, of a paper that has no logs.
+        ours: how claims begin, or what they name, that are about a method of ours in place of the paper's.
         logs, tuned, figures: see there.
     """
 
@@ -197,6 +198,7 @@ class Paper:
     delta: float = Field(default=1e-5, gt=0.0, lt=1.0)
     seed: int = Field(default=0, ge=0)
     measured: tuple[str, ...] = field(default=())
+    ours: tuple[str, ...] = field(default=())
 
     def figure(self, name: str) -> Measured | Programmed:
         """Return the figure of this name, or refuse it with the names that there are."""

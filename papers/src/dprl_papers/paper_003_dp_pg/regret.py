@@ -1,4 +1,4 @@
-"""Paper 003's Theorems 3 and 4: average regret of a log-barrier softmax, and of a Gaussian policy, exactly."""
+"""Paper 003's Theorem 3: average regret of a Gaussian policy, exactly."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from dprl.accounting.budget import Budget
+from dprl.accounting.calibration import gaussian_noise_multiplier
 from dprl.learning.policy_gradient.estimator import Rates, RunShape
 from dprl.learning.policy_gradient.trainer import PolicyGradient, run
 from dprl.learning.policy_gradient.users import Simulated
@@ -18,14 +20,13 @@ from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.noise import SeededNoise
 from dprl.policies.parametric import Parametric
 from dprl.protocols import Interval
-from dprl_papers.paper_003_dp_pg.published import published_batch
+from dprl_papers.paper_003_dp_pg.fosp import Setting
+from dprl_papers.paper_003_dp_pg.published import published_batch, published_step_size
 
-SPREADS = (1.0, 0.5, 0.25)
-"""Of the states of the Gaussian's problem: the least eigenvalue of its Fisher matrix is mu = spread^2/(3 std^2)."""
 STD, WIDTH, SIDE = 0.15, 0.25, 17
 _TARGET = 0.3  # the best action is 0.3 s/spread
 SCORE_NORM = 2.0 * 2.0**0.5 / STD  # clip: 2 standard deviations of the action, |phi| at most sqrt 2
-STEP_SIZE = 0.002
+CURVATURE = 2.0 / STD**2  # F of Assumption 1
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class TargetBandit:
     """A state x on a public grid of [-spread, spread] and a reward exp(-(a - c(x))^2/(2 w^2)), c linear in x.
 
     Attributes:
-        spread: half the width of the states' interval.
+        spread: half the width of the states' interval: the least eigenvalue of the Fisher matrix is spread^2/(3 std^2).
     """
 
     spread: float
@@ -79,14 +80,14 @@ class TargetBandit:
         return float(min(1.0, np.mean(x**2)) / STD**2)
 
 
-def gaussian_regret(spread: float, users: int, multiplier: float, seed: int, seeds: int) -> np.ndarray:
-    """Return ``(seeds,)`` average regret of DP-PG with vectors clipped at :data:`SCORE_NORM`, Theorem 2's batch,
-    independent noise of this multiplier for replacing one, and a constant step size.
+def gaussian_regret(spread: float, setting: Setting, seed: int, seeds: int) -> np.ndarray:
+    """Return ``(seeds,)`` average regret of DP-PG with vectors clipped at :data:`SCORE_NORM`, Theorem 2's batch and
+    step size, the latter times ``setting.factor``, and independent noise for replacing one.
     """
-    bandit = TargetBandit(spread)
-    policy = bandit.policy
-    batch = published_batch(users, policy.size, 1.0)
-    steps = users // batch
+    bandit, users, epsilon = TargetBandit(spread), setting.users, setting.epsilon
+    policy, budget = bandit.policy, Budget(epsilon or 1.0, setting.delta)
+    batch = round(users ** (1.0 / 3.0)) if epsilon is None else published_batch(users, policy.size, epsilon)
+    steps, multiplier = users // batch, 0.0 if epsilon is None else gaussian_noise_multiplier(budget)
     shape = RunShape(
         policy=policy,
         users=steps * batch,
@@ -97,9 +98,10 @@ def gaussian_regret(spread: float, users: int, multiplier: float, seed: int, see
         bootstrap="none",
         block=min(1024, batch),
     )
-    rates = Rates(
-        *map(np.float32, (STEP_SIZE, 1.0, 1.0, 0.0, 1.0, 1.0, 1.0, 0.0, 0.0, 1.0)),
-    )
+    noise = policy.size * (2.0 * SCORE_NORM * multiplier / batch) ** 2
+    gap = bandit.best - float(bandit.value(np.zeros(policy.size)))
+    size = setting.factor * published_step_size(1.0, SCORE_NORM, CURVATURE, gap, batch, steps, noise)
+    rates = Rates(*map(np.float32, (size, 1.0, 1.0, 0.0, 1.0, 1.0, 1.0, 0.0, 0.0, 1.0)))
     exact = GaussianSum(
         parts=((policy.size, SCORE_NORM),),
         steps=steps,
@@ -107,13 +109,13 @@ def gaussian_regret(spread: float, users: int, multiplier: float, seed: int, see
         noise_multiplier=1.0,
         relation="replace one",
     )
-    found = [_regret(shape, bandit, exact, rates, jnp.float64(multiplier), i) for i in range(seed, seed + seeds)]
+    found = [_regret(shape, exact, spread, rates, jnp.float64(multiplier), i) for i in range(seed, seed + seeds)]
     return np.array([float(x) for x in found])
 
 
-@partial(jax.jit, static_argnums=(0, 1, 2))
-def _regret(shape: RunShape, bandit: TargetBandit, exact: GaussianSum, rates: Rates, multiplier: Any, seed: Any) -> Any:
-    mechanism = exact.in_float(loudness=multiplier)
+@partial(jax.jit, static_argnums=(0, 1))
+def _regret(shape: RunShape, exact: GaussianSum, spread: Any, rates: Rates, multiplier: Any, seed: Any) -> Any:
+    mechanism, bandit = exact.in_float(loudness=multiplier), TargetBandit(spread)
     words = jnp.stack([jnp.uint32(0), jnp.asarray(seed, jnp.uint32)])
     noise = SeededNoise(words).stream("users")
     coins = ActionCoins.of_key(jax.random.fold_in(jax.random.key(5), seed))

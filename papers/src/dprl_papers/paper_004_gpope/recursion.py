@@ -7,10 +7,9 @@ Errata: docs/papers/004.md. Everything is in the units in which GPOPE runs: any 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -166,23 +165,14 @@ def gradient_variance(rows: Rows, start: np.ndarray) -> float:
     return float(((gradients - gradients.mean(axis=0)) ** 2).sum(axis=1).mean())
 
 
-@dataclass(frozen=True)
-class SecondMoment:
-    """E|xi_{N+1}|^2 and the expected MSPBE after N updates: what is left of the start, and what the noise has added.
+class SecondMoment(NamedTuple):
+    """E|xi_{N+1}|^2 and the expected MSPBE after N updates; infinite where they overflow (an unstable step size)."""
 
-    All lists are as long as ``updates``; infinite where they overflow (an unstable step size).
-    """
-
-    updates: list[int]
-    distance: list[float]
-    distance_of_start: list[float]
-    mspbe: list[float]
-    mspbe_of_start: list[float]
+    distance: float
+    mspbe: float
 
 
-def second_moment(
-    recursion: Recursion, step_size: float, updates: Sequence[int], noise_std: float | Sequence[float]
-) -> SecondMoment:
+def second_moment(recursion: Recursion, step_size: float, updates: int, noise_std: float) -> SecondMoment:
     """Return the error of the recursion (C.1) with Gaussian noise of standard deviation ``noise_std`` on each
     coordinate.
 
@@ -197,54 +187,25 @@ def second_moment(
     Args:
         recursion: the recursion, in the units in which the noise is added.
         step_size: beta.
-        updates: numbers N of updates at which to look.
-        noise_std: of the gradient's mean: h sigma with one trajectory a step, z C/(q m) with batches; one for all, or
-            one for each number of updates.
+        updates: N.
+        noise_std: of the gradient's mean: h sigma with one trajectory a step, z C/(q m) with batches.
     """
     n = recursion.features
-    std = np.broadcast_to(np.asarray(noise_std, dtype=np.float64), (len(updates),))
-    B = np.eye(2 * n) - step_size * recursion.Q
     metric = np.zeros((2 * n, 2 * n))
     metric[:n, :n] = recursion.metric
-    least = recursion.mspbe(recursion.theta)
-    out = SecondMoment([int(N) for N in updates], [], [], [], [])
+    found = []
     with np.errstate(all="ignore"):  # an unstable recursion overflows: infinite
-        powers = _doubled(B, (np.eye(2 * n), metric), max(out.updates, default=1))
-        for N, noise in zip(out.updates, std, strict=True):
-            last, sums = _assembled(powers, N, 2 * n)
+        for weight, least in ((np.eye(2 * n), 0.0), (metric, recursion.mspbe(recursion.theta))):
+            # B^k and T_k for k = 1, 2, 4, ..., of which those in N's binary digits make B^N and T_N
+            power, part, last, whole = np.eye(2 * n) - step_size * recursion.Q, weight, np.eye(2 * n), 0.0 * weight
+            for digit in reversed(f"{updates:b}"):
+                if digit == "1":
+                    whole, last = whole + last.T @ part @ last, power @ last
+                part, power = part + power.T @ part @ power, power @ power
             xi = last @ recursion.xi
-            starts = (float(xi @ xi), least + float(xi @ metric @ xi))
-            added = [(step_size * float(noise)) ** 2 * float(np.trace(T)) for T in sums]
-            for values, x in (
-                (out.distance, starts[0] + added[0]),
-                (out.distance_of_start, starts[0]),
-                (out.mspbe, starts[1] + added[1]),
-                (out.mspbe_of_start, starts[1]),
-            ):
-                values.append(x if math.isfinite(x) else math.inf)
-    return out
-
-
-Power = tuple[np.ndarray, tuple[np.ndarray, ...]]
-
-
-def _doubled(B: np.ndarray, weights: tuple[np.ndarray, ...], longest: int) -> list[Power]:
-    """Return B^k and T_k for k = 1, 2, 4, ... up to ``longest``: T_{2k} = T_k + (B^k)' T_k B^k."""
-    powers = [(B, weights)]
-    while 2 << (len(powers) - 1) <= longest:
-        power, sums = powers[-1]
-        powers.append((power @ power, tuple(T + power.T @ T @ power for T in sums)))
-    return powers
-
-
-def _assembled(powers: list[Power], N: int, size: int) -> Power:
-    """Return B^N and T_N from the binary digits of N: T_{a+b} = T_a + (B^a)' T_b B^a."""
-    power, sums = np.eye(size), tuple(np.zeros((size, size)) for _ in powers[0][1])
-    for k, (doubled, terms) in enumerate(powers):
-        if N >> k & 1:
-            sums = tuple(T + power.T @ term @ power for T, term in zip(sums, terms, strict=True))
-            power = doubled @ power
-    return power, sums
+            error = least + float(xi @ weight @ xi) + (step_size * noise_std) ** 2 * float(np.trace(whole))
+            found.append(error if math.isfinite(error) else math.inf)
+    return SecondMoment(*found)
 
 
 def _root(C: np.ndarray) -> np.ndarray:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from dprl.errors import DprlError
-from dprl.report.formatting import number
+from dprl.report.formatting import number, plain
 from dprl_papers.harness.programmed import make_table
 from dprl_papers.paper_004_gpope.published import noise_multiplier
 from dprl_papers.paper_004_gpope.recursion import Recursion, gradient_variance, public_units, second_moment
@@ -156,10 +156,10 @@ def theory_of(
     seed: int = 0,
     **constants: float,
 ) -> Theory:
-    """Return the lines for a domain with exact moments, in the public units in which GPOPE runs on it.
+    """Return the lines for a domain, in the public units in which GPOPE runs on it.
 
     Args:
-        domain: its moments must be exact, or lambda_min(Q) means nothing.
+        domain: where its moments are estimated, lambda_min(Q) is too.
         start: ``start`` of GPOPE.
         units, seed: the log from which G^2 at the start is estimated.
         trajectories, step_sizes, clip_norm, epsilon, delta, constants: see :func:`theory_curves`.
@@ -217,8 +217,19 @@ def beside(runner: Runner, figure: Measured) -> dict[str, Any]:
         {"label": c.label, "points": [(m, e) for m, e in zip(units, c.mspbe, strict=True) if np.isfinite(e)]}
         for c in theory.curves
     ]
+    cells = [request.cell(domain, m, method, figure.epsilon[0]) for m in units]
+    measured = [float(np.mean(runner.results(cell)["mspbe"])) for cell in cells]
+    over = [[c.label, *(f"{number(e)} ({number(e / m)})" for e, m in zip(c.mspbe, measured, strict=True))]
+            for c in theory.curves]  # fmt: skip
     rows = [[name, number(v) if np.isfinite(v) else "infinite"] for name, v in theory.constants.items()]
-    return {"lines": lines, "tables": [make_table("What the bounds were computed from.", ["", ""], rows)]}
+    caption = "Bounds as an MSPBE, and in brackets over the measured one."
+    return {
+        "lines": lines,
+        "tables": [
+            make_table(caption, ["", *(f"m = {plain(m)}" for m in units)], over),
+            make_table("What the bounds were computed from.", ["", ""], rows),
+        ],
+    }
 
 
 def theory_curves(
@@ -264,7 +275,7 @@ def theory_curves(
     scale = reward_scale**2
     factor = scale * float(np.linalg.eigvalsh(recursion.metric)[-1])
     computed = [
-        second_moment(recursion, beta, [m], clip_norm * z) for m, beta, z in zip(units, steps, sigma, strict=True)
+        second_moment(recursion, beta, m, clip_norm * z) for m, beta, z in zip(units, steps, sigma, strict=True)
     ]
     curves = [
         Curve(name, label, distances, [factor * x for x in distances])
@@ -274,7 +285,7 @@ def theory_curves(
             ("theorem-3", f"Theorem 3, eta = {eta:g}", [bound.theorem_3(eta, m, m)[0] for m in units]),
         )
     ]
-    distances, errors = [x.distance[0] for x in computed], [scale * x.mspbe[0] for x in computed]
+    distances, errors = [x.distance for x in computed], [scale * x.mspbe for x in computed]
     curves.append(Curve("second-moment", "Second moment, computed", distances, errors))
     constants = {
         **recursion.constants(),

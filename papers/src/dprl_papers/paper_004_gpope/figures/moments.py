@@ -77,10 +77,10 @@ def simulated(h: float, beta: float, epsilon: float, delta: float, seed: int, lo
             theta, share = _last(moments, recursion, beta, h if clips else np.inf, std, trial)
             found += [recursion.mspbe(one) for one in theta]
             shares += [share] if clips else []
-    moment = second_moment(recursion, beta, [UNITS], std)
+    moment = second_moment(recursion, beta, UNITS, std)
     spoken = {name: (float(np.mean(errors[c])), float(np.std(errors[c], ddof=1) / np.sqrt(RUNS * logs)))
               for name, c in (("free", False), ("clipped", True))}  # fmt: skip
-    return {**spoken, "computed": moment.mspbe[0], "share": float(np.mean(shares))}
+    return {**spoken, "computed": moment.mspbe, "share": float(np.mean(shares))}
 
 
 def plain_recursion() -> Recursion:

@@ -1,0 +1,134 @@
+"""``python -m benchmarks.errata``: the numbers of errata in ``docs/papers`` that follow from a formula, one a line.
+
+What is measured in runs stands in a figure (``dprl reproduce``) or in a test; this is what neither has.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from scipy import stats
+from scipy.linalg import solve_discrete_lyapunov
+from scipy.special import logsumexp
+
+from dprl.accounting.budget import Budget
+from dprl_papers.paper_003_dp_pg.published import wasted
+from dprl_papers.paper_004_gpope.figures.moments import plain_recursion, variance_at_start
+from dprl_papers.paper_004_gpope.recursion import Recursion
+
+Number = tuple[str, str, Any]
+"""The erratum, what the number is, and the number."""
+
+
+def of_paper_001() -> Iterator[Number]:
+    """Yield numbers of E7, E9, E15, E20, E21 and E23."""
+    yield "001 E7", "probability that the path exceeds its bound, at least", stats.norm.sf(8.68 * 0.1 + 5.0, scale=10.0)
+    yield "001 E7", "as printed", math.exp(-(5.0**2) / 2.0)
+    yield "001 E9", "largest variance of Eq. (2) in 20,000 draws", printed_variances(20_000, 0).max()
+    yield "001 E15", "u", math.sqrt(2.0 * math.log(78 / 5e-5))
+    yield "001 E15", "probability that 78 paths exceed 3.87", 78 * math.exp(-(3.87**2) / 2.0)
+    yield "001 E20", "E|v' - v*| where every state stays", math.sqrt(2.0 / math.pi) / 0.1
+    for n in (1, 10, 100, 1000):
+        where = "001 E21" if n == 1 else "001 E20"
+        yield where, f"Proposition 10, n = {n}", 2.0 * math.sqrt(2.0 / (n * math.pi)) / 0.1
+    for side in (9, 17, 33, 65, 129):
+        at = np.linspace(0.0, 1.0, side)
+        inverse = np.linalg.inv(np.exp(-2.0 * np.abs(at[:, None] - at)))
+        for name, f in (("|x - y|", np.abs(at[:, None] - at)), ("x y", np.outer(at, at))):
+            # the kernel is a product: its inverse is that of each component
+            yield (
+                "001 E23",
+                f"f' K^-1 f of {name}, beta = 2, {side} points a side",
+                float(np.sum(f * (inverse @ f @ inverse))),
+            )
+
+
+def printed_variances(count: int, seed: int) -> np.ndarray:
+    """Return ``(count,)`` of Eq. (2)'s d, at a point drawn between two drawn neighbours; beta from 0.01 to 100."""
+    rng = np.random.default_rng(seed)
+    low, s, high = np.sort(rng.random((count, 3)), axis=1).T
+    beta = 10.0 ** rng.uniform(-2.0, 2.0, count)
+    a, b, whole = beta * (s - low), beta * (high - s), beta * (high - low)
+    # the printed fractions, each over exp(whole), so that nothing overflows
+    parts = [(1.0 - np.exp(-2.0 * x)) * np.exp(2.0 * x - whole) for x in (a, b)]
+    return 1.0 - sum(parts) / -np.expm1(-2.0 * whole)
+
+
+def of_paper_003() -> Iterator[Number]:
+    """Yield numbers of E3, E5 and E7."""
+    for epsilon in (8.0, 9.0, 20.0):
+        stds = wasted(Budget(epsilon, 1e-6))
+        for name in ("as published", "replace one"):
+            yield "003 E3", f"noise over the sensitivity, {name}, epsilon {epsilon:g}", stds[name] / 2.0
+    c = wasted(Budget(1.0, 1e-6))["as published"]
+    yield "003 E5", "c", c
+    yield "003 E5", "c^4", c**4
+    yield "003 E5", "c^4 d^2, d = 36", c**4 * 36**2
+    yield "003 E5", "c^4 d^2, d = 2", c**4 * 4
+    hessian = 10.0 * np.array([[0.25, -0.25], [-0.25, 0.25]])  # lambda (diag(pi) - pi pi'), equal probabilities
+    yield "003 E7", "largest curvature of the barrier, |A| = 2, lambda = 10", np.linalg.eigvalsh(hessian)[-1]
+
+
+def of_paper_004() -> Iterator[Number]:
+    """Yield numbers of E2, E3, E5, E9, E10, E11, E14 and of the table of constants."""
+    m, std = 200, 2.0 * math.sqrt(math.log(1e5) / 200)
+    least = min(4.0 * math.expm1(1.0 / std**2), 2.0 * math.exp(1.0 / std**2))
+    yield "004 E2", "sigma", std
+    for alpha in (3, 4, 8):
+        kept = math.comb(alpha, 2) * least / m**2
+        dropped = sum(
+            math.comb(alpha, j) * 2.0 * math.exp((j - 1) * j / (2.0 * std**2)) / m**j for j in range(3, alpha + 1)
+        )
+        yield "004 E2", f"alpha = {alpha}, kept", kept
+        yield "004 E2", f"alpha = {alpha}, dropped", dropped
+    for moment in (1, 2, 4):
+        yield "004 E3", f"lambda = {moment}, Lemma 1", moment * (moment + 1) / (2.0 * m**2) * least
+        for distance in (1.0, 2.0):
+            k = np.arange(moment + 2)
+            terms = [
+                math.log(math.comb(moment + 1, i)) + (moment + 1 - i) * math.log1p(-1 / m) - i * math.log(m) for i in k
+            ]
+            yield (
+                "004 E3",
+                f"lambda = {moment}, D = {distance:g}",
+                logsumexp(terms + k * (k - 1) * distance**2 / (2.0 * std**2)),
+            )
+    yield "004 E5", "sigma times sqrt(m) epsilon", 2.0 * math.sqrt(math.log(1e5))
+    for m, epsilon in ((200, 1.0), (1000, 0.1)):
+        std = 2.0 * math.sqrt(m * math.log(1e5)) / (m * epsilon)
+        yield "004 E5", f"epsilon at most, m = N = {m}", 2.0 * math.log(m / std) / m
+    recursion = plain_recursion()
+    for name, value in recursion.constants().items():
+        yield "004 E9 to E13", f"chain: {name}", value
+    yield "004 constants", "G^2 at the start", variance_at_start(0)
+    B = np.eye(2 * recursion.features) - recursion.Q
+    values = np.linalg.eigvalsh(solve_discrete_lyapunov(B.T, np.eye(len(B))))
+    yield "004 E10", "least eigenvalue of P, beta = 1", values[0]
+    yield "004 E10", "largest eigenvalue of P", values[-1]
+    yield "004 E11", "problems of 2,000 where the bound fails", wrong_bounds(2000, 0)
+    yield "004 E14", "steps above 1/lambda_max, eta = 1", recursion.largest / recursion.smallest
+    yield "004 E14", "largest eta", (1.0 + math.sqrt(3.0)) / 2.0
+
+
+def wrong_bounds(count: int, seed: int) -> int:
+    """Return on how many random problems in one to three dimensions Lemma 2's bound on the eigenvalues is false."""
+    rng, wrong = np.random.default_rng(seed), 0
+    for _ in range(count):
+        n = int(rng.integers(1, 4))
+        A, root = rng.normal(size=(n, n)), rng.normal(size=(n, n))
+        problem = Recursion(A, np.ones(n), root @ root.T + 0.01 * np.eye(n))
+        wrong += problem.smallest < 8.0 / 9.0 * problem.constants()["lambda_min of A'C^-1A"]
+    return wrong
+
+
+def main() -> None:
+    for numbers in (of_paper_001, of_paper_003, of_paper_004):
+        for erratum, what, value in numbers():
+            print(f"{erratum:14} {what:70} {float(value):.4g}")
+
+
+if __name__ == "__main__":
+    main()
