@@ -1,0 +1,61 @@
+"""A language model: users are prompts
+
+Where: Introduction: “in RL-based training of large language models, user prompts may contain private information”
+
+Note: A decoder of 18,285 weights, trained on public text that answers as users mean it 35 times in 100; prompts are an
+instruction and four digits, and a rule checks answers. A user is a prompt. Policy gradient: the user says which of
+eight answers are right, and their mean is the baseline of the eight. Comparisons: the user prefers one of two answers
+of the public start; a reward model is fitted privately, and a policy optimised against it on made-up prompts. One pass,
+batches of 64, square-root noise; “no noise” keeps the clip.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dprl.report.formatting import number, plain
+from dprl_papers.harness.programmed import Run, drawn, make_chart, make_claim, make_line, mean_text, table_over
+from dprl_papers.paper_003_dp_pg.language import COMPARISONS, GRADIENT, START, measured
+from dprl_papers.paper_003_dp_pg.returns import name_of
+
+VALUES = (256, 1024, 4096)
+QUICK = (64, 128)
+EPSILON = (1.0, 4.0)
+SEEDS = 3
+GAINS = {GRADIENT: 2.0, COMPARISONS: 1.5}
+"""By what factor the share of right answers is to rise with the most prompts."""
+
+
+def draw(run: Run) -> dict[str, Any]:
+    """Draw the share of right answers over the number of prompts, for both ways of learning."""
+    seeds = min(run.trials, SEEDS)
+    start = run.values_of(measured, START, 0, None, run.delta, run.seed, seeds)
+    found = {
+        f"{way}, {name_of(epsilon)}": {
+            n: run.values_of(measured, way, n, epsilon, run.delta, run.seed, seeds) for n in run.whole
+        }
+        for way in (GRADIENT, COMPARISONS)
+        for epsilon in (*run.epsilon, None)
+    }
+    most, before = max(run.whole), float(start.mean())
+    claims = [
+        make_claim(
+            f"At N = {plain(most)} and ε = {plain(epsilon)} {way} makes right answers {plain(gain)} times as frequent.",
+            float(found[f"{way}, {name_of(epsilon)}"][most].mean()) >= gain * before,
+            f"{mean_text(found[f'{way}, {name_of(epsilon)}'][most], 3)} against {number(before, 3)} at the start.",
+            ours=True,
+        )
+        for way, gain in GAINS.items()
+        for epsilon in run.epsilon
+    ]
+    found["public start"] = dict.fromkeys(run.whole, start)
+    lines = [
+        make_line(name, at, look="private" if "ε" in name else "none", dash=int(name.startswith(COMPARISONS)))
+        for name, at in found.items()
+    ]
+    what = "share of right answers to 4,096 held-out prompts, one drawn for each"
+    return drawn(
+        charts=[make_chart(lines, "prompts N", "share of right answers")],
+        tables=[table_over(found, "N", what, seeds)],
+        claims=claims,
+    )
