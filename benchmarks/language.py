@@ -1,4 +1,4 @@
-"""A private step on prompts of a language model of 2.7 million weights: this library beside PyTorch and Opacus."""
+"""A private step on prompts of a language model of 3.2 million weights: this library beside PyTorch and Opacus."""
 
 from __future__ import annotations
 

@@ -5,8 +5,9 @@ Where: Introduction: “in RL-based training of large language models, user prom
 Note: A decoder of 18,285 weights, trained on public text that answers as users mean it 35 times in 100; prompts are an
 instruction and four digits, and a rule checks answers. A user is a prompt. Policy gradient: the user says which of
 eight answers are right, and their mean is the baseline of the eight. Comparisons: the user prefers one of two answers
-of the public start; a reward model is fitted privately, and a policy optimised against it on made-up prompts. One pass,
-batches of 64, square-root noise; “no noise” keeps the clip.
+of the public start, and a reward model is fitted privately; a policy is then optimised against it by policy gradient on
+made-up prompts, or imitates its favourites of eight answers of the start. One pass, batches of 64, square-root noise;
+“no noise” keeps the clip.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from typing import Any
 
 from dprl.report.formatting import number, plain
 from dprl_papers.harness.programmed import Run, drawn, make_chart, make_claim, make_line, mean_text, table_over
+from dprl_papers.paper_003_dp_pg import favourites
+from dprl_papers.paper_003_dp_pg.favourites import FAVOURITES
 from dprl_papers.paper_003_dp_pg.language import COMPARISONS, GRADIENT, START, measured
 from dprl_papers.paper_003_dp_pg.returns import name_of
 
@@ -22,7 +25,7 @@ VALUES = (256, 1024, 4096)
 QUICK = (64, 128)
 EPSILON = (1.0, 4.0)
 SEEDS = 3
-GAINS = {GRADIENT: 2.0, COMPARISONS: 1.5}
+GAINS = {GRADIENT: 2.0, COMPARISONS: 1.5, FAVOURITES: 1.5}
 """By what factor the share of right answers is to rise with the most prompts."""
 
 
@@ -30,13 +33,11 @@ def draw(run: Run) -> dict[str, Any]:
     """Draw the share of right answers over the number of prompts, for both ways of learning."""
     seeds = min(run.trials, SEEDS)
     start = run.values_of(measured, START, 0, None, run.delta, run.seed, seeds)
-    found = {
-        f"{way}, {name_of(epsilon)}": {
-            n: run.values_of(measured, way, n, epsilon, run.delta, run.seed, seeds) for n in run.whole
-        }
-        for way in (GRADIENT, COMPARISONS)
-        for epsilon in (*run.epsilon, None)
-    }
+    found = {}
+    for way, epsilon in ((way, epsilon) for way in GAINS for epsilon in (*run.epsilon, None)):
+        measure = (favourites.measured,) if way == FAVOURITES else (measured, way)
+        at = {n: run.values_of(*measure, n, epsilon, run.delta, run.seed, seeds) for n in run.whole}
+        found[f"{way}, {name_of(epsilon)}"] = at
     most, before = max(run.whole), float(start.mean())
     claims = [
         make_claim(
@@ -48,11 +49,17 @@ def draw(run: Run) -> dict[str, Any]:
         for way, gain in GAINS.items()
         for epsilon in run.epsilon
     ]
-    found["public start"] = dict.fromkeys(run.whole, start)
     lines = [
-        make_line(name, at, look="private" if "ε" in name else "none", dash=int(name.startswith(COMPARISONS)))
+        make_line(
+            name,
+            at,
+            look="private" if "ε" in name else "none",
+            dash=[name.startswith(way) for way in GAINS].index(True),
+        )
         for name, at in found.items()
     ]
+    found[START] = dict.fromkeys(run.whole, start)
+    lines.append(make_line(START, found[START], look="bound"))
     what = "share of right answers to 4,096 held-out prompts, one drawn for each"
     return drawn(
         charts=[make_chart(lines, "prompts N", "share of right answers")],
