@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from benchmarks.language_problem import (
     peak_of,
 )
 
-BLOCK = 4  # users whose gradients lie in memory at once, where there is one of each
+BLOCK = 4  # users whose layers, or gradients, lie in memory at once
 
 
 def main(mode: str, name: str = "") -> None:
@@ -30,7 +31,7 @@ def main(mode: str, name: str = "") -> None:
     import jax.numpy as jnp
 
     from dprl.mechanisms.gaussian_sum import GaussianSum
-    from dprl.mechanisms.ghost_rows import ghost_sum_of_rows
+    from dprl.mechanisms.ghost_rows import ghost_sum_of_rows, norms_of
     from dprl.mechanisms.noise import SeededNoise
     from dprl_papers.paper_003_dp_pg.transformer import Transformer
 
@@ -48,19 +49,29 @@ def main(mode: str, name: str = "") -> None:
     def objective(theta: Any, tokens: Any, shares: Any) -> Any:
         return shares.reshape(-1) @ model.log_probs(theta, tokens.reshape(-1, tokens.shape[-1]), ANSWER)[0]
 
-    def ghost(theta: Any) -> Any:
-        return ghost_sum_of_rows(mechanism, model.layers_of(theta, tokens, shares, ANSWER), everybody)
+    def in_blocks(of: Callable[[Any, Any, Any, Any], tuple[Any, Any]]) -> Callable[[Any], tuple[Any, Any]]:
+        """The clipped sum, and how many users are clipped, of one block after the other."""
 
-    def each(theta: Any) -> tuple[Any, Any]:
-        """A gradient of each user, in blocks; and how many are clipped."""
-        rows = jax.tree.map(lambda a: a.reshape(-1, BLOCK, *a.shape[1:]), (tokens, shares, everybody))
+        def run(theta: Any) -> tuple[Any, Any]:
+            rows = jax.tree.map(lambda a: a.reshape(-1, BLOCK, *a.shape[1:]), (tokens, shares, everybody))
 
-        def one(found: Any, rows: Any) -> tuple[Any, None]:
-            vectors = jax.vmap(jax.grad(objective), (None, 0, 0))(theta, *rows[:2])
-            clipped = jnp.sum(jnp.linalg.norm(vectors, axis=1) > CLIP)
-            return (found[0] + mechanism.clipped_sum(vectors, rows[2]), found[1] + clipped), None
+            def one(found: Any, rows: Any) -> tuple[Any, None]:
+                return jax.tree.map(jnp.add, found, of(theta, *rows)), None
 
-        return jax.lax.scan(one, (jnp.zeros(model.size, jnp.float64), jnp.int64(0)), rows)[0]
+            return jax.lax.scan(one, (jnp.zeros(model.size, jnp.float64), jnp.int64(0)), rows)[0]
+
+        return run
+
+    @in_blocks
+    def ghost(theta: Any, tokens: Any, shares: Any, here: Any) -> tuple[Any, Any]:
+        layers = model.layers_of(theta, tokens, shares, ANSWER)
+        return ghost_sum_of_rows(mechanism, layers, here), jnp.sum(norms_of(layers) > CLIP)
+
+    @in_blocks
+    def each(theta: Any, tokens: Any, shares: Any, here: Any) -> tuple[Any, Any]:
+        """A gradient of each user."""
+        vectors = jax.vmap(jax.grad(objective), (None, 0, 0))(theta, tokens, shares)
+        return mechanism.clipped_sum(vectors, here), jnp.sum(jnp.linalg.norm(vectors, axis=1) > CLIP)
 
     def plain(theta: Any) -> Any:
         return jax.grad(objective)(theta, tokens, shares).astype(jnp.float64)
@@ -70,7 +81,7 @@ def main(mode: str, name: str = "") -> None:
         noisy = mechanism.release(total, mechanism.draw(SeededNoise(key), jnp.uint32(0)))
         return theta + np.float32(STEP_SIZE) * noisy.astype(jnp.float32)
 
-    ours = ("dprl, ghost clipping", "dprl, gradient of each user in blocks of 4")
+    ours = ("dprl, ghost clipping", "dprl, gradient of each user")
     sums = dict(zip((*ours, "JAX, no privacy"), (ghost, each, plain), strict=True))
     compiled = {n: jax.jit(of).lower(start).compile() for n, of in sums.items() if name in ("", n)}
     step = moved.lower(start, jnp.zeros(model.size, jnp.float64), noise).compile()

@@ -19,7 +19,7 @@ from benchmarks.harness import SCRATCH
 USERS, GROUP, LENGTH, ANSWER = 16, 4, 32, 16
 SIZES = {"symbols": 64, "length": LENGTH - 1, "width": 256, "heads": 4, "blocks": 4, "inner": 1024}
 CLIP, NOISE_MULTIPLIER, STEP_SIZE = 1.0, 4.22, 1e-3
-SCALE = 0.2
+SCALE = 0.0074
 """Of the answers' weights: about half of the users are then clipped."""
 TOLERANCE = 1e-4  # of the largest coordinate of the sum without noise
 
