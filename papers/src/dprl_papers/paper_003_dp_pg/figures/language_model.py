@@ -30,7 +30,7 @@ GAINS = {GRADIENT: 2.0, COMPARISONS: 1.5, FAVOURITES: 1.5}
 
 
 def draw(run: Run) -> dict[str, Any]:
-    """Draw the share of right answers over the number of prompts, for both ways of learning."""
+    """Draw the share of right answers over the number of prompts, for all ways of learning."""
     seeds = min(run.trials, SEEDS)
     start = run.values_of(measured, START, 0, None, run.delta, run.seed, seeds)
     found = {}
@@ -41,7 +41,7 @@ def draw(run: Run) -> dict[str, Any]:
     most, before = max(run.whole), float(start.mean())
     claims = [
         make_claim(
-            f"At N = {plain(most)} and ε = {plain(epsilon)} {way} makes right answers {plain(gain)} times as frequent.",
+            f"At N = {plain(most)} and ε = {plain(epsilon)} right answers are {plain(gain)} times as frequent by {way}.",
             float(found[f"{way}, {name_of(epsilon)}"][most].mean()) >= gain * before,
             f"{mean_text(found[f'{way}, {name_of(epsilon)}'][most], 3)} against {number(before, 3)} at the start.",
             ours=True,
