@@ -41,7 +41,7 @@ def draw(run: Run) -> dict[str, Any]:
     most, before = max(run.whole), float(start.mean())
     claims = [
         make_claim(
-            f"At N = {plain(most)} and ε = {plain(epsilon)} right answers are {plain(gain)} times as frequent by {way}.",
+            f"At N = {plain(most)} and ε = {plain(epsilon)} {way}: {plain(gain)} times as many right answers.",
             float(found[f"{way}, {name_of(epsilon)}"][most].mean()) >= gain * before,
             f"{mean_text(found[f'{way}, {name_of(epsilon)}'][most], 3)} against {number(before, 3)} at the start.",
             ours=True,
