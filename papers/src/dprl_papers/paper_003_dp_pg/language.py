@@ -164,7 +164,7 @@ def gains_of(theta: Any, start: Any, tokens: Any) -> Any:
 
 @partial(jax.jit, static_argnums=0)
 def _noisy_step(told: Any, theta: Any, start: Any, key: Any, rate: Any, noise: Any) -> Any:
-    layers = MODEL.layers_of(theta, *told(theta, start, key), DIGITS)
+    layers = MODEL.layers_of(theta, *told(theta, start, key), DIGITS)  # type: ignore[call-arg]
     total = ghost_sum_of_rows(_SUM, layers, jnp.ones(BATCH, bool))
     return theta + (rate * _SUM.release(total, noise) / (BATCH * CLIP)).astype(jnp.float32)
 
