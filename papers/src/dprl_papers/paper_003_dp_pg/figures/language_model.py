@@ -36,7 +36,10 @@ def draw(run: Run) -> dict[str, Any]:
     found = {}
     for way, epsilon in ((way, epsilon) for way in GAINS for epsilon in (*run.epsilon, None)):
         measure = (favourites.measured,) if way == FAVOURITES else (measured, way)
-        at = {n: run.values_of(*measure, n, epsilon, run.delta, run.seed, seeds) for n in run.whole}
+        at = {
+            n: run.values_of(*measure, n, epsilon, run.delta, run.seed, seeds)  # type: ignore[arg-type]
+            for n in run.whole
+        }
         found[f"{way}, {name_of(epsilon)}"] = at
     most, before = max(run.whole), float(start.mean())
     claims = [
