@@ -15,6 +15,7 @@ NAMES = (
     "functional_q",
     "functional_q_families",
     "dp_pg",
+    "language",
     "l2p",
     "rollouts",
     "scaling",

@@ -1,0 +1,228 @@
+"""Language models, which paper 003 names as an application: users are prompts, the policy is a small decoder.
+
+A prompt is an instruction and four digits: ``s2731=``. Public text answers every instruction in two ways, and mostly
+not in the one that users mean: ``s`` is sorted downwards or upwards, ``c`` is copied backwards or forwards. A rule
+checks each answer. Nobody's data are in it.
+
+Privacy unit: a prompt with all that its user says of answers; each is met once. Relation: zero out one. Released: every
+noisy sum, hence every policy; or the reward model, from which a policy then follows without asking anybody.
+"""
+
+from __future__ import annotations
+
+from functools import cache, partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import random
+
+from dprl.accounting import events
+from dprl.accounting.budget import Budget
+from dprl.accounting.calibration import noise_multiplier_for
+from dprl.mechanisms.gaussian_sum import GaussianSum
+from dprl.mechanisms.ghost_rows import ghost_sum_of_rows
+from dprl.mechanisms.noise import SeededNoise
+from dprl.mechanisms.strategy import Correlation
+from dprl_papers.paper_003_dp_pg.transformer import Transformer
+
+DIGITS, INSTRUCTIONS = 4, 2
+PROMPT = DIGITS + 2
+SYMBOLS = "0123456789sc="
+MEANT = 0.35
+"""Share of public text that answers an instruction as users mean it."""
+MODEL = Transformer(symbols=len(SYMBOLS), length=PROMPT + DIGITS - 1)
+BATCH, GROUP = 64, 8  # prompts of a step, answers to each
+CLIP = 1.0
+JUDGED = 4096  # held-out prompts
+_PUBLIC, _USERS, _FREE, _JUDGE = 31, 32, 33, 34  # of keys
+START, GRADIENT, COMPARISONS = "public start", "policy gradient", "comparisons"
+STEP, MOST = 0.65, 0.3
+"""Step size in clips times the noise multiplier, and the largest step size: chosen on another seed."""
+FREE_STEPS, FREE_RATE, HELD = 40, 3e-4, 0.3
+SHARP = 4.0
+"""Log-odds with which a user prefers a right answer to a wrong one."""
+
+
+# --- the task ---------------------------------------------------------------------------------------------------------
+
+
+def prompts_of(key: Any, count: int) -> Any:
+    """Return ``(count, PROMPT)`` tokens."""
+    digits, kinds = random.split(key)
+    instruction = 10 + random.randint(kinds, (count, 1), 0, INSTRUCTIONS)
+    ends = jnp.full((count, 1), SYMBOLS.index("="))
+    return jnp.concatenate([instruction, random.randint(digits, (count, DIGITS), 0, 10), ends], axis=1)
+
+
+def read(prompts: Any, meant: Any) -> Any:
+    """Return ``(..., DIGITS)`` answers to prompts, as users mean them where ``meant``, else the other way round."""
+    digits = prompts[..., 1 : 1 + DIGITS]
+    found = jnp.where(prompts[..., :1] == SYMBOLS.index("s"), jnp.sort(digits, axis=-1), digits)
+    return jnp.where(jnp.asarray(meant)[..., None], found, found[..., ::-1])
+
+
+def right(tokens: Any) -> Any:
+    """Return 1 for each ``(..., L)`` whose answer is the one that the user means, else 0."""
+    return jnp.all(tokens[..., PROMPT:] == read(tokens, True), axis=-1).astype(jnp.float32)
+
+
+@cache
+def public_start(steps: int = 4000) -> Any:
+    """Return ``(d,)`` weights after training on public text: right sometimes."""
+    return ascended(MODEL.start(random.key(_PUBLIC)), _of_text, steps, 3e-3, random.key(_PUBLIC))
+
+
+def _of_text(theta: Any, key: Any, batch: int = 128) -> Any:
+    """Return the gradient of the mean log-probability of new public text."""
+    first, second = random.split(key)
+    prompts = prompts_of(first, batch)
+    tokens = jnp.concatenate([prompts, read(prompts, random.bernoulli(second, MEANT, (batch,)))], axis=1)
+    return jax.grad(lambda theta: jnp.mean(MODEL.log_probs(theta, tokens, DIGITS)[0]))(theta)
+
+
+@partial(jax.jit, static_argnums=(1, 2))
+def ascended(theta: Any, gradient: Any, steps: int, rate: float, key: Any, *given: Any) -> Any:
+    """Return the weights after steps of Adam, of a rate that falls linearly, by ``gradient(theta, key, *given)``."""
+
+    def one(state: Any, t: Any) -> tuple[Any, None]:
+        theta, first, second = state
+        g = gradient(theta, random.fold_in(key, t), *given)
+        first, second = 0.9 * first + 0.1 * g, 0.98 * second + 0.02 * g * g
+        mean, square = (m / (1.0 - d ** (t + 1.0)) for m, d in ((first, 0.9), (second, 0.98)))
+        step = rate * (1.0 - t / steps) * mean / (jnp.sqrt(square) + 1e-8)
+        return ((theta + step).astype(jnp.float32), first.astype(jnp.float32), second.astype(jnp.float32)), None
+
+    nothing = jnp.zeros_like(theta)
+    return jax.lax.scan(one, (theta, nothing, nothing), jnp.arange(steps))[0][0]
+
+
+@jax.jit
+def judged(theta: Any, key: Any) -> Any:
+    """Return the share of right answers to held-out prompts, one drawn for each."""
+    first, second = random.split(key)
+    return jnp.mean(right(MODEL.answers(theta, prompts_of(first, JUDGED), DIGITS, second)))
+
+
+# --- privately: by policy gradient, or by comparisons -----------------------------------------------------------------
+
+
+def mechanism_of(users: int, multiplier: float) -> GaussianSum:
+    """Return what alone sees users' vectors: each in one batch, noise correlated over the batches."""
+    return GaussianSum(
+        parts=((MODEL.size, CLIP),),
+        steps=-(-users // BATCH),
+        batch=BATCH,
+        noise_multiplier=multiplier,
+        relation="zero-out",
+        correlation=Correlation("square-root"),
+    )
+
+
+_SUM = mechanism_of(BATCH, 1.0).in_float()
+
+
+def asked(theta: Any, key: Any, answers: int) -> Any:
+    """Return ``(BATCH, answers, L)`` tokens: new prompts, each with so many answers."""
+    first, second = random.split(key)
+    prompts = jnp.repeat(prompts_of(first, BATCH), answers, axis=0)
+    return MODEL.answers(theta, prompts, DIGITS, second).reshape(BATCH, answers, -1)
+
+
+def in_group(rewards: Any) -> Any:
+    """Return the weights of answers in policy gradient: rewards less their own group's mean, over the group's size."""
+    return (rewards - jnp.mean(rewards, axis=1, keepdims=True)) / rewards.shape[1]
+
+
+def judging(theta: Any, start: Any, key: Any) -> tuple[Any, Any]:
+    """Return answers of the policy, and their weights when every user says which are right."""
+    tokens = asked(theta, key, GROUP)
+    return tokens, in_group(right(tokens))
+
+
+def comparing(theta: Any, start: Any, key: Any) -> tuple[Any, Any]:
+    """Return two answers of the start, and their weights in the gradient of a reward model's log-likelihood.
+
+    Users prefer by Bradley and Terry; the reward is how much likelier an answer is than at the start, in logarithms.
+    """
+    first, second = random.split(key)
+    tokens = asked(start, first, 2)
+    better, gains = right(tokens), gains_of(theta, start, tokens)
+    prefers = random.bernoulli(second, jax.nn.sigmoid(SHARP * (better[:, 0] - better[:, 1])))
+    sign = jnp.where(prefers, 1.0, -1.0).astype(jnp.float32)
+    weight = sign * jax.nn.sigmoid(-sign * (gains[:, 0] - gains[:, 1]))
+    return tokens, jnp.stack([weight, -weight], axis=1)
+
+
+def gains_of(theta: Any, start: Any, tokens: Any) -> Any:
+    """Return ``(m, G)`` rewards of a reward model: log-probabilities of answers, less those at the start."""
+    flat = tokens.reshape(-1, tokens.shape[-1])
+    gains = MODEL.log_probs(theta, flat, DIGITS)[0] - MODEL.log_probs(start, flat, DIGITS)[0]
+    return gains.reshape(tokens.shape[:2])
+
+
+@partial(jax.jit, static_argnums=0)
+def _noisy_step(told: Any, theta: Any, start: Any, key: Any, rate: Any, noise: Any) -> Any:
+    layers = MODEL.layers_of(theta, *told(theta, start, key), DIGITS)  # type: ignore[call-arg]
+    total = ghost_sum_of_rows(_SUM, layers, jnp.ones(BATCH, bool))
+    return theta + (rate * _SUM.release(total, noise) / (BATCH * CLIP)).astype(jnp.float32)
+
+
+def trained(told: Any, mechanism: GaussianSum, rate: float, seed: int) -> Any:
+    """Return the last weights of one pass over the users of a mechanism in floats.
+
+    Args:
+        told: what users say: :func:`judging` or :func:`comparing`.
+        mechanism: of :func:`mechanism_of`.
+        rate: step size in clips; it falls linearly to zero.
+        seed: of users and noise.
+    """
+    bound = mechanism.bind(SeededNoise.from_seed(seed).stream("users"))
+    key, start = random.fold_in(random.key(_USERS), seed), public_start()
+    theta = start
+    for t in range(mechanism.steps):
+        falling = rate * (1.0 - t / mechanism.steps)
+        theta = _noisy_step(told, theta, start, random.fold_in(key, t), falling, bound.draw(t))
+    return theta
+
+
+def optimised(model: Any, seed: int) -> Any:
+    """Return the policy that a reward model leads to, on prompts that are made up: it costs no privacy.
+
+    What the policy gains in log-probability over the start is taken off its reward, times :data:`HELD`: beyond what the
+    start may say a reward model knows nothing.
+    """
+    key, start = random.fold_in(random.key(_FREE), seed), public_start()
+    return ascended(start, _of_reward, FREE_STEPS, FREE_RATE, key, model, start)
+
+
+def _of_reward(theta: Any, key: Any, model: Any, start: Any) -> Any:
+    tokens = asked(theta, key, GROUP)
+    weights = in_group(gains_of(model, start, tokens) - HELD * gains_of(theta, start, tokens))
+    flat = tokens.reshape(BATCH * GROUP, -1)
+    return jax.grad(lambda theta: weights.reshape(-1) @ MODEL.log_probs(theta, flat, DIGITS)[0])(theta)
+
+
+# --- what the figure measures -----------------------------------------------------------------------------------------
+
+
+def multiplier_of(epsilon: float, delta: float) -> float:
+    """Return the noise multiplier with which one pass costs no more, by the accountant."""
+    return noise_multiplier_for(events.gaussian, Budget(epsilon, delta))
+
+
+def measured(way: str, users: int, epsilon: float | None, delta: float, seed: int, seeds: int) -> np.ndarray:
+    """Return ``(seeds,)`` shares of right answers to held-out prompts; without an epsilon there is no noise."""
+    multiplier = 0.0 if epsilon is None else multiplier_of(epsilon, delta)
+    found = []
+    for i in range(seed, seed + seeds):
+        theta = public_start()
+        if way != START:
+            mechanism = mechanism_of(users, multiplier or 1.0).in_float(loudness=multiplier)
+            rate = min(MOST, STEP / multiplier) if multiplier else MOST
+            theta = trained(judging if way == GRADIENT else comparing, mechanism, rate, i)
+        if way == COMPARISONS:
+            theta = optimised(theta, i)
+        found.append(float(judged(theta, random.fold_in(random.key(_JUDGE), i))))
+    return np.array(found)
