@@ -113,7 +113,7 @@ def test_a_run_without_noise_is_algorithm_1():
         )
         g = problem.gradient(theta, w)
         p, d = (1.0 - 3.0 * nu) * p + 3.0 * nu * g[0], (1.0 - 3.0 * nu) * d + 3.0 * nu * g[1]
-    found = theory._metrics(chain(), T, 0.0, full=True, seeds=2, seed=0)
+    found = theory.metrics(chain(), T, 0.0, full=True, seeds=2, seed=0)
     assert found == pytest.approx([total / T] * 2, rel=1e-10)
 
 
@@ -122,8 +122,8 @@ def test_where_noise_enters():
     """One step from zero: both have all of it in p_0; at the second it is behind the momentum or in front of it."""
     transitions = chain()
     sigma = 1e6  # all else is lost in it
-    after = theory._metrics(transitions, 40, sigma, full=False, seeds=200, seed=0)
-    before = theory._metrics(transitions, 40, sigma, full=True, seeds=200, seed=0)
+    after = theory.metrics(transitions, 40, sigma, full=False, seeds=200, seed=0)
+    before = theory.metrics(transitions, 40, sigma, full=True, seeds=200, seed=0)
     # |grad F - p| alone counts: the mean norm of p over the iterates, whose variance is a recursion
     weights = 3.0 / (4.0 * np.sqrt(np.arange(39) + 3.0))
     expected = []

@@ -159,6 +159,15 @@ def chain(states: int = 5, discount: float = 0.95) -> Transitions:
     return Transitions(s, following, reward, np.full(2 * states, 0.5 / states), states, discount)
 
 
+def random_mdp(states: int, seed: int, branches: int = 3, discount: float = 0.95) -> Transitions:
+    """Return a random chain without an end: each state as likely, few random successors, and values within [0, 1]."""
+    draw = np.random.default_rng(seed)
+    s = np.repeat(np.arange(states), branches)
+    chance = draw.dirichlet(np.ones(branches), states).ravel() / states
+    reward = draw.uniform(0.0, 1.0 - discount, len(s))
+    return Transitions(s, draw.integers(0, states, len(s)), reward, chance, states, discount)
+
+
 @dataclass(frozen=True)
 class Rate:
     """One line of the figure.
@@ -184,9 +193,15 @@ class Rate:
 
 
 def rates(
-    units: Sequence[int], epsilon: float, delta: float, seeds: int = 10, seed: int = 0, most_steps: int = 100_000
+    units: Sequence[int],
+    epsilon: float,
+    delta: float,
+    seeds: int = 10,
+    seed: int = 0,
+    most_steps: int = 100_000,
+    transitions: Transitions | None = None,
 ) -> list[Rate]:
-    """Return Theorem 5.2's metric against n, with its step sizes at their largest, on :func:`chain`.
+    """Return Theorem 5.2's metric against n, with its step sizes at their largest, on :func:`chain` by default.
 
     - published: one transition a step, Theorem 5.1's noise after the momentum, T = n epsilon/sqrt(d log(1/delta));
     - published, with the noise at which Theorem 5.1's conditions hold (the scale-free reading), where there is one;
@@ -196,7 +211,7 @@ def rates(
     Gradients of the verified rows are those of F itself: what a sample of n adds is left out. mu is that of Gaussian
     differential privacy. The expectation over the uniform choice of an iterate is taken exactly.
     """
-    transitions = chain()
+    transitions = chain() if transitions is None else transitions
     G, d = transitions.gradient_bound(), transitions.states
     mu = 1.0 / gaussian_noise_multiplier(Budget(epsilon, delta))
     short = [max(1, round(n * epsilon / math.sqrt(d * math.log(1.0 / delta)))) for n in units]
@@ -219,7 +234,7 @@ def rates(
         kept = [i for i, sigma in enumerate(noise) if sigma is not None]
         if len(kept) < 2:
             continue
-        found = np.stack([_metrics(transitions, steps[i], noise[i], full, seeds, seed) for i in kept], axis=1)
+        found = np.stack([metrics(transitions, steps[i], noise[i], full, seeds, seed) for i in kept], axis=1)
         at = [units[i] for i in kept]
         out.append(
             Rate(
@@ -236,7 +251,7 @@ def rates(
     return out
 
 
-def _metrics(transitions: Transitions, steps: int, noise: Any, full: bool, seeds: int, seed: int) -> np.ndarray:
+def metrics(transitions: Transitions, steps: int, noise: Any, full: bool, seeds: int, seed: int) -> np.ndarray:
     """Return ``(seeds,)`` means of Eq. (4) over the iterates t = 0 .. T - 1."""
     problem = transitions.problem
     phi, difference = transitions.differences
