@@ -123,6 +123,22 @@ def test_one_release_more_than_the_first_is_composed():
 
 
 @pytest.mark.slow
+def test_a_hundred_epochs_show_no_violation():
+    """E1: at n = 1,000 and T = 100,000 even a pair that is 2 G apart in every step has an epsilon below the claim."""
+    shift = p.JOINT / p.multiplier(1000, 100_000, 1.0, DELTA)
+    assert p._composed(1.0 / 1000, (shift,) * 100_000, DELTA)[1] == pytest.approx(0.26, abs=0.005)
+
+
+def test_conditions_exclude_each_other_at_the_best_beta():
+    """E3: with T = n, (i) needs n <= 240 at epsilon 1, and there (ii) asks for 23.5 <= 3.3."""
+    assert p.conditions(239, 239, 1.0, DELTA).noise
+    assert not p.conditions(242, 242, 1.0, DELTA).noise
+    statement = theorem_conditions(240, 240, 1.0, DELTA)[1].statement
+    assert "<= 3.27" in statement
+    assert "it is 23.5" in statement
+
+
+@pytest.mark.slow
 def test_losses_beyond_the_accountant_leave_the_bound_of_the_first_release():
     low, high = p.pair_epsilon(6_000, 600_000, 0.0674, p.JOINT, DELTA)
     assert high >= low >= p.initial_release_epsilon(6_000, 0.0674, p.JOINT, DELTA) > 100.0

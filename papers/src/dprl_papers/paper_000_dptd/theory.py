@@ -20,7 +20,6 @@ import numpy as np
 from dprl import x64 as x64
 from dprl.accounting.budget import Budget
 from dprl.accounting.calibration import gaussian_noise_multiplier
-from dprl.errors import DprlError
 from dprl.mechanisms.noise import SeededNoise
 from dprl_papers.paper_000_dptd.privacy import feasible_beta, multiplier
 
@@ -39,10 +38,6 @@ class LinearProblem:
     b: np.ndarray
     C: np.ndarray
 
-    def gradient(self, theta: np.ndarray, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return ``(d,)`` each: of F in theta, and in w."""
-        return -self.A.T @ w, self.b - self.A @ theta - self.C @ w
-
     @cached_property
     def lipschitz(self) -> float:
         """L_F: the gradient is linear, and this is the norm of its symmetric matrix [[0, -A'], [-A, -C]]."""
@@ -54,44 +49,10 @@ class LinearProblem:
         """mu of Assumption 3.5: the smallest eigenvalue of C."""
         return float(np.linalg.eigvalsh(self.C)[0])
 
-    def maximiser(self, theta: np.ndarray, box: float = math.inf) -> np.ndarray:
-        """Return ``(d,)`` w*(theta), the maximum of F(theta, .) over [-box, box]^d; in a box to 1e-10 of its
-        coordinates.
-        """
-        target = self.b - self.A @ theta
-        w = np.linalg.solve(self.C, target)
-        if np.abs(w).max() <= box:
-            return w
-        w = np.clip(w, -box, box)
-        step = 1.0 / float(np.linalg.eigvalsh(self.C)[-1])
-        for _ in range(100_000):  # projected gradient: contracts by 1 - mu/lambda_max(C)
-            moved = np.clip(w + step * (target - self.C @ w), -box, box)
-            if np.abs(moved - w).max() <= 1e-11 * self.strong_concavity * step:
-                return moved
-            w = moved
-        raise DprlError("The maximum over the box was not found: C is too close to singular.")
-
     def largest_steps(self) -> tuple[float, float]:
         """Return the largest kappa and eta of Theorem 5.2."""
         eta = self.strong_concavity / (4.0 * self.lipschitz**2)
         return eta * (self.strong_concavity / self.lipschitz) ** 2 / 9.0, eta
-
-
-def utility_metric(
-    problem: LinearProblem, theta: np.ndarray, w: np.ndarray, p: np.ndarray, kappa: float, box: float = 1.0
-) -> float:
-    """Return Eq. (4): |P(theta - kappa p) - theta|/kappa + |grad_theta F - p| + L_F |w - w*(theta)|.
-
-    Args:
-        problem: whose F is meant.
-        theta, w, p: ``(d,)``; p is the algorithm's estimate of the gradient in theta.
-        kappa: primal step.
-        box: theta and w lie in [-box, box]^d.
-    """
-    moved = np.clip(theta - kappa * p, -box, box) - theta
-    away = np.linalg.norm(problem.gradient(theta, w)[0] - p)
-    lag = np.linalg.norm(w - problem.maximiser(theta, box))
-    return float(np.linalg.norm(moved) / kappa + away + problem.lipschitz * lag)
 
 
 def slope(xs: Sequence[float] | np.ndarray, ys: np.ndarray) -> tuple[float, float]:
