@@ -37,6 +37,12 @@ def test_the_noise_of_a_thousand_transitions_and_steps():
     assert found == pytest.approx([8.05, 0.820, 0.0950], rel=1e-3)
 
 
+def test_the_noise_of_figure_2a():
+    """Of five trajectories of Cart Pole, 411 transitions, over 100 epochs."""
+    found = [p.multiplier(411, 41_099, epsilon, DELTA) for epsilon in (0.1, 1.0, 10.0, 100.0)]
+    assert found == pytest.approx([126.0, 12.8, 1.48, 0.26], rel=0.02)
+
+
 @pytest.mark.parametrize("setting", [(1000, 1000, 1.0), (1000, 100_000, 1.0), (240, 240, 0.1), (1000, 1000, 10.0)])
 def test_conditions_are_those_that_a_release_states(setting):
     units, steps, epsilon = setting
