@@ -93,6 +93,20 @@ def test_with_fewer_states_than_weights_the_projection_is_no_projection() -> Non
 
 
 @pytest.mark.slow
+def test_most_eigenvalues_of_a_network_on_cart_pole_are_nothing() -> None:
+    """Paper 000, E20: of E[Psi Psi'] at a random start, of which strong concavity asks for the smallest."""
+    from dprl_papers.domains.cart_pole import PUBLIC, SIMULATOR, _domain
+
+    features = make_features("mlp:50", PUBLIC.observation)
+    states = jnp.asarray(SIMULATOR.log(_domain().behavior, replace(PUBLIC, units=30), 0).observation)
+    theta = jnp.asarray(features.random_start(0), jnp.float64)
+    psi = jax.vmap(lambda s: jax.grad(lambda x: features.values(x, s[None], jnp)[0])(theta))(states)
+    values = np.linalg.eigvalsh(np.asarray(psi.T @ psi, np.float64))
+    assert len(values) == 301 < len(states)
+    assert np.sum(values > 1e-7 * values[-1]) < 100
+
+
+@pytest.mark.slow
 def test_states_along_a_run_are_those_of_the_run() -> None:
     """Any intervals, several trials at once, stages before the last: the same run as the engine's."""
     features, discount = make_features("columns", BOUNDS.observation), CHAIN.discount

@@ -61,6 +61,8 @@ def test_the_noise_of_langevin_dynamics_is_just_what_its_claim_asks_for() -> Non
     event = events.poisson_gaussian(1.0, stage.mechanism.noise_multiplier / 2.0, steps)
     assert epsilon_of(event, budget.delta) == pytest.approx(budget.epsilon, rel=0.01)
     assert stage.mechanism.noise_std / math.sqrt(steps) == pytest.approx(7.46, rel=0.01)
+    # c_2 of Wang, Chen and Xu's Algorithm 1, which they leave open
+    assert pytest.approx(1.55 * math.sqrt(2.0 * math.log(1e5)), rel=0.01) == 7.46
     assert stage.mechanism.sampling_rate == 1.0
     initial, last = primal_dual.recursive_stages(facts, steps, budget, recursion=0.25)
     assert initial.mechanism.noise_std == last.mechanism.noise_std

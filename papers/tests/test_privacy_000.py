@@ -37,6 +37,12 @@ def test_the_noise_of_a_thousand_transitions_and_steps():
     assert found == pytest.approx([8.05, 0.820, 0.0950], rel=1e-3)
 
 
+def test_the_noise_of_figure_2a():
+    """Of five trajectories of Cart Pole, 411 transitions, over 100 epochs."""
+    found = [p.multiplier(411, 41_099, epsilon, DELTA) for epsilon in (0.1, 1.0, 10.0, 100.0)]
+    assert found == pytest.approx([126.0, 12.8, 1.48, 0.26], rel=0.02)
+
+
 @pytest.mark.parametrize("setting", [(1000, 1000, 1.0), (1000, 100_000, 1.0), (240, 240, 0.1), (1000, 1000, 10.0)])
 def test_conditions_are_those_that_a_release_states(setting):
     units, steps, epsilon = setting
@@ -120,6 +126,22 @@ def test_one_release_more_than_the_first_is_composed():
     assert high == pytest.approx(low, rel=0.02)
     without, _ = p.pair_epsilon(200, 5, 0.5, p.JOINT, DELTA, initial=False)
     assert without < low
+
+
+@pytest.mark.slow
+def test_a_hundred_epochs_show_no_violation():
+    """E1: at n = 1,000 and T = 100,000 even a pair that is 2 G apart in every step has an epsilon below the claim."""
+    shift = p.JOINT / p.multiplier(1000, 100_000, 1.0, DELTA)
+    assert p._composed(1.0 / 1000, (shift,) * 100_000, DELTA)[1] == pytest.approx(0.26, abs=0.005)
+
+
+def test_conditions_exclude_each_other_at_the_best_beta():
+    """E3: with T = n, (i) needs n <= 240 at epsilon 1, and there (ii) asks for 23.5 <= 3.3."""
+    assert p.conditions(239, 239, 1.0, DELTA).noise
+    assert not p.conditions(242, 242, 1.0, DELTA).noise
+    statement = theorem_conditions(240, 240, 1.0, DELTA)[1].statement
+    assert "<= 3.27" in statement
+    assert "it is 23.5" in statement
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ from scipy.optimize import minimize
 
 from dprl_papers.harness.exact_chain import Chain
 from dprl_papers.paper_000_dptd import theory
-from dprl_papers.paper_000_dptd.theory import LinearProblem, chain, slope, utility_metric
+from dprl_papers.paper_000_dptd.theory import LinearProblem, chain, slope
 
 
 @pytest.fixture(scope="module")
@@ -23,13 +23,42 @@ def problem():
     )
 
 
+def gradient(problem, theta, w):
+    """Of F in theta, and in w."""
+    return -problem.A.T @ w, problem.b - problem.A @ theta - problem.C @ w
+
+
+def maximiser(problem, theta, box=math.inf):
+    """w*(theta), the maximum of F(theta, .) over [-box, box]^d, by projected gradients in a box."""
+    target = problem.b - problem.A @ theta
+    w = np.linalg.solve(problem.C, target)
+    if np.abs(w).max() <= box:
+        return w
+    w = np.clip(w, -box, box)
+    step = 1.0 / np.linalg.eigvalsh(problem.C)[-1]
+    for _ in range(100_000):
+        moved = np.clip(w + step * (target - problem.C @ w), -box, box)
+        if np.abs(moved - w).max() <= 1e-11 * problem.strong_concavity * step:
+            return moved
+        w = moved
+    raise AssertionError
+
+
+def utility_metric(problem, theta, w, p, kappa, box=1.0):
+    """Eq. (4): |P(theta - kappa p) - theta|/kappa + |grad_theta F - p| + L_F |w - w*(theta)|."""
+    moved = np.clip(theta - kappa * p, -box, box) - theta
+    away = np.linalg.norm(gradient(problem, theta, w)[0] - p)
+    lag = np.linalg.norm(w - maximiser(problem, theta, box))
+    return np.linalg.norm(moved) / kappa + away + problem.lipschitz * lag
+
+
 def objective(problem, theta, w):
     return w @ (problem.b - problem.A @ theta) - 0.5 * w @ problem.C @ w
 
 
 def test_the_gradient_by_central_differences(problem):
     theta, w = np.random.default_rng(1).normal(size=(2, 4))
-    found = np.concatenate(problem.gradient(theta, w))
+    found = np.concatenate(gradient(problem, theta, w))
     both, by_hand = np.concatenate([theta, w]), []
     for i in range(8):
         shift = 1e-5 * np.eye(8)[i]
@@ -40,7 +69,7 @@ def test_the_gradient_by_central_differences(problem):
 
 def test_lipschitz_is_the_largest_quotient(problem):
     def change(direction):
-        return np.concatenate(problem.gradient(*np.split(direction, 2))) - np.concatenate([np.zeros(4), problem.b])
+        return np.concatenate(gradient(problem, *np.split(direction, 2))) - np.concatenate([np.zeros(4), problem.b])
 
     directions = np.random.default_rng(2).normal(size=(500, 8))
     assert max(np.linalg.norm(change(u)) / np.linalg.norm(u) for u in directions) <= problem.lipschitz
@@ -54,7 +83,7 @@ def test_lipschitz_is_the_largest_quotient(problem):
 def test_the_maximiser_in_a_box(problem):
     theta = np.array([1.0, -1.0, 0.5, 2.0])
     for box in (math.inf, 0.3):
-        found = problem.maximiser(theta, box)
+        found = maximiser(problem, theta, box)
         asked = minimize(
             lambda w: -objective(problem, theta, w), np.zeros(4), bounds=[(-box, box)] * 4, options={"ftol": 1e-15}
         )
@@ -72,7 +101,7 @@ def test_the_metric_is_zero_at_the_saddle_and_nowhere_else(problem):
     assert away == pytest.approx(np.linalg.norm(problem.A[0]) + problem.lipschitz)
     # theta at its bound, and a gradient that pushes outward: it does not count
     at_bound = utility_metric(problem, np.ones(4), zero, -np.ones(4), 0.1, 1.0)
-    rest = 2.0 + problem.lipschitz * np.linalg.norm(problem.maximiser(np.ones(4), 1.0))
+    rest = 2.0 + problem.lipschitz * np.linalg.norm(maximiser(problem, np.ones(4), 1.0))
     assert at_bound == pytest.approx(rest)
 
 
@@ -97,12 +126,29 @@ def test_the_chain_is_paper_004_s():
     assert kappa <= eta / 9.0
 
 
+def test_a_random_mdp_has_its_values_in_the_box():
+    mdp = theory.random_mdp(10, 1)
+    assert mdp.probability.sum() == pytest.approx(1.0)
+    values = np.linalg.solve(mdp.problem.A, mdp.problem.b)
+    assert 0.0 < values.min() < values.max() < 1.0
+    assert mdp.problem.strong_concavity == pytest.approx(0.1)
+
+
+def test_gradients_of_a_network_on_its_box_are_large():
+    """E5: a 4-50-1 network with biases, all weights and w 1, s at Cart Pole's bounds and s' opposite to it."""
+    s = np.array([4.8, 3.0, 0.418, 3.0])
+    hidden, after = 1.0 + s.sum(), math.expm1(1.0 - s.sum())
+    psi = np.concatenate([np.tile([*s, 1.0], 50), np.full(50, hidden), [1.0]])
+    delta = 1.0 + 0.95 * (50.0 * after + 1.0) - (50.0 * hidden + 1.0)
+    assert abs(delta - psi.sum()) * np.linalg.norm(psi) == pytest.approx(1.8e5, rel=0.03)
+
+
 def test_a_run_without_noise_is_algorithm_1():
     """Full gradients, written out; the metric of every iterate is Eq. (4)."""
     problem, T = chain().problem, 40
     kappa, eta = problem.largest_steps()
     theta = w = np.zeros(5)
-    p, d = problem.gradient(theta, w)
+    p, d = gradient(problem, theta, w)
     total = 0.0
     for t in range(T):
         total += utility_metric(problem, theta, w, p, kappa)
@@ -111,9 +157,9 @@ def test_a_run_without_noise_is_algorithm_1():
             theta + nu * (np.clip(theta - kappa * p, -1.0, 1.0) - theta),
             w + nu * (np.clip(w + eta * d, -1.0, 1.0) - w),
         )
-        g = problem.gradient(theta, w)
+        g = gradient(problem, theta, w)
         p, d = (1.0 - 3.0 * nu) * p + 3.0 * nu * g[0], (1.0 - 3.0 * nu) * d + 3.0 * nu * g[1]
-    found = theory._metrics(chain(), T, 0.0, full=True, seeds=2, seed=0)
+    found = theory.metrics(chain(), T, 0.0, full=True, seeds=2, seed=0)
     assert found == pytest.approx([total / T] * 2, rel=1e-10)
 
 
@@ -122,8 +168,8 @@ def test_where_noise_enters():
     """One step from zero: both have all of it in p_0; at the second it is behind the momentum or in front of it."""
     transitions = chain()
     sigma = 1e6  # all else is lost in it
-    after = theory._metrics(transitions, 40, sigma, full=False, seeds=200, seed=0)
-    before = theory._metrics(transitions, 40, sigma, full=True, seeds=200, seed=0)
+    after = theory.metrics(transitions, 40, sigma, full=False, seeds=200, seed=0)
+    before = theory.metrics(transitions, 40, sigma, full=True, seeds=200, seed=0)
     # |grad F - p| alone counts: the mean norm of p over the iterates, whose variance is a recursion
     weights = 3.0 / (4.0 * np.sqrt(np.arange(39) + 3.0))
     expected = []

@@ -20,7 +20,6 @@ import numpy as np
 from dprl import x64 as x64
 from dprl.accounting.budget import Budget
 from dprl.accounting.calibration import gaussian_noise_multiplier
-from dprl.errors import DprlError
 from dprl.mechanisms.noise import SeededNoise
 from dprl_papers.paper_000_dptd.privacy import feasible_beta, multiplier
 
@@ -39,10 +38,6 @@ class LinearProblem:
     b: np.ndarray
     C: np.ndarray
 
-    def gradient(self, theta: np.ndarray, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return ``(d,)`` each: of F in theta, and in w."""
-        return -self.A.T @ w, self.b - self.A @ theta - self.C @ w
-
     @cached_property
     def lipschitz(self) -> float:
         """L_F: the gradient is linear, and this is the norm of its symmetric matrix [[0, -A'], [-A, -C]]."""
@@ -54,44 +49,10 @@ class LinearProblem:
         """mu of Assumption 3.5: the smallest eigenvalue of C."""
         return float(np.linalg.eigvalsh(self.C)[0])
 
-    def maximiser(self, theta: np.ndarray, box: float = math.inf) -> np.ndarray:
-        """Return ``(d,)`` w*(theta), the maximum of F(theta, .) over [-box, box]^d; in a box to 1e-10 of its
-        coordinates.
-        """
-        target = self.b - self.A @ theta
-        w = np.linalg.solve(self.C, target)
-        if np.abs(w).max() <= box:
-            return w
-        w = np.clip(w, -box, box)
-        step = 1.0 / float(np.linalg.eigvalsh(self.C)[-1])
-        for _ in range(100_000):  # projected gradient: contracts by 1 - mu/lambda_max(C)
-            moved = np.clip(w + step * (target - self.C @ w), -box, box)
-            if np.abs(moved - w).max() <= 1e-11 * self.strong_concavity * step:
-                return moved
-            w = moved
-        raise DprlError("The maximum over the box was not found: C is too close to singular.")
-
     def largest_steps(self) -> tuple[float, float]:
         """Return the largest kappa and eta of Theorem 5.2."""
         eta = self.strong_concavity / (4.0 * self.lipschitz**2)
         return eta * (self.strong_concavity / self.lipschitz) ** 2 / 9.0, eta
-
-
-def utility_metric(
-    problem: LinearProblem, theta: np.ndarray, w: np.ndarray, p: np.ndarray, kappa: float, box: float = 1.0
-) -> float:
-    """Return Eq. (4): |P(theta - kappa p) - theta|/kappa + |grad_theta F - p| + L_F |w - w*(theta)|.
-
-    Args:
-        problem: whose F is meant.
-        theta, w, p: ``(d,)``; p is the algorithm's estimate of the gradient in theta.
-        kappa: primal step.
-        box: theta and w lie in [-box, box]^d.
-    """
-    moved = np.clip(theta - kappa * p, -box, box) - theta
-    away = np.linalg.norm(problem.gradient(theta, w)[0] - p)
-    lag = np.linalg.norm(w - problem.maximiser(theta, box))
-    return float(np.linalg.norm(moved) / kappa + away + problem.lipschitz * lag)
 
 
 def slope(xs: Sequence[float] | np.ndarray, ys: np.ndarray) -> tuple[float, float]:
@@ -159,6 +120,15 @@ def chain(states: int = 5, discount: float = 0.95) -> Transitions:
     return Transitions(s, following, reward, np.full(2 * states, 0.5 / states), states, discount)
 
 
+def random_mdp(states: int, seed: int, branches: int = 3, discount: float = 0.95) -> Transitions:
+    """Return a random chain without an end: each state as likely, few random successors, and values within [0, 1]."""
+    draw = np.random.default_rng(seed)
+    s = np.repeat(np.arange(states), branches)
+    chance = draw.dirichlet(np.ones(branches), states).ravel() / states
+    reward = draw.uniform(0.0, 1.0 - discount, len(s))
+    return Transitions(s, draw.integers(0, states, len(s)), reward, chance, states, discount)
+
+
 @dataclass(frozen=True)
 class Rate:
     """One line of the figure.
@@ -184,9 +154,15 @@ class Rate:
 
 
 def rates(
-    units: Sequence[int], epsilon: float, delta: float, seeds: int = 10, seed: int = 0, most_steps: int = 100_000
+    units: Sequence[int],
+    epsilon: float,
+    delta: float,
+    seeds: int = 10,
+    seed: int = 0,
+    most_steps: int = 100_000,
+    transitions: Transitions | None = None,
 ) -> list[Rate]:
-    """Return Theorem 5.2's metric against n, with its step sizes at their largest, on :func:`chain`.
+    """Return Theorem 5.2's metric against n, with its step sizes at their largest, on :func:`chain` by default.
 
     - published: one transition a step, Theorem 5.1's noise after the momentum, T = n epsilon/sqrt(d log(1/delta));
     - published, with the noise at which Theorem 5.1's conditions hold (the scale-free reading), where there is one;
@@ -196,7 +172,7 @@ def rates(
     Gradients of the verified rows are those of F itself: what a sample of n adds is left out. mu is that of Gaussian
     differential privacy. The expectation over the uniform choice of an iterate is taken exactly.
     """
-    transitions = chain()
+    transitions = chain() if transitions is None else transitions
     G, d = transitions.gradient_bound(), transitions.states
     mu = 1.0 / gaussian_noise_multiplier(Budget(epsilon, delta))
     short = [max(1, round(n * epsilon / math.sqrt(d * math.log(1.0 / delta)))) for n in units]
@@ -219,7 +195,7 @@ def rates(
         kept = [i for i, sigma in enumerate(noise) if sigma is not None]
         if len(kept) < 2:
             continue
-        found = np.stack([_metrics(transitions, steps[i], noise[i], full, seeds, seed) for i in kept], axis=1)
+        found = np.stack([metrics(transitions, steps[i], noise[i], full, seeds, seed) for i in kept], axis=1)
         at = [units[i] for i in kept]
         out.append(
             Rate(
@@ -236,7 +212,7 @@ def rates(
     return out
 
 
-def _metrics(transitions: Transitions, steps: int, noise: Any, full: bool, seeds: int, seed: int) -> np.ndarray:
+def metrics(transitions: Transitions, steps: int, noise: Any, full: bool, seeds: int, seed: int) -> np.ndarray:
     """Return ``(seeds,)`` means of Eq. (4) over the iterates t = 0 .. T - 1."""
     problem = transitions.problem
     phi, difference = transitions.differences
