@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from dprl.release.policy_returns import mean_return
 from jax import random
 
 from dprl.accounting import events
@@ -36,6 +35,7 @@ from dprl.mechanisms.action_coins import ActionCoins
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.noise import SeededNoise
 from dprl.policies.parametric import Parametric
+from dprl.release.returns import mean_return
 from dprl_papers.paper_beyond.processes import taught
 
 MODELS, BATCH, UPDATES, RATE, CLIP, PENALTY = 3, 100, 300, 0.02, 1.0 / 3.0, 1.0
