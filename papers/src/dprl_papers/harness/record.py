@@ -208,8 +208,13 @@ def _row(paper: Paper, figure: Measured | Programmed, found: Mapping[str, Any] |
     if found is None:
         return [*cells, "no", "", ""]
     made = found["made"]
-    what = f"{_count(made['cells'])}, {made['trials']} trials" + (", stale" if stale(found, paper) else "")
+    what = f"{_count(made['cells'])}, {_trials(found)}" + (", stale" if stale(found, paper) else "")
     return [*cells, what, f"{made['seconds']:,.0f}", ", ".join(c[:10] for c in made["commits"])]
+
+
+def _trials(found: Mapping[str, Any]) -> str:
+    """Return how many trials a figure has; one that is a program of its own may take fewer, and its captions say so."""
+    return ("at most " if found["kind"] == "programmed" else "") + f"{found['made']['trials']} trials"
 
 
 def _count(cells: Sequence[Any]) -> str:
@@ -230,7 +235,7 @@ def markdown(figure: Mapping[str, Any], paper: Paper) -> str:
     made, (first, last) = figure["made"], figure["made"]["seeds"]
     versions = ", ".join(f"{name} {version}" for name, version in made["versions"].items())
     lines = [
-        f"*`{made['command']}`: {made['trials']} trials, seeds {first} to {last}; {_count(made['cells'])} in "
+        f"*`{made['command']}`: {_trials(figure)}, seeds {first} to {last}; {_count(made['cells'])} in "
         f"{made['seconds']:,.0f} s; commit {', '.join(c[:10] for c in made['commits'])}; {versions}.*",
         "",
     ]
