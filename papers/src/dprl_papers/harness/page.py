@@ -35,7 +35,13 @@ def render(results: Mapping[str, Any], paper: Paper) -> str:
         domains=_domains(results),
         tuned=_tuned(results, paper),
         delta=power_of_ten(results["delta"]),
+        capital=capital,
     )
+
+
+def capital(text: str) -> str:
+    """Return a sentence with a capital letter, unless a symbol begins it, such as σ or f/60."""
+    return text[:1].upper() + text[1:] if text[1:2].isalpha() else text
 
 
 def _programmed(figure: Mapping[str, Any]) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from typing import Any
 from dprl.errors import DprlError
 from dprl.files import write_atomically
 from dprl_papers.harness.measured import with_verdicts
-from dprl_papers.harness.page import tables_of
+from dprl_papers.harness.page import capital, tables_of
 from dprl_papers.harness.runner import Runner, Task
 from dprl_papers.harness.spec import Measured, Paper, Programmed, load_paper, papers
 from dprl_papers.harness.store import address
@@ -247,16 +247,11 @@ def markdown(figure: Mapping[str, Any], paper: Paper) -> str:
             heads, *rows = ([row[0], *row[2:]] for row in (heads, *rows))
         rows = [row for row in rows if not i or row[0] != "Guarantee"]
         caption = table.get("caption") or f"{table['summary']}."
-        lines += [_capital(caption), "", _table(heads, rows), ""]
+        lines += [capital(caption), "", _table(heads, rows), ""]
     for claim in figure["claims"]:
         words = f'"{claim["words"]}"{" (ours)" if claim["ours"] else ""}'
-        lines.append(f"* *{claim['verdict']}*: {words} {_capital(claim['text'])}")
+        lines.append(f"* *{claim['verdict']}*: {words} {capital(claim['text'])}")
     return "\n".join([*lines, *([""] if figure["claims"] else [])])
-
-
-def _capital(text: str) -> str:
-    """Return a sentence with a capital letter, unless a symbol begins it, such as σ or f/60."""
-    return text[:1].upper() + text[1:] if text[1:2].isalpha() else text
 
 
 def _plain(cell: Any) -> str:
