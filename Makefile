@@ -68,7 +68,7 @@ defaults: .venv/.installed
 # hours; what was computed is kept, and the same command goes on where it was; what is finished goes on record, in
 # papers/results, and into the tables of docs/papers
 papers: .venv/.installed
-	for paper in 000 001 002 003 004; do \
+	for paper in 000 001 002 003 004 beyond; do \
 		$(BIN)/dprl reproduce $$paper --out .papers/$$paper || exit; \
 		$(BIN)/dprl reproduce $$paper --out .papers/$$paper --pages || exit; \
 	done

@@ -16,6 +16,7 @@ from typing import Any
 
 from benchmarks.dp_pg_problem import ACTIONS, CLIP, HOOKS, NOISE_MULTIPLIER, STEPS, USERS, error, make, reference
 from benchmarks.harness import pin, serve
+from benchmarks.opacus_step import opacus_of
 
 STEP_SIZE = 1e-2
 
@@ -23,9 +24,6 @@ STEP_SIZE = 1e-2
 def main(size: str, cores: int) -> None:
     pin(cores)
     import torch
-    from opacus.grad_sample import GradSampleModule, GradSampleModuleFastGradientClipping
-    from opacus.optimizers import DPOptimizer, DPOptimizerFastGradientClipping
-    from opacus.utils.fast_gradient_clipping_utils import DPLossFastGradientClipping
 
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
@@ -80,23 +78,9 @@ def main(size: str, cores: int) -> None:
 
     def private(ghost: bool, multiplier: float = NOISE_MULTIPLIER) -> Callable[[int], Any]:
         def run(steps: int) -> Any:
-            common = {"noise_multiplier": multiplier, "max_grad_norm": CLIP, "expected_batch_size": USERS}
-            model: Any
-            if ghost:
-                model = GradSampleModuleFastGradientClipping(
-                    network(), loss_reduction="sum", max_grad_norm=CLIP, use_ghost_clipping=True
-                )
-                sgd = torch.optim.SGD(model.parameters(), lr=STEP_SIZE)
-                optimizer = DPOptimizerFastGradientClipping(sgd, loss_reduction="sum", **common)
-                criterion = DPLossFastGradientClipping(model, optimizer, per_user, loss_reduction="sum")
-            else:
-                model = GradSampleModule(network(), loss_reduction="sum")
-                sgd = torch.optim.SGD(model.parameters(), lr=STEP_SIZE)
-                optimizer = DPOptimizer(sgd, loss_reduction="sum", **common)
-
-                def criterion(scores: Any, target: Any) -> Any:
-                    return per_user(scores, target).sum()
-
+            model, optimizer, criterion = opacus_of(
+                network(), per_user, ghost=ghost, multiplier=multiplier, clip=CLIP, users=USERS, step_size=STEP_SIZE
+            )
             for _ in range(steps):
                 optimizer.zero_grad()
                 criterion(model(x), target).backward()

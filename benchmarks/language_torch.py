@@ -29,14 +29,12 @@ from benchmarks.language_problem import (
     path_of,
     peak_of,
 )
+from benchmarks.opacus_step import opacus_of
 
 
 def main(mode: str, name: str = "") -> None:
     pin(1)
     import torch
-    from opacus.grad_sample import GradSampleModule, GradSampleModuleFastGradientClipping
-    from opacus.optimizers import DPOptimizer, DPOptimizerFastGradientClipping
-    from opacus.utils.fast_gradient_clipping_utils import DPLossFastGradientClipping
 
     nn, functional = torch.nn, torch.nn.functional
     warnings.simplefilter("ignore")
@@ -113,22 +111,9 @@ def main(mode: str, name: str = "") -> None:
         return run
 
     def private(ghost: bool, multiplier: float = NOISE_MULTIPLIER) -> Callable[[], Any]:
-        common = {"noise_multiplier": multiplier, "max_grad_norm": CLIP, "expected_batch_size": USERS}
-        model: Any
-        if ghost:
-            model = GradSampleModuleFastGradientClipping(
-                network(), loss_reduction="sum", max_grad_norm=CLIP, use_ghost_clipping=True
-            )
-            sgd = torch.optim.SGD(model.parameters(), lr=STEP_SIZE)
-            optimizer = DPOptimizerFastGradientClipping(sgd, loss_reduction="sum", **common)
-            criterion = DPLossFastGradientClipping(model, optimizer, per_user, loss_reduction="sum")
-        else:
-            model = GradSampleModule(network(), loss_reduction="sum")
-            sgd = torch.optim.SGD(model.parameters(), lr=STEP_SIZE)
-            optimizer = DPOptimizer(sgd, loss_reduction="sum", **common)
-
-            def criterion(scores: Any, target: Any) -> Any:
-                return per_user(scores, target).sum()
+        model, optimizer, criterion = opacus_of(
+            network(), per_user, ghost=ghost, multiplier=multiplier, clip=CLIP, users=USERS, step_size=STEP_SIZE
+        )
 
         def run() -> Any:
             optimizer.zero_grad()

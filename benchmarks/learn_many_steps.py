@@ -26,6 +26,7 @@ from dprl.evaluation.learned import plan_of_learned
 from dprl.mechanisms.noise import SeededNoise
 from dprl.policies.greedy import Basis
 from dprl.protocols import NO_JOURNAL
+from dprl_papers.paper_beyond.processes import pick
 
 EPSILONS, SMALL, DELTA = (1.0, 4.0), (0.05, 0.1, 0.3), 1e-5
 LEARNERS = ("recommended", "advantage", "fitted-q", "rules")
@@ -157,9 +158,9 @@ class Walk:
         s, a, r = np.zeros((self.people, self.horizon + 1), int), np.zeros(shape, int), np.zeros(shape)
         s[:, 0] = rng.integers(0, self.states, self.people)
         for t in range(self.horizon):
-            a[:, t] = _pick(rng, behavior[s[:, t]])
+            a[:, t] = pick(rng, behavior[s[:, t]])
             r[:, t] = rng.random(self.people) < rewards[s[:, t], a[:, t]]
-            s[:, t + 1] = _pick(rng, following[s[:, t], a[:, t]])
+            s[:, t + 1] = pick(rng, following[s[:, t], a[:, t]])
         return _columns(s[:, :-1, None].astype(float), a, r, behavior[s[:, :-1], a])
 
     def value(self, policy: Any) -> float:
@@ -194,11 +195,6 @@ class Walk:
 
 
 PROBLEMS: Mapping[str, Any] = {"two stages": Regime, "ten steps": Walk}
-
-
-def _pick(rng: np.random.Generator, chances: np.ndarray) -> np.ndarray:
-    edges = np.cumsum(chances, axis=1)[:, :-1]
-    return np.sum(rng.random(len(chances))[:, None] >= edges, axis=1)
 
 
 def _columns(states: np.ndarray, action: np.ndarray, reward: np.ndarray, chance: np.ndarray) -> dict[str, np.ndarray]:

@@ -15,6 +15,7 @@ from dprl.accounting import events
 from dprl.accounting.accountant import epsilon_of
 from dprl.accounting.budget import Budget
 from dprl.engine.program import run_steps
+from dprl.evaluation.adassp import smat
 from dprl.mechanisms.noise import SeededNoise
 from dprl_papers.paper_beyond import primorl, value_iteration
 from dprl_papers.paper_beyond.figures.privacy import share_of_regressions
@@ -27,7 +28,6 @@ from dprl_papers.paper_beyond.value_iteration import (
     counting,
     packed,
     regressions,
-    unpacked,
     vapvi,
 )
 
@@ -132,7 +132,7 @@ def test_a_packed_matrix_has_its_norm():
     matrix = np.random.default_rng(0).normal(size=(5, 5))
     matrix += matrix.T
     assert np.linalg.norm(packed(matrix)) == pytest.approx(np.linalg.norm(matrix))
-    np.testing.assert_allclose(unpacked(packed(matrix), 5), matrix)
+    np.testing.assert_allclose(smat(packed(matrix), 5), matrix)
 
 
 @FACTORS

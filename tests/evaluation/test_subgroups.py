@@ -282,6 +282,14 @@ def test_a_release_says_which_subgroups_it_was_asked_for():
     assert all(g["contrasts"][0]["policy"] == "leave" for g in made.subgroups)
 
 
+def test_of_two_components_of_one_name_the_first_is_meant():
+    bounds = Bounds(
+        units=9, horizon=1, reward=(0.0, 1.0), observation=((20.0, 90.0), (0.0, 1.0)), actions=2,
+        observation_names=("age", "age"),
+    )  # fmt: skip
+    assert (read_axis("age:50", bounds).component, read_axis("observation_1:0.5", bounds).component) == (0, 1)
+
+
 def test_a_category_tells_its_values_apart():
     names = ("age", "site = Basel", "site = Bern", "site = Genf", "sex")
     bounds = Bounds(

@@ -199,10 +199,10 @@ class OfRule(Request):
     Attributes:
         cuts: NAME:30,50 for a component that rules may look at, with cut points. Or NAME for each value of a whole
             number. Repeat the option for several; by default all components, cut at public points.
-        learner: rules as above. fitted-q for a policy by fitted Q iteration, or advantage for what does better than
-            what was done, in OUT/policy.safetensors. Or recommended, by public facts: over several steps fitted-q where
-            the budget is large, advantage where it is not; else rules. Where the
-            bounds declare strata, fitted-q with an action for each stratum, in OUT/policy.json.
+        learner: rules for one action for everybody, or one that comparisons decide. fitted-q for a policy by fitted Q
+            iteration, or advantage for what does better than what was done, in OUT/policy.safetensors. Or recommended,
+            by public facts: over several steps fitted-q where the budget is large, advantage where it is not; else
+            rules. Where the bounds declare strata, fitted-q with an action for each stratum, in OUT/policy.json.
         basis: of a policy: table, products:0, products:1 or products:2. By default the largest that the budget serves.
         return_deviation: how far returns lie from the middle of their range, as the root of the mean square that an
             earlier study reports. The smaller it is, the sooner larger rules are chosen.

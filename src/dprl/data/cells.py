@@ -54,7 +54,7 @@ def plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def identifiers(column: pa.ChunkedArray, kind: pa.DataType | None = None) -> pa.ChunkedArray:
-    """Return identifiers in a type in which they can be compared, by default one for their own; null for missing."""
+    """Return identifiers of a type that can be compared, by default the widest of their own kind; null for missing."""
     column = plain(column)
     if kind is None and pa.types.is_string(column.type):
         kind = pa.large_string()  # more than 2 GiB of text would not fit together

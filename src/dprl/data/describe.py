@@ -8,7 +8,7 @@ import numpy as np
 
 from dprl.data.prepared import count_unread
 from dprl.data.readers import read_log
-from dprl.data.schema import Source
+from dprl.data.schema import OpenedLog
 from dprl.data.trajectories import TRANSITION, Trajectories, count_defects
 from dprl.protocols import Bounds
 
@@ -22,7 +22,7 @@ def describe_log(source: Any, bounds: Any, unit: str | None, person: str | None)
     raw: dict[str, np.ndarray] = {}
     trajectories = log.load(inspect=raw.update)
     unread, made = {}, log.preparation
-    if made is not None and isinstance(log.source, Source) and log.source.raw is not None:
+    if made is not None and isinstance(log.source, OpenedLog) and log.source.raw is not None:
         unread = count_unread(log.source.raw.rows(made.columns()), made)
     by_row, reasons = log.unit == TRANSITION, {}
     if "episode" in raw:

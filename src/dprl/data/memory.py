@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from dprl.data.schema import Schema, Source
+from dprl.data.schema import OpenedLog, Schema
 from dprl.errors import DprlError
 from dprl.user_code import quietly
 
@@ -31,7 +31,7 @@ _STEPS = {"episode_id", "episode", "trajectory_id", "trajectory", "t", "step", "
 
 
 @dataclass(frozen=True)
-class Columns(Source):
+class Columns(OpenedLog):
     """Columns of a log in memory: Arrow arrays, and lists of values of any kind."""
 
     columns: dict[str, Any] = field(repr=False, default_factory=dict)
@@ -59,7 +59,7 @@ class Columns(Source):
         return pa.table(table)
 
 
-def deferred(source: Any) -> Source | None:
+def deferred(source: Any) -> OpenedLog | None:
     """Return a lazy frame of polars, or whatever gives an Arrow stream, read when it is asked for; None for all else.
 
     Raises:
@@ -79,14 +79,14 @@ def deferred(source: Any) -> Source | None:
     return None
 
 
-def _later(schema: pa.Schema, rows: Callable[[list[str]], pa.Table]) -> Source:
+def _later(schema: pa.Schema, rows: Callable[[list[str]], pa.Table]) -> OpenedLog:
     def read(names: list[str]) -> pa.Table:
         found = quietly(lambda: rows(names), None)  # whatever the other library raises may quote a cell
         if found is None:
             raise DprlError("The table cannot be read to its end: the library that made it raised an error.")
         return found
 
-    return Source("table in memory", schema.names, list(schema.types), read)
+    return OpenedLog("table in memory", schema.names, list(schema.types), read)
 
 
 def _without_views(schema: pa.Schema) -> pa.Schema:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from dprl.data.schema import Source
+from dprl.data.schema import OpenedLog
 from dprl.errors import DprlError
 
 _SCALARS = {
@@ -23,7 +23,7 @@ _SCALARS = {
 }
 
 
-def open_minari(identifier: str) -> Source:
+def open_minari(identifier: str) -> OpenedLog:
     """Return the local Minari dataset called ``identifier``, such as ``D4RL/door/human-v2``; nothing is downloaded.
 
     Raises:
@@ -43,7 +43,7 @@ def open_minari(identifier: str) -> Source:
     return minari_log(dataset, identifier, f"minari:{identifier}")
 
 
-def minari_log(dataset: Any, identifier: str, name: str) -> Source:
+def minari_log(dataset: Any, identifier: str, name: str) -> OpenedLog:
     """Return a dataset that is open already, as a log; raises where its spaces are not plain vectors.
 
     Args:
@@ -69,7 +69,7 @@ def minari_log(dataset: Any, identifier: str, name: str) -> Source:
             ) from None
         return pa.table({name: _join(values, types[name]) for name, values in parts.items()})
 
-    return Source(name, list(types), list(types.values()), rows)
+    return OpenedLog(name, list(types), list(types.values()), rows)
 
 
 def _episode(number: int, episode: Any, first_action: float) -> dict[str, np.ndarray]:

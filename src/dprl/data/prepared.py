@@ -21,13 +21,13 @@ import pyarrow.compute as pc
 from dprl.data.cells import codes, numbers, one_array, plain
 from dprl.data.memory import ANY, NUMBER, Columns
 from dprl.data.preparation import ByValue, Preparation, is_text, varies
-from dprl.data.schema import Source, plain_type
+from dprl.data.schema import OpenedLog, plain_type
 from dprl.user_code import quietly
 
 _BLANK = r"^\s*(|\.|NA|N/A|NaN|nan|NULL|null)\s*$"
 
 
-def becoming(source: Source, preparation: Preparation) -> Source:
+def becoming(source: OpenedLog, preparation: Preparation) -> OpenedLog:
     """Return a table as the log that it becomes when its rows are read; refused where the section does not fit."""
     kinds = source.kinds
     if isinstance(source, Columns):
@@ -38,10 +38,10 @@ def becoming(source: Source, preparation: Preparation) -> Source:
     identifiers = {name: pa.string() if kind is None else plain_type(kind) for name, kind in kinds.items()}
     written = preparation.written(identifiers)
     rows = partial(_rows_of, source, preparation, written)
-    return Source(source.name, written.names, written.types, rows, raw=source)
+    return OpenedLog(source.name, written.names, written.types, rows, raw=source)
 
 
-def _rows_of(source: Source, preparation: Preparation, written: pa.Schema, names: list[str]) -> pa.Table:
+def _rows_of(source: OpenedLog, preparation: Preparation, written: pa.Schema, names: list[str]) -> pa.Table:
     return prepared(source.rows(preparation.columns()), preparation, written).select(names)
 
 

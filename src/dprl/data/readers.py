@@ -22,7 +22,7 @@ from dprl.data.memory import Columns
 from dprl.data.parts import MANIFEST, Parts, coded, episode_column
 from dprl.data.preparation import Preparation
 from dprl.data.prepared import becoming
-from dprl.data.schema import Source
+from dprl.data.schema import OpenedLog
 from dprl.data.sources import LogSource, is_minari, open_source, path_of
 from dprl.data.trajectories import TRANSITION, Trajectories, assemble
 from dprl.errors import DprlError
@@ -194,7 +194,7 @@ def read_log(
     return Log(opened.name, known, unit, found.scalars.get("person_id"), found, opened, behavior_policy, preparation)
 
 
-def _is_prepared(source: Parts | Source, preparation: Preparation) -> bool:
+def _is_prepared(source: Parts | OpenedLog, preparation: Preparation) -> bool:
     """Tell whether a table was made by a section ``[prepare]``, and refuse one that another section made."""
     if source.prepared not in (None, preparation.digest):
         raise DprlError("The log was prepared by another section [prepare] than that of the bounds: prepare it again.")

@@ -1,4 +1,4 @@
-"""Column names of a log, their aliases in other libraries, and what may be checked before a row is read."""
+"""Column names of a log, their aliases in other libraries, what was opened, and what is checked before it is read."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Schema:
 
 
 @dataclass(frozen=True)
-class Source:
+class OpenedLog:
     """What was opened as a log: names and types of its columns; rows are read when they are asked for.
 
     Attributes:
@@ -74,7 +74,7 @@ class Source:
     types: list[pa.DataType] | None
     rows: Callable[[list[str]], pa.Table] = field(repr=False)
     prepared: str | None = None
-    raw: Source | None = field(repr=False, default=None)
+    raw: OpenedLog | None = field(repr=False, default=None)
 
     @property
     def kinds(self) -> dict[str, pa.DataType | None]:
@@ -100,7 +100,7 @@ def match(
 
     Args:
         names: column names, as in the file.
-        kinds: their types, as those of a :class:`Source`.
+        kinds: their types, as those of a :class:`OpenedLog`.
         bounds: public bounds. With a horizon of 1 each row may be an episode of its own, as in bandit logs. Where they
             declare no hazard of being censored, the log may have a column of it.
         unit: ``person``, ``trajectory``, or ``transition``: a row then stands for itself, with its next observation,

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from dprl.data import csv_file, memory
 from dprl.data.minari import minari_log, open_minari
 from dprl.data.preparation import MARK
-from dprl.data.schema import Source
+from dprl.data.schema import OpenedLog
 from dprl.errors import DprlError
 
 if TYPE_CHECKING:
@@ -71,11 +71,12 @@ LogSource: TypeAlias = (
 """What is read as a log."""
 
 
-def open_source(source: Any) -> Source:
+def open_source(source: Any) -> OpenedLog:
     """Return what can be read as a log, or as a table of which one is made; no row is read."""
     named = path_of(source)
     if is_minari(source):
-        return open_minari(named.removeprefix("minari:")) if named else minari_log(source, *["dataset in memory"] * 2)
+        in_memory = "dataset in memory"
+        return open_minari(named.removeprefix("minari:")) if named else minari_log(source, in_memory, in_memory)
     if hasattr(source, "to_arrow"):  # polars
         source = source.to_arrow()
     if isinstance(source, pa.Table):
@@ -111,7 +112,7 @@ def path_of(source: Any) -> str:
     return str(source) if isinstance(source, str | Path) else ""
 
 
-def _open_file(path: Path) -> Source:
+def _open_file(path: Path) -> OpenedLog:
     if path.is_dir():
         raise DprlError(
             f"There is no log file {str(path)!r}, but a folder: `dprl data partition` makes a log in parts of the "
@@ -120,7 +121,7 @@ def _open_file(path: Path) -> Source:
     if not path.is_file():
         raise DprlError(f"There is no log file {path.name!r} in {str(path.parent)!r}.")
     if path.suffix.lower() == ".csv":
-        return Source(path.name, csv_file.read_header(path), None, partial(_rows_of_csv, path))
+        return OpenedLog(path.name, csv_file.read_header(path), None, partial(_rows_of_csv, path))
     if path.suffix.lower() not in (".parquet", ".pq"):
         raise DprlError(f"The log {path.name!r} must be a .parquet or .csv file.")
     schema = pq.read_schema(path)
@@ -128,7 +129,6 @@ def _open_file(path: Path) -> Source:
     twice = next((name for name in schema.names if schema.names.count(name) > 1), None)
     if twice is not None:
         raise DprlError(f"The log has more than one column {twice!r}.")
-
     return _of_schema(path.name, schema, partial(_rows_of_parquet, path))
 
 
@@ -144,9 +144,9 @@ def _rows_of_parquet(path: Path, names: list[str]) -> pa.Table:
         return file.read(names).select(names)
 
 
-def _of_schema(name: str, schema: pa.Schema, rows: Any) -> Source:
+def _of_schema(name: str, schema: pa.Schema, rows: Any) -> OpenedLog:
     mark = (schema.metadata or {}).get(MARK)
-    return Source(name, schema.names, list(schema.types), rows, None if mark is None else mark.decode())
+    return OpenedLog(name, schema.names, list(schema.types), rows, None if mark is None else mark.decode())
 
 
 @contextmanager

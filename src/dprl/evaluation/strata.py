@@ -115,7 +115,8 @@ def place_of(name: str, bounds: Bounds, where: str) -> int:
 
 def _places(bounds: Bounds) -> dict[str, int]:
     places = {f"observation_{i}": i for i in range(len(bounds.observation))}
-    return places | {name: i for i, name in enumerate(bounds.state_names)}
+    # of two components of one name the first is meant
+    return places | {name: i for i, name in reversed([*enumerate(bounds.state_names)])}
 
 
 def check_apart(axes: Sequence[Axis], where: str) -> None:

@@ -117,10 +117,12 @@ def ghost_sum_of_rows(mechanism: GaussianSum, layers: Sequence[Layer], included:
         included: ``(m,)`` booleans.
 
     Raises:
-        DprlError: the mechanism is for a release, or its part is not the layers' gradients.
+        DprlError: the mechanism is for a release, has several parts, or its part is not the layers' gradients.
     """
     if mechanism.certifies:
         raise DprlError("A sum over units of several rows is for experiments: give a release the units' vectors.")
+    if len(mechanism.parts) != 1:
+        raise DprlError("The layers of a sum are one part: make the mechanism of one.")
     ((size, clip_norm),) = mechanism.parts
     norms = norms_of(layers)
     kept = jnp.asarray(included) & jnp.isfinite(norms)

@@ -1,4 +1,4 @@
-"""What policies really earn: in simulations, and in public simulators; never of a private release."""
+"""What policies really earn: in simulations, and in public simulators, which know nobody; never on private data."""
 
 from __future__ import annotations
 

@@ -173,7 +173,8 @@ def release_rows(
         journal = folder.journal
     first = None
     if plan.first is not None:
-        assert isinstance(rows, InMemory)
+        if not isinstance(rows, InMemory):
+            raise RuntimeError("Two parts of the people are made of a log in memory.")
         first, rows = rows.after_first(noise, journal)
         plan = rows.plan
 

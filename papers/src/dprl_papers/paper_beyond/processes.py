@@ -62,13 +62,14 @@ class Process:
         s, a, r = (np.zeros((people, steps + extra), int) for extra in (1, 0, 0))
         s[:, 0] = rng.integers(0, states, people)
         for h in range(steps):
-            a[:, h] = _pick(rng, self.behavior[s[:, h]])
+            a[:, h] = pick(rng, self.behavior[s[:, h]])
             r[:, h] = rng.random(people) < self.rewards[h, s[:, h], a[:, h]]
-            s[:, h + 1] = _pick(rng, self.following[h, s[:, h], a[:, h]])
+            s[:, h + 1] = pick(rng, self.following[h, s[:, h], a[:, h]])
         return s, a, r
 
 
-def _pick(rng: np.random.Generator, chances: np.ndarray) -> np.ndarray:
+def pick(rng: np.random.Generator, chances: np.ndarray) -> np.ndarray:
+    """Draw one place for each row of chances."""
     edges = np.cumsum(chances, axis=1)[:, :-1]
     return np.sum(rng.random(len(chances))[:, None] >= edges, axis=1)
 

@@ -17,6 +17,7 @@ import numpy as np
 from dprl.accounting import events
 from dprl.accounting.budget import Budget
 from dprl.accounting.calibration import noise_multiplier_for
+from dprl.evaluation.adassp import smat
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.noise import SeededNoise
 from dprl_papers.paper_beyond.processes import Process
@@ -120,16 +121,9 @@ def apvi(counts: Counts, std: float, bonus: float = 1.0, edge: float = 1.0) -> n
 
 
 def packed(matrix: np.ndarray) -> np.ndarray:
-    """Return the upper triangle of a symmetric matrix as a vector of the same norm."""
+    """Return the upper triangle of a symmetric matrix as a vector of the same norm, of which ``smat`` makes it again."""
     i, j = np.triu_indices(len(matrix))
     return matrix[i, j] * np.where(i == j, 1.0, math.sqrt(2.0))
-
-
-def unpacked(vector: np.ndarray, size: int) -> np.ndarray:
-    """Return the symmetric matrix of a :func:`packed` vector."""
-    (i, j), matrix = np.triu_indices(size), np.zeros((size, size))
-    matrix[i, j] = matrix[j, i] = vector / np.where(i == j, 1.0, math.sqrt(2.0))
-    return matrix
 
 
 def regressions(process: Process, budget: Budget) -> tuple[GaussianSum, GaussianSum]:
@@ -171,7 +165,9 @@ def vapvi(
         exact = np.concatenate([packed(gram), *vectors])
         told = exact if mechanisms is None else added(mechanisms[which], exact, step, seed, f"regression {which}")
         square, *rest = np.split(told, np.cumsum([len(packed(gram)), *(size for _ in vectors)])[:-1])
-        return list(np.linalg.solve(unpacked(square, size) + ridge * np.eye(size), np.stack([*rest, *phi], axis=1)).T)
+        return list(
+            np.linalg.solve(np.asarray(smat(square, size)) + ridge * np.eye(size), np.stack([*rest, *phi], axis=1)).T
+        )
 
     ahead, found = np.zeros(states), np.zeros((steps, states), int)
     for h in reversed(range(steps)):
