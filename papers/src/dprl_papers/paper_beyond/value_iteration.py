@@ -121,7 +121,7 @@ def apvi(counts: Counts, std: float, bonus: float = 1.0, edge: float = 1.0) -> n
 
 
 def packed(matrix: np.ndarray) -> np.ndarray:
-    """Return the upper triangle of a symmetric matrix as a vector of the same norm, of which ``smat`` makes it again."""
+    """Return the upper triangle of a symmetric matrix as a vector of the same norm; ``smat`` undoes it."""
     i, j = np.triu_indices(len(matrix))
     return matrix[i, j] * np.where(i == j, 1.0, math.sqrt(2.0))
 
