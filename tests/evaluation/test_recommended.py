@@ -46,13 +46,16 @@ def facts(bounds: Bounds, mu: float, features: str = "columns") -> PublicFacts:
     [
         ({}, "columns", 0.03, "returns, checked"),
         ({"reward": (-1.0, -1.0), "return_range": (-100.0, 0.0)}, "columns", 0.3, "returns"),
+        ({"reward": (-1.0, -1.0), "return_range": (-100.0, 0.0)}, "tabular", 0.03, "returns"),
+        ({"reward": (-1.0, -1.0), "return_range": (-100.0, 0.0)}, "tabular", 0.3, "statistics"),
         ({}, "tabular", 0.03, "returns, checked"),
         ({}, "tabular", 0.3, "td, checked"),
         ({}, "columns", 0.3, "returns, checked"),
         ({}, "rbf:5", 0.3, "returns"),
         ({"max_importance_ratio": 2.0}, "columns", 0.03, "td"),
         ({"max_importance_ratio": 2.0}, "columns", 30.0, "td"),
-        ({"max_importance_ratio": 2.0}, "tabular", 30.0, "td"),
+        ({"max_importance_ratio": 2.0}, "tabular", 0.3, "td"),
+        ({"max_importance_ratio": 2.0}, "tabular", 3.0, "td, checked"),
         ({"horizon": 1, "max_importance_ratio": 4.0}, "columns", 0.3, "constant"),
         ({"horizon": 1, "max_importance_ratio": 4.0}, "columns", 3.0, "statistics"),
         ({"horizon": 1, "max_importance_ratio": 4.0}, "rbf:5", 3.0, "constant"),
@@ -148,9 +151,24 @@ def test_the_check_of_td_is_what_was_earned_less_what_was_expected_of_just_those
         value = 0.5 + 0.5 * values  # of the range [0, 1]
         left = 0.0 if log.terminated[rows][-1] else value[int(log.next_observation[rows][-1, 0])]
         earned = np.sum(0.99**steps * log.reward[rows]) + 0.99 ** len(steps) * left
-        np.testing.assert_allclose(made[unit], earned - value[states[0]], atol=1e-6)
+        np.testing.assert_allclose(made[unit] / 2.0, earned - value[states[0]], atol=1e-6)  # of half the range
         ended += log.terminated[rows][-1]
     assert 0 < ended < 12  # some are cut short
+
+
+def test_off_policy_the_check_of_td_is_the_mean_of_errors_weighted_by_their_own_ratios() -> None:
+    bounds = replace(one_shot.extreme_bounds(40), units=20_000)
+    log = one_shot.load(one_shot.extreme_log(40, 3), bounds, "person_id")
+    config = Recommended(discount=0.9)
+    program = one_shot.make(config, bounds, "tabular", STRONG)
+    assert isinstance(program, CheckedTD)
+    data = padded_units(one_shot.rows(log, program, config, "tabular", one_shot.extreme_policy))
+    theta = np.random.default_rng(2).normal(size=len(program.init().theta)) * 0.3
+    state = program.init()._replace(theta=jnp.asarray(theta))
+    made = one_shot.vectors(program, 2, state, data)[:, 0]
+    error = data.reward - data.delta_phi @ theta
+    assert float(jnp.max(data.rho)) > 1.0
+    np.testing.assert_allclose(made, np.sum(data.weight * data.rho * error, axis=1), atol=1e-5)
 
 
 def test_where_the_check_of_td_fails_the_answer_is_the_mean_return_and_what_statistics_add() -> None:
@@ -158,7 +176,7 @@ def test_where_the_check_of_td_fails_the_answer_is_the_mean_return_and_what_stat
     flat = np.full(39, 1.0 / np.sqrt(39))
     around, found = 0.01 * np.random.default_rng(0).normal(size=(2, 39))
     state = program.init()._replace(level=jnp.float64(-0.6), theta=jnp.asarray(found), around=jnp.asarray(around))
-    most = max(3.0 * program.stages[2].mechanism.noise_std, 0.05 * 1000)
+    most = max(3.0 * program.stages[2].mechanism.noise_std, 0.1 * 1000)
     for noisy, agrees in ((0.99, 1.0), (-0.99, 1.0), (1.01, 0.0), (-1.01, 0.0)):
         after = program.update(2, state, jnp.asarray([noisy * most]), 0)
         assert float(after.agrees) == agrees

@@ -34,9 +34,10 @@ from dprl.value_functions.modes import make_modes
 ENOUGH = 80.0
 """Strength n0 (units mu over the largest ratio, mu that of the value function) from which statistics say more than a
 mean return."""
-WEAK_SHARES, SHARES, TD_SHARES = (0.6, 0.3, 0.1), (0.25, 0.35, 0.1, 0.3), (0.1, 0.6, 0.1, 0.2)
-"""Of mu^2, for returns below :data:`ENOUGH` and above, and for TD: the mean return, the descent, its check, the
-statistics."""
+WEAK_SHARES, SHARES = (0.6, 0.3, 0.1), (0.25, 0.35, 0.1, 0.3)
+"""Of mu^2, for returns below :data:`ENOUGH` and above: the mean return, the descent, its check, the statistics."""
+TD_SHARES, OFF_POLICY_SHARES = (0.1, 0.7, 0.1, 0.1), (0.2, 0.7, 0.1)
+"""For TD; off policy statistics of cut returns add more noise to the mean return than they say."""
 CONSTANT_SHARE = 0.3
 """Of mu^2 for the mean return, where a decision is all there is, and statistics follow."""
 STEPS, TRAVEL, LEAST_TRAVEL = 50, 5.0, 5.0
@@ -44,8 +45,8 @@ STEPS, TRAVEL, LEAST_TRAVEL = 50, 5.0, 5.0
 and the least sum of all step sizes."""
 DISAGREE, SLACK = 2.0, 0.02
 """The check of returns fails beyond so many standard deviations of its noise and so much of half the value range."""
-TD_DISAGREE, TD_SLACK = 3.0, 0.1
-"""That of TD fails beyond the larger of the two."""
+TD_DISAGREE, ON_POLICY, OFF_POLICY = 3.0, (2.0, 0.1), (1.0, 0.02)
+"""That of TD fails beyond the larger of so many standard deviations and the second number; the first is its clip."""
 
 
 def statistics(facts: PublicFacts, discount: float, start_weight: float = 0.5) -> AdaSSP:
@@ -58,21 +59,33 @@ def checked_returns(facts: PublicFacts, discount: float) -> tuple[Query, ...]:
     """Return what :class:`CheckedReturns` asks for."""
     size = modes_of_descent(facts)
     steps = Query("descent", size, default_clip(facts) * math.sqrt(size / facts.features.size), STEPS)
-    return _with_checks(steps, "its mean", SHARES if facts.strength >= ENOUGH else WEAK_SHARES, facts, discount)
+    shares = SHARES if facts.strength >= ENOUGH else WEAK_SHARES
+    return _with_checks(steps, Query("its mean", 1, 1.0), shares, facts, discount)
 
 
 def checked_td(facts: PublicFacts, discount: float) -> tuple[Query, ...]:
     """Return what :class:`CheckedTD` asks for."""
     td = TD(discount=discount)
     steps = Query("descent", facts.features.size, td.clip(facts), td.count(facts))
-    return _with_checks(steps, "its residual", TD_SHARES, facts, discount)
+    shares = TD_SHARES if on_policy(facts) else OFF_POLICY_SHARES
+    return _with_checks(steps, Query("its residual", 1, limits_of_td(facts)[0]), shares, facts, discount)
+
+
+def limits_of_td(facts: PublicFacts) -> tuple[float, float]:
+    """Return the clip of a unit's residual, and how large the mean residual may be where TD is right."""
+    return ON_POLICY if on_policy(facts) else OFF_POLICY
+
+
+def on_policy(facts: PublicFacts) -> bool:
+    """Tell whether the public bounds leave every importance ratio at one."""
+    return facts.bounds.max_importance_ratio == 1.0
 
 
 def _with_checks(
-    steps: Query, check: str, shares: tuple[float, ...], facts: PublicFacts, discount: float
+    steps: Query, check: Query, shares: tuple[float, ...], facts: PublicFacts, discount: float
 ) -> tuple[Query, ...]:
     of_statistics = statistics(facts, discount, 0.0).statistics(facts)
-    queries = (Query("mean return", 1, 1.0), steps, Query(check, 1, 1.0), Query("statistics", *of_statistics))
+    queries = (Query("mean return", 1, 1.0), steps, check, Query("statistics", *of_statistics))
     return tuple(replace(query, share=share) for query, share in zip(queries, shares, strict=False))
 
 
@@ -121,7 +134,7 @@ class Checked(PublicProgram):
         """Return the state after a step, from its noisy sum."""
         mean, noise = noisy / self.facts.units, self.stages[stage].mechanism.noise_std / self.facts.units
         if stage == 0:
-            return state._replace(level=adassp.level_of(mean[0], noise, 1.0))
+            return state._replace(level=adassp.level_of(mean[0], noise, self.facts.ratio))
         if stage == 3:
             return state._replace(around=self._statistics.solution(state.level, self._shrunken(noisy)))
         if stage == 1:
@@ -166,7 +179,7 @@ class Checked(PublicProgram):
         raise NotImplementedError
 
     def checks(self, state: State, block: Block) -> Float[Array, " units"]:
-        """Return each unit's part of the check, in [-1, 1]."""
+        """Return each unit's part of the check."""
         raise NotImplementedError
 
     def agrees(self, state: State, mean: Float[Array, ""], noise: float) -> Bool[Array, ""]:
@@ -253,8 +266,10 @@ class CheckedReturns(Checked):
 class CheckedTD(Checked):
     """TD of a table, whose values have no shape that few modes could say.
 
-    The found function's temporal-difference errors, discounted to the start, are to be zero in the mean. Their sum over
-    a trajectory is ``G - V(s_0) + gamma^L V(s_L)``: what was earned, against what V said of just those steps.
+    The found function's temporal-difference errors are to be zero in the mean. On policy they are discounted to the
+    start: their sum over a trajectory is ``G - V(s_0) + gamma^L V(s_L)``, what was earned, against what V said of just
+    those steps. Off policy each is weighted by its own step's importance ratio, and a trajectory counts with their
+    mean: no product of ratios, no cut.
     """
 
     columns = ("returns", "start", "discounted")
@@ -282,12 +297,14 @@ class CheckedTD(Checked):
 
     @override
     def checks(self, state: State, block: Block) -> Float[Array, " units"]:
-        following = block.discounted * apply(block.delta_phi, state.theta.astype(block.phi.dtype))
-        return jnp.sum(block.discounted_reward - following, axis=-1) / 2.0
+        following = apply(block.delta_phi, state.theta.astype(block.phi.dtype))
+        if on_policy(self.facts):
+            return jnp.sum(block.discounted_reward - block.discounted * following, axis=-1)
+        return jnp.sum(block.weight_rho_reward - block.weight_rho * following, axis=-1)
 
     @override
     def agrees(self, state: State, mean: Float[Array, ""], noise: float) -> Bool[Array, ""]:
-        return 2.0 * jnp.abs(mean) <= max(TD_DISAGREE * 2.0 * noise, TD_SLACK)
+        return jnp.abs(mean) <= max(TD_DISAGREE * noise, limits_of_td(self.facts)[1])
 
 
 def _descent(state: State) -> descent.State:

@@ -1,8 +1,8 @@
 """The recommended default: a private value function without anything to tune, chosen by public facts alone.
 
-On-policy it descends on clipped vectors, of TD for a table where noise is small and otherwise of returns, and checks
-what it found (:mod:`~dprl.evaluation.checked`). Off-policy over several steps it is TD. Of one decision it is
-statistics, or a constant.
+It descends on clipped vectors and checks what it found (:mod:`~dprl.evaluation.checked`): on-policy of returns, and of
+TD for a table where noise is small, off-policy too. Otherwise it is TD off-policy over several steps. Of one decision,
+and where noise is small and only lengths vary, it is statistics, or a constant.
 
 Privacy unit: a trajectory, or a person with all their trajectories. Relation: add or remove one.
 Released: every noisy sum of the algorithm that is chosen, hence the answer; all else is post-processing.
@@ -20,7 +20,15 @@ from typing_extensions import override
 from dprl.config import DERIVED
 from dprl.engine.algorithm import Algorithm, Setting
 from dprl.engine.program import Program, PublicFacts, Query, Stage, ValueFunctionConfig
-from dprl.evaluation.checked import ENOUGH, CheckedReturns, CheckedTD, checked_returns, checked_td, statistics
+from dprl.evaluation.checked import (
+    ENOUGH,
+    CheckedReturns,
+    CheckedTD,
+    checked_returns,
+    checked_td,
+    on_policy,
+    statistics,
+)
 from dprl.evaluation.descent import NOISE_TRAVEL_BUDGET, DescentConfig, default_clip, signal_to_noise
 from dprl.evaluation.private_constant import PrivateConstant
 from dprl.evaluation.return_regression import ReturnRegression
@@ -32,8 +40,10 @@ from dprl.value_functions.modes import has_modes
 # All numbers were chosen on the seeds for choosing of benchmarks/families.py.
 VALUE_SHARE = (0.5, 0.85)
 """Of mu^2 for value and interval: over several steps, where the value function needs as much, and of one decision."""
-ENOUGH_FOR_TD = 250.0
-"""Strength n0 from which TD of a table, which has the noise of all its states, says more than few modes."""
+ENOUGH_FOR_TD, ENOUGH_OFF_POLICY, ENOUGH_FOR_LENGTHS = 150.0, 500.0, 250.0
+"""Strength n0 from which TD of a table, which has the noise of all its states, says more than few modes; from which its
+errors off policy can be told from noise (n0 of a ratio of one: no product of ratios is in them); and from which the
+statistics of lengths say more than a descent."""
 CAREFUL_CLIP, CAREFUL_TRAVEL, FEW_STEPS = 3.0, 1.2, 50
 """Of TD, where rewards vary and features are no table: times the default clip, how far theta goes, and steps. A small
 clip is drawn to the median of skewed rewards; with this one theta stops before it is."""
@@ -92,11 +102,13 @@ def choose(facts: PublicFacts) -> Plan:
     known, varied = has_modes(facts.features), rewards_vary(facts)
     if facts.horizon == 1:
         return "statistics" if known and facts.strength >= ENOUGH else "constant"
-    if facts.bounds.max_importance_ratio > 1.0:
-        return "td"
+    table = isinstance(facts.features, Tabular)
+    if not on_policy(facts):
+        return "td, checked" if table and facts.strength * facts.ratio >= ENOUGH_OFF_POLICY else "td"
+    if table and not varied and facts.strength >= ENOUGH_FOR_LENGTHS:
+        return "statistics"
     if not (known and varied):
         return "returns"
-    table = isinstance(facts.features, Tabular)
     return "td, checked" if table and facts.strength >= ENOUGH_FOR_TD else "returns, checked"
 
 
@@ -134,7 +146,11 @@ ALGORITHM = Algorithm(
         "mean and descent": Setting(Recommended(discount=0.9), facts=_ON_POLICY),
         "with statistics": Setting(Recommended(discount=0.9), facts={**_ON_POLICY, "units": 2_000}),
         "TD of a table": Setting(Recommended(discount=0.9), features="tabular", facts={**_ON_POLICY, "units": 4_000}),
+        "lengths of a table": Setting(
+            Recommended(discount=0.9), features="tabular", facts={**_ON_POLICY, "units": 4_000, "reward": (1.0, 1.0)}
+        ),
         "off-policy": Setting(Recommended(discount=0.9)),
+        "TD of a table, off-policy": Setting(Recommended(discount=0.9), features="tabular", facts={"units": 8_000}),
         "one decision, a constant": Setting(Recommended(discount=0.9), facts=_ONE_STEP),
         "one decision, its shape": Setting(Recommended(discount=0.9), facts={**_ONE_STEP, "units": 5_000}),
     },

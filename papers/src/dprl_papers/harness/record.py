@@ -198,6 +198,10 @@ def pages() -> dict[Path, str]:
         text = path.read_text(encoding="utf-8")
         made[path] = re.sub(r"(<!-- figure (\S+) -->\n).*?(?=<!-- end \2 -->)", block, text, flags=re.DOTALL)
         rows += [_row(paper, f, figures.get(f.name)) for f in paper.figures]
+        seconds = sum(f["made"]["seconds"] for f in figures.values())
+        rows.append(
+            [number, f"{len(figures)} of {len(paper.figures)}", f"`dprl reproduce {number}`", "", f"{seconds:,.0f}", ""]
+        )
     table = _table(["Paper", "Figure", "Command", "On record", "Seconds", "Commit"], rows)
     path, between = PAGES / "README.md", re.compile(r"(?<=<!-- records -->\n).*?(?=<!-- end records -->)", re.DOTALL)
     return made | {path: between.sub(lambda _: table + "\n", path.read_text(encoding="utf-8"))}

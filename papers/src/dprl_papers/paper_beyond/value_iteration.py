@@ -166,7 +166,9 @@ def vapvi(
         told = exact if mechanisms is None else added(mechanisms[which], exact, step, seed, f"regression {which}")
         square, *rest = np.split(told, np.cumsum([len(packed(gram)), *(size for _ in vectors)])[:-1])
         return list(
-            np.linalg.solve(np.asarray(smat(jnp.asarray(square), size)) + ridge * np.eye(size), np.stack([*rest, *phi], axis=1)).T
+            np.linalg.solve(
+                np.asarray(smat(jnp.asarray(square), size)) + ridge * np.eye(size), np.stack([*rest, *phi], axis=1)
+            ).T
         )
 
     ahead, found = np.zeros(states), np.zeros((steps, states), int)
