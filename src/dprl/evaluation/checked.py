@@ -36,7 +36,7 @@ ENOUGH = 80.0
 mean return."""
 WEAK_SHARES, SHARES = (0.6, 0.3, 0.1), (0.25, 0.35, 0.1, 0.3)
 """Of mu^2, for returns below :data:`ENOUGH` and above: the mean return, the descent, its check, the statistics."""
-TD_SHARES, OFF_POLICY_SHARES = (0.1, 0.7, 0.1, 0.1), (0.2, 0.7, 0.1)
+TD_SHARES, OFF_POLICY_SHARES = (0.1, 0.6, 0.1, 0.2), (0.2, 0.7, 0.1)
 """For TD; off policy statistics of cut returns add more noise to the mean return than they say."""
 CONSTANT_SHARE = 0.3
 """Of mu^2 for the mean return, where a decision is all there is, and statistics follow."""
@@ -45,8 +45,8 @@ STEPS, TRAVEL, LEAST_TRAVEL = 50, 5.0, 5.0
 and the least sum of all step sizes."""
 DISAGREE, SLACK = 2.0, 0.02
 """The check of returns fails beyond so many standard deviations of its noise and so much of half the value range."""
-TD_DISAGREE, ON_POLICY, OFF_POLICY = 3.0, (2.0, 0.1), (1.0, 0.02)
-"""That of TD fails beyond the larger of so many standard deviations and the second number; the first is its clip."""
+TD_DISAGREE, TD_SLACK, OFF_POLICY_SLACK, OFF_POLICY_CLIP = 3.0, 0.1, 0.02, 0.5
+"""That of TD fails beyond the larger of the two; off policy its slack is smaller, and so is the clip of its parts."""
 
 
 def statistics(facts: PublicFacts, discount: float, start_weight: float = 0.5) -> AdaSSP:
@@ -67,13 +67,8 @@ def checked_td(facts: PublicFacts, discount: float) -> tuple[Query, ...]:
     """Return what :class:`CheckedTD` asks for."""
     td = TD(discount=discount)
     steps = Query("descent", facts.features.size, td.clip(facts), td.count(facts))
-    shares = TD_SHARES if on_policy(facts) else OFF_POLICY_SHARES
-    return _with_checks(steps, Query("its residual", 1, limits_of_td(facts)[0]), shares, facts, discount)
-
-
-def limits_of_td(facts: PublicFacts) -> tuple[float, float]:
-    """Return the clip of a unit's residual, and how large the mean residual may be where TD is right."""
-    return ON_POLICY if on_policy(facts) else OFF_POLICY
+    check, shares = (1.0, TD_SHARES) if on_policy(facts) else (OFF_POLICY_CLIP, OFF_POLICY_SHARES)
+    return _with_checks(steps, Query("its residual", 1, check), shares, facts, discount)
 
 
 def on_policy(facts: PublicFacts) -> bool:
@@ -299,12 +294,13 @@ class CheckedTD(Checked):
     def checks(self, state: State, block: Block) -> Float[Array, " units"]:
         following = apply(block.delta_phi, state.theta.astype(block.phi.dtype))
         if on_policy(self.facts):
-            return jnp.sum(block.discounted_reward - block.discounted * following, axis=-1)
-        return jnp.sum(block.weight_rho_reward - block.weight_rho * following, axis=-1)
+            return jnp.sum(block.discounted_reward - block.discounted * following, axis=-1) / 2.0
+        return jnp.sum(block.weight_rho_reward - block.weight_rho * following, axis=-1) / 2.0
 
     @override
     def agrees(self, state: State, mean: Float[Array, ""], noise: float) -> Bool[Array, ""]:
-        return jnp.abs(mean) <= max(TD_DISAGREE * noise, limits_of_td(self.facts)[1])
+        slack = TD_SLACK if on_policy(self.facts) else OFF_POLICY_SLACK
+        return 2.0 * jnp.abs(mean) <= max(TD_DISAGREE * 2.0 * noise, slack)
 
 
 def _descent(state: State) -> descent.State:

@@ -40,10 +40,10 @@ from dprl.value_functions.modes import has_modes
 # All numbers were chosen on the seeds for choosing of benchmarks/families.py.
 VALUE_SHARE = (0.5, 0.85)
 """Of mu^2 for value and interval: over several steps, where the value function needs as much, and of one decision."""
-ENOUGH_FOR_TD, ENOUGH_OFF_POLICY, ENOUGH_FOR_LENGTHS = 150.0, 500.0, 250.0
-"""Strength n0 from which TD of a table, which has the noise of all its states, says more than few modes; from which its
-errors off policy can be told from noise (n0 of a ratio of one: no product of ratios is in them); and from which the
-statistics of lengths say more than a descent."""
+ENOUGH_FOR_TABLES, ENOUGH_OFF_POLICY = 250.0, 500.0
+"""Strength n0 from which TD of a table, which has the noise of all its states, says more than few modes, and statistics
+of lengths more than a descent; and that of a ratio of one from which TD's errors off policy, which have no product of
+ratios, can be told from noise."""
 CAREFUL_CLIP, CAREFUL_TRAVEL, FEW_STEPS = 3.0, 1.2, 50
 """Of TD, where rewards vary and features are no table: times the default clip, how far theta goes, and steps. A small
 clip is drawn to the median of skewed rewards; with this one theta stops before it is."""
@@ -105,11 +105,11 @@ def choose(facts: PublicFacts) -> Plan:
     table = isinstance(facts.features, Tabular)
     if not on_policy(facts):
         return "td, checked" if table and facts.strength * facts.ratio >= ENOUGH_OFF_POLICY else "td"
-    if table and not varied and facts.strength >= ENOUGH_FOR_LENGTHS:
+    if table and not varied and facts.strength >= ENOUGH_FOR_TABLES:
         return "statistics"
     if not (known and varied):
         return "returns"
-    return "td, checked" if table and facts.strength >= ENOUGH_FOR_TD else "returns, checked"
+    return "td, checked" if table and facts.strength >= ENOUGH_FOR_TABLES else "returns, checked"
 
 
 def rewards_vary(facts: PublicFacts) -> bool:
