@@ -214,7 +214,7 @@ class Runner:
             figure = self.request.paper.figure(task.figure)
             assert isinstance(figure, Programmed)
             self.store.asked.clear()
-            return import_module(figure.module).draw(self._run(figure)) | {"cells": [*self.store.asked]}
+            return import_module(figure.module).draw(self._run(figure)) | {"cells": [*self.store.asked.values()]}
         logs, metrics = self._logs(cell.domain, task.first, task.last)
         method, setting = self.request.methods[cell.method], self.setting(cell)
         keys = np.stack([np.asarray(SeededNoise.from_seed(seed).key) for seed in logs.seeds])

@@ -34,7 +34,9 @@ class Store:
 
     def __init__(self, folder: Path, paper: str) -> None:
         self.folder = folder.absolute()
-        self.asked: list[dict[str, Any]] = []  # what :meth:`kept` gave in this process, and what it was made of
+        self.asked: dict[
+            str, dict[str, Any]
+        ] = {}  # what :meth:`kept` gave in this process, by address, and how it was made
         mark = folder / _MARK
         try:
             if folder.exists() and (not folder.is_dir() or (any(folder.iterdir()) and not mark.is_file())):
@@ -88,7 +90,7 @@ class Store:
             if (found := self.cell(key)) is None:
                 started = time.perf_counter()
                 found = self.save(key, compute(), time.perf_counter() - started)
-        self.asked.append({"what": str(key.get("function", "")).rpartition(".")[2], **found["made"]})
+        self.asked[address(key)] = {"what": str(key.get("function", "")).rpartition(".")[2], **found["made"]}
         return found["results"]
 
     def write(self, name: str, text: str) -> Path:
