@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -96,6 +98,16 @@ def test_what_is_kept_is_computed_once(tmp_path):
     assert calls == [1]
     store.kept(KEY | {"units": 11}, compute)
     assert calls == [1, 1]
+
+
+def test_seconds_are_those_of_a_part_alone_and_count_once(tmp_path, monkeypatch):
+    clock = itertools.count()
+    timer = SimpleNamespace(perf_counter=lambda: float(next(clock) ** 2))
+    monkeypatch.setattr("dprl_papers.harness.store.time", timer)
+    store = Store(tmp_path, "004")
+    inner = lambda: store.kept({"function": "a.inner"}, lambda: 1)  # from 1 to 4 on the clock  # noqa: E731
+    store.kept({"function": "a.outer"}, lambda: inner() + inner())  # from 0 to 9
+    assert {made["what"]: made["seconds"] for made in store.asked.values()} == {"inner": 3.0, "outer": 6.0}
 
 
 def test_a_worker_without_the_folder_computes_and_leaves_nothing(tmp_path):

@@ -184,6 +184,20 @@ def test_where_the_check_of_td_fails_the_answer_is_the_mean_return_and_what_stat
         np.testing.assert_allclose(program.answer(after), expected, atol=1e-9)
 
 
+def test_off_policy_where_the_check_of_td_fails_the_answer_is_the_mean_return() -> None:
+    bounds = replace(one_shot.extreme_bounds(40), units=20_000)
+    program = one_shot.make(Recommended(discount=0.9), bounds, "tabular", STRONG)
+    assert len(program.stages) == 3
+    flat = np.asarray(program.facts.features.constant())
+    found = 0.01 * np.random.default_rng(0).normal(size=len(flat))
+    state = program.init()._replace(level=jnp.float64(-0.6), theta=jnp.asarray(found))
+    most = max(3.0 * program.stages[2].mechanism.noise_std, 0.01 * 20_000)
+    for noisy, agrees in ((0.99, 1.0), (-0.99, 1.0), (1.01, 0.0), (-1.01, 0.0)):
+        after = program.update(2, state, jnp.asarray([noisy * most]), 0)
+        assert float(after.agrees) == agrees
+        np.testing.assert_allclose(program.answer(after), found if agrees else -0.6 * flat, atol=1e-9)
+
+
 def test_where_the_means_differ_the_answer_is_the_mean_return_and_what_statistics_add() -> None:
     program = one_shot.make(Recommended(), CHAIN, "columns", STRONG)
     state = program.init()._replace(level=jnp.float64(-0.6))

@@ -1,8 +1,9 @@
 """A value function that is found by descent, checked against what people had, and replaced where the check fails.
 
 A unit's clipped vector is a direction more than a size: that makes the noise of a descent small, and draws it to a
-median where returns are skewed. So a mean that no clip touches checks the found function: where it fails, unclipped
-statistics around the mean return are the answer (AdaSSP), or the mean return alone if noise leaves no more.
+median where returns are skewed. So a mean that few clips touch checks the found function: where it fails, unclipped
+statistics around the mean return are the answer (AdaSSP), or the mean return alone: off policy, and if noise leaves no
+more.
 
 Privacy unit: a trajectory, or a person with all their trajectories. Relation: add or remove one.
 Released: every noisy sum (of returns, gradients, the check, and statistics); all else is post-processing.
@@ -30,14 +31,14 @@ from dprl.evaluation.td import TD
 from dprl.value_functions.features import Columns, public_states
 from dprl.value_functions.modes import make_modes
 
-# All numbers were chosen on the seeds for choosing of benchmarks/families.py.
+# Numbers were chosen on the seeds for choosing of benchmarks/families.py, but for those that docs/defaults.md names.
 ENOUGH = 80.0
 """Strength n0 (units mu over the largest ratio, mu that of the value function) from which statistics say more than a
 mean return."""
 WEAK_SHARES, SHARES = (0.6, 0.3, 0.1), (0.25, 0.35, 0.1, 0.3)
 """Of mu^2, for returns below :data:`ENOUGH` and above: the mean return, the descent, its check, the statistics."""
 TD_SHARES, OFF_POLICY_SHARES = (0.1, 0.6, 0.1, 0.2), (0.2, 0.7, 0.1)
-"""For TD; off policy statistics of cut returns add more noise to the mean return than they say."""
+"""For TD; off policy without statistics, which add more noise to the mean of cut returns than they say."""
 CONSTANT_SHARE = 0.3
 """Of mu^2 for the mean return, where a decision is all there is, and statistics follow."""
 STEPS, TRAVEL, LEAST_TRAVEL = 50, 5.0, 5.0
@@ -174,7 +175,7 @@ class Checked(PublicProgram):
         raise NotImplementedError
 
     def checks(self, state: State, block: Block) -> Float[Array, " units"]:
-        """Return each unit's part of the check."""
+        """Return each unit's part of the check, which the mechanism clips."""
         raise NotImplementedError
 
     def agrees(self, state: State, mean: Float[Array, ""], noise: float) -> Bool[Array, ""]:

@@ -1,8 +1,9 @@
 """The recommended default: a private value function without anything to tune, chosen by public facts alone.
 
-It descends on clipped vectors and checks what it found (:mod:`~dprl.evaluation.checked`): on-policy of returns, and of
-TD for a table where noise is small, off-policy too. Otherwise it is TD off-policy over several steps. Of one decision,
-and where noise is small and only lengths vary, it is statistics, or a constant.
+On-policy it descends on clipped vectors, of TD for a table where noise is small and otherwise of returns, and checks
+what it found (:mod:`~dprl.evaluation.checked`); of a table whose rewards are a single number it is statistics there.
+Off-policy over several steps it is TD, checked for a table where noise is small. Of one decision it is statistics, or a
+constant.
 
 Privacy unit: a trajectory, or a person with all their trajectories. Relation: add or remove one.
 Released: every noisy sum of the algorithm that is chosen, hence the answer; all else is post-processing.
@@ -37,7 +38,7 @@ from dprl.protocols import Attack, Bounds
 from dprl.value_functions.features import Tabular
 from dprl.value_functions.modes import has_modes
 
-# All numbers were chosen on the seeds for choosing of benchmarks/families.py.
+# Numbers were chosen on the seeds for choosing of benchmarks/families.py, but for those that docs/defaults.md names.
 VALUE_SHARE = (0.5, 0.85)
 """Of mu^2 for value and interval: over several steps, where the value function needs as much, and of one decision."""
 ENOUGH_FOR_TABLES, ENOUGH_OFF_POLICY = 250.0, 500.0
