@@ -25,7 +25,7 @@ from dprl.environments.cart_pole import CartPole
 from dprl.environments.user_source import facts_of
 from dprl.learning.policy_gradient.dp_pg import DPPG
 from dprl.learning.policy_gradient.pg_plan import make_pg_plan, program_of
-from dprl.learning.policy_gradient.trainer import run_compiled
+from dprl.learning.policy_gradient.trainer import released, run_compiled
 from dprl.learning.policy_gradient.users import Simulated
 from dprl.mechanisms.action_coins import ActionCoins
 from dprl.mechanisms.noise import SeededNoise
@@ -191,10 +191,11 @@ def best_value(policy: Parametric, problem: Finite) -> float:
 
 def learned(environment: Any, config: DPPG, budget: Budget, seed: int) -> tuple[Parametric, Any]:
     """Return the policy, and the parameters that its default options learn in the environment."""
-    program, rates = program_of(make_pg_plan(config, facts_of(environment), budget))
+    plan = make_pg_plan(config, facts_of(environment), budget)
+    program, rates = program_of(plan)
     people, coins = Simulated(environment, program.shape), ActionCoins.of_key(jax.random.key(seed))
-    state, _ = run_compiled(program, people, SeededNoise.from_seed(seed), rates, coins)
-    return program.shape.policy, state.theta
+    state, history = run_compiled(program, people, SeededNoise.from_seed(seed), rates, coins)
+    return plan.policy, jnp.asarray(released(plan.config, plan.policy, state, history, coins))
 
 
 def shares(problem: Finite, seed: int) -> tuple[float, float]:

@@ -364,5 +364,5 @@ def _learn_policy(
     else:
         told = None if progress is None else lambda step: progress(plan.people_after(step))
         state, history = trainer.run_on_host(program, source, stream, rates, coins, told, journal)
-    theta = trainer.released(plan.config, state, history, coins)
+    theta = trainer.released(plan.config, plan.policy, state, history, coins)
     return _numbers(theta), np.asarray(history)

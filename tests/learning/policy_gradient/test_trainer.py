@@ -15,12 +15,12 @@ from dprl.learning.policy_gradient.estimator import Rates, RunShape, Trajectory
 from dprl.learning.policy_gradient.trainer import (
     PolicyGradient,
     natural_direction,
-    public_states,
     released,
     run,
     run_compiled,
     run_on_host,
 )
+from dprl.learning.policy_gradient.trust_region import public_states
 from dprl.learning.policy_gradient.users import AskedPeople, Simulated, rollout
 from dprl.mechanisms.action_coins import ActionCoins
 from dprl.mechanisms.gaussian_sum import GaussianSum
@@ -233,8 +233,12 @@ def test_what_is_released():
     @dataclass
     class Config:
         release: str
+        sharpness: float = 1.0
 
-    assert released(Config("last"), state, history, coins(0))[0] == 4.0
-    assert released(Config("average"), state, history, coins(0))[0] == 1.5
-    drawn = [released(Config("uniform"), state, history, coins(i))[0] for i in range(60)]
+    assert released(Config("last"), TABLE, state, history, coins(0))[0] == 4.0
+    assert released(Config("average"), TABLE, state, history, coins(0))[0] == 1.5
+    flat = state._replace(theta=0.01 * np.arange(TABLE.size))
+    sharper = released(Config("last", 3.0), TABLE, flat, history, coins(0))
+    np.testing.assert_allclose(sharper, 0.03 * np.arange(TABLE.size), rtol=1e-6)
+    drawn = [released(Config("uniform"), TABLE, state, history, coins(i))[0] for i in range(60)]
     assert set(drawn) == {0.0, 1.0, 2.0, 3.0}

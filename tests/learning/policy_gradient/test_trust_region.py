@@ -16,8 +16,17 @@ from dprl.environments.user_source import facts_of
 from dprl.learning.policy_gradient.dp_pg import DPPG
 from dprl.learning.policy_gradient.estimator import Trajectory
 from dprl.learning.policy_gradient.pg_plan import make_pg_plan, program_of
-from dprl.learning.policy_gradient.trainer import public_states, run_compiled, run_on_host
-from dprl.learning.policy_gradient.trust_region import RADIUS, share_of_step, squared_change
+from dprl.learning.policy_gradient.trainer import run_compiled, run_on_host
+from dprl.learning.policy_gradient.trust_region import (
+    RADIUS,
+    SHARP,
+    WARM_UP,
+    public_states,
+    scaled,
+    share_of_step,
+    sharpened,
+    squared_changes,
+)
 from dprl.learning.policy_gradient.users import AskedPeople, Simulated
 from dprl.mechanisms.action_coins import ActionCoins
 from dprl.mechanisms.noise import SeededNoise
@@ -28,31 +37,32 @@ GAUSSIAN = Parametric("gaussian", ((-1.0, 1.0),) * 2, action=((-1.0, 1.0),))
 BUDGET = Budget(1.0, 1e-6)
 
 
-def changed(policy: Parametric, gradient: Any, std: float = 0.0) -> float:
+def changed(policy: Parametric, gradient: Any, std: float = 0.0) -> np.ndarray:
     gradient, zero = jnp.asarray(gradient, jnp.float32), jnp.zeros(policy.size, jnp.float32)
-    return float(squared_change(policy, zero, gradient, gradient, std, public_states(policy)))
+    return np.asarray(squared_changes(policy, zero, gradient, gradient, std, public_states(policy)))
 
 
 @pytest.mark.parametrize("policy", [SOFTMAX, GAUSSIAN], ids=["softmax", "gaussian"])
-def test_a_change_of_linear_preferences_less_the_share_of_the_noise(policy):
+def test_a_change_of_linear_preferences_is_signal_and_noise(policy):
     gradient = np.random.default_rng(1).normal(size=policy.size).astype(np.float32)
     states = public_states(policy)
     change = np.asarray(policy.preferences(jnp.asarray(gradient), states))  # linear: what changes by adding it
     if not policy.gaussian:
         change = change - change.mean(axis=1, keepdims=True)
     whole = (change**2).sum(axis=1).mean()
-    assert changed(policy, gradient) == pytest.approx(whole, rel=1e-5)
-    share = 1.0 - policy.size * 0.3**2 / (gradient**2).sum()
-    assert changed(policy, gradient, 0.3) == pytest.approx(whole * share, rel=1e-4)
+    np.testing.assert_allclose(changed(policy, gradient), [whole, 0.0], rtol=1e-5)
+    share = policy.size * 0.3**2 / (gradient**2).sum()
+    np.testing.assert_allclose(changed(policy, gradient, 0.3), [whole * (1.0 - share), whole * share], rtol=1e-4)
 
 
-def test_noise_alone_changes_nothing_on_average():
+def test_of_noise_alone_all_is_noise_on_average():
     draws = jnp.asarray(np.random.default_rng(2).normal(size=(4000, SOFTMAX.size)) * 0.7, jnp.float32)
     zero, states = jnp.zeros(SOFTMAX.size, jnp.float32), public_states(SOFTMAX)
-    found = np.asarray(jax.vmap(lambda g: squared_change(SOFTMAX, zero, g, g, 0.7, states))(draws))
-    assert abs(found.mean()) < 4.0 * found.std() / np.sqrt(len(found))
-    raw = np.mean([changed(SOFTMAX, g) for g in draws[:50]])
-    assert abs(found.mean()) < 0.1 * raw
+    signal, noise = np.asarray(jax.vmap(lambda g: squared_changes(SOFTMAX, zero, g, g, 0.7, states))(draws)).T
+    assert abs(signal.mean()) < 4.0 * signal.std() / np.sqrt(len(signal))
+    raw = np.mean([changed(SOFTMAX, g)[0] for g in draws[:50]])
+    assert abs(signal.mean()) < 0.1 * raw
+    assert noise.mean() == pytest.approx(raw, rel=0.2)
 
 
 def test_the_same_for_all_actions_is_no_change_of_a_softmax():
@@ -62,21 +72,24 @@ def test_the_same_for_all_actions_is_no_change_of_a_softmax():
     np.testing.assert_allclose(
         tabular.preferences(constant, public_states(tabular)), np.tile(row[:, None], 4), rtol=1e-6
     )
-    assert changed(tabular, constant) == pytest.approx(0.0, abs=1e-10)
+    assert changed(tabular, constant)[0] == pytest.approx(0.0, abs=1e-10)
     other = jnp.asarray(np.random.default_rng(4).normal(size=tabular.size), jnp.float32)
-    assert changed(tabular, other + constant) == pytest.approx(changed(tabular, other), rel=1e-5)
-    assert changed(tabular, jnp.zeros(tabular.size), 1.0) == 0.0
+    np.testing.assert_allclose(changed(tabular, other + constant), changed(tabular, other), rtol=1e-5)
+    np.testing.assert_array_equal(changed(tabular, jnp.zeros(tabular.size), 1.0), 0.0)
 
 
-def test_a_step_shrinks_by_how_far_it_would_go_beyond_the_radius():
+@pytest.mark.parametrize("which", [0, 1], ids=["signal", "noise"])
+def test_a_step_shrinks_by_how_far_it_would_go_beyond_the_radius(which):
     late = 99
     for times, share in ((0.0, 1.0), (0.5, 1.0), (1.0, 1.0), (4.0, 0.25), (1e6, 1e-6)):
-        assert share_of_step(late, 100, 3.0, (times * RADIUS / 3.0) ** 2) == pytest.approx(share, rel=1e-5)
-    assert share_of_step(late, 100, 3.0, -5.0) == 1.0  # less than the noise accounts for
-    # the first tenth of the steps grow from nothing
-    grow = [float(share_of_step(t, 100, 1.0, 0.0)) for t in (0, 4, 10, 11)]
-    np.testing.assert_allclose(grow, [1 / 11, 5 / 11, 1.0, 1.0], rtol=1e-6)
-    assert share_of_step(0, 1, 1.0, 0.0) == pytest.approx(1 / 1.1)
+        squared = np.full(2, 1e-4)
+        squared[which] = (times * RADIUS / 3.0) ** 2
+        assert share_of_step(late, 100, 3.0, squared) == pytest.approx(share, rel=1e-5)
+    assert share_of_step(late, 100, 3.0, np.array([-5.0, 0.0])) == 1.0  # less than the noise accounts for
+    # the first steps grow from nothing
+    first = int(100 * WARM_UP)
+    grow = [float(share_of_step(t, 100, 1.0, np.zeros(2))) for t in (0, 4, first, first + 1)]
+    np.testing.assert_allclose(grow, [1 / (first + 1), 5 / (first + 1), 1.0, 1.0], rtol=1e-6)
 
 
 def test_where_the_radius_binds_the_size_of_gradients_does_not_count():
@@ -87,6 +100,21 @@ def test_where_the_radius_binds_the_size_of_gradients_does_not_count():
     ]
     np.testing.assert_allclose(moves[0], moves[1], rtol=1e-4)
     np.testing.assert_allclose(moves[2], moves[1], rtol=1e-4)
+
+
+NETWORK = Parametric("mlp:5", ((-1.0, 1.0),) * 2, actions=3)
+
+
+@pytest.mark.parametrize("policy", [SOFTMAX, NETWORK], ids=["softmax", "network"])
+@pytest.mark.parametrize(("size", "factor"), [(0.1, 3.0), (SHARP / 2.0, 2.0), (2.0 * SHARP, 1.0)])
+def test_a_released_policy_is_sharpened_up_to_a_size(policy, size, factor):
+    theta = jnp.asarray(np.random.default_rng(6).normal(size=policy.size), jnp.float32)
+    states = public_states(policy)
+    centred = lambda theta: (p := np.asarray(policy.preferences(theta, states))) - p.mean(1, keepdims=True)  # noqa: E731
+    theta = scaled(policy, theta, size / np.sqrt((centred(theta) ** 2).sum(1).mean()))
+    found = sharpened(policy, theta, 3.0)
+    np.testing.assert_allclose(centred(found), factor * centred(theta), rtol=1e-3, atol=1e-3)
+    np.testing.assert_array_equal(policy.greedy(found, states), policy.greedy(theta, states))
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from dprl.protocols import Attack, Claim, Precondition
 
 _REPAIRS = (
     "relation", "noise", "sampling", "clip_norm", "decay", "discount", "estimator", "baseline_weight", "bootstrap",
-    "regularisation", "natural", "interactions",
+    "regularisation", "natural", "interactions", "sharpness",
 )  # fmt: skip
 
 
@@ -66,6 +66,7 @@ class PublishedPG(DPPG):
             baseline_weight=0.0,
             bootstrap="none",
             regularisation=0.0,
+            sharpness=1.0,
         )
         return PGPlan(
             config,

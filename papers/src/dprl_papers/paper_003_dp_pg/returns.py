@@ -62,6 +62,7 @@ class Point:
         published: Algorithm 1 as printed.
         options: of :class:`~dprl.learning.policy_gradient.dp_pg.DPPG`, in order of name.
         prefixes: whether returns are those of the iterates along the run.
+        likeliest: whether the likeliest actions are judged, and not those that the released policy draws.
     """
 
     problem: Problem
@@ -71,11 +72,13 @@ class Point:
     published: bool = False
     options: tuple[tuple[str, Any], ...] = ()
     prefixes: bool = False
+    likeliest: bool = True
 
 
-def point(problem: Problem, users: int, epsilon: float | None, **options: Any) -> Point:
+def point(problem: Problem, users: int, epsilon: float | None, likeliest: bool = True, **options: Any) -> Point:
     """Return a point with options by name."""
-    return Point(problem=problem, users=users, epsilon=epsilon, options=tuple(sorted(options.items())))
+    named = tuple(sorted(options.items()))
+    return Point(problem=problem, users=users, epsilon=epsilon, options=named, likeliest=likeliest)
 
 
 def simulator(problem: Problem) -> Any:
@@ -130,8 +133,8 @@ def config_of(point: Point) -> DPPG:
 
 
 def measure(point: Point, seed: int, seeds: int) -> np.ndarray:
-    """Return of each seed the mean return of the greedy policy that is released over :data:`EPISODES` episodes; of a
-    bandit the share of the gap between acting at random and acting best that it closes.
+    """Return of each seed the mean return of the policy that is released over :data:`EPISODES` episodes; of a bandit
+    the share of the gap between acting at random and acting best that its likeliest actions close.
     """
     environment = simulator(point.problem)
     facts = facts_of(environment)
@@ -152,9 +155,9 @@ def measure(point: Point, seed: int, seeds: int) -> np.ndarray:
     for number in range(seed, seed + seeds):
         state, history = _trained(shape, environment, mechanism, rates, jnp.float64(multiplier), number)
         coins = ActionCoins.of_key(jax.random.fold_in(jax.random.key(_JUDGE), number))
-        theta = released(plan.config, state, history, coins)
+        theta = released(plan.config, shape.policy, state, history, coins)
         thetas = history if point.prefixes else theta[None]
-        each.append([judged(shape.policy, environment, one, number) for one in thetas])
+        each.append([judged(shape.policy, environment, one, number, point.likeliest) for one in thetas])
     found = np.array(each)
     return found if point.prefixes else found[:, 0]
 
@@ -204,7 +207,7 @@ def measure_epochs(problem: Problem, users: int, epsilon: float, epochs: int, se
 # --- how a policy is judged -------------------------------------------------------------------------------------------
 
 
-def judged(policy: Parametric, environment: Any, theta: Any, seed: int) -> float:
+def judged(policy: Parametric, environment: Any, theta: Any, seed: int, likeliest: bool = True) -> float:
     """Return of one policy, see :func:`measure`."""
     if environment.horizon == 1:
         contexts, means = public_contexts(environment)
@@ -212,7 +215,7 @@ def judged(policy: Parametric, environment: Any, theta: Any, seed: int) -> float
         value = float(means[np.arange(len(means)), chosen].mean())
         return (value - float(means.mean())) / float(means.max(axis=1).mean() - means.mean())
     key = jax.random.fold_in(jax.random.key(_JUDGE), seed)
-    return float(_greedy_return(policy, environment, theta, key))
+    return float(_mean_return(policy, environment, likeliest, theta, key))
 
 
 _GREEDY = jax.jit(Parametric.greedy, static_argnums=0)
@@ -230,9 +233,9 @@ def public_contexts(environment: Any) -> tuple[np.ndarray, np.ndarray]:
     return _contexts[environment]
 
 
-@partial(jax.jit, static_argnums=(0, 1))
-def _greedy_return(policy: Parametric, environment: Any, theta: Any, key: Any) -> Any:
-    """Return mean undiscounted return of the greedy policy, in float32."""
+@partial(jax.jit, static_argnums=(0, 1, 2))
+def _mean_return(policy: Parametric, environment: Any, likeliest: bool, theta: Any, key: Any) -> Any:
+    """Return mean undiscounted return of the likeliest actions, or of those that are drawn, in float32."""
 
     def single(state: Any) -> Any:
         return jax.tree.map(lambda x: x.astype(jnp.float32) if jnp.issubdtype(x.dtype, jnp.floating) else x, state)
@@ -240,8 +243,10 @@ def _greedy_return(policy: Parametric, environment: Any, theta: Any, key: Any) -
     def go(carry: Any) -> Any:
         state, alive, total, t = carry
         seen = jax.vmap(environment.observe)(state).astype(jnp.float32).reshape(EPISODES, -1)
-        action = policy.to_environment(policy.greedy(theta, seen))
-        keys = jax.random.split(jax.random.fold_in(key, t), EPISODES)
+        own = jax.random.fold_in(key, t)
+        drawn = lambda: policy.draw(theta, seen, policy.coins(jax.random.fold_in(own, EPISODES), (EPISODES,)))  # noqa: E731
+        action = policy.to_environment(policy.greedy(theta, seen) if likeliest else drawn())
+        keys = jax.random.split(own, EPISODES)
         following, reward, over = jax.vmap(environment.step)(keys, state, action)
         total = total + jnp.where(alive, reward.astype(jnp.float32), 0.0)
         return single(following), alive & ~over, total, t + 1

@@ -66,6 +66,9 @@ class DPPG(Config):
         regularisation: weight of the log-barrier term (Eq. 3), which is public; by default 0.02 where people act once.
         natural: precondition the noisy gradient by a Fisher matrix of public or released quantities.
         interactions: answers of one user in the same context; their mean is the baseline of each.
+        sharpness: most that the preferences of the released policy are multiplied by: more than 1 lets it mix less than
+            the policies that people met, which had to explore (docs/proofs/dp-pg.md). By default 3 for the last iterate
+            of a softmax, and 1 otherwise.
         release: the ``last`` iterate, their ``average``, or one ``uniform``\\ ly drawn (the paper's theta_U).
         noise_multiplier: instead of the calibrated one; refused where it costs more than the budget.
     """
@@ -90,6 +93,7 @@ class DPPG(Config):
     regularisation: float | None = None
     natural: bool = False
     interactions: int = 1
+    sharpness: float | None = None
     release: Literal["last", "average", "uniform"] = "last"
     noise_multiplier: float | None = None
 
@@ -102,6 +106,7 @@ class DPPG(Config):
         "discount": "[0, 1]",
         "baseline_weight": "[0, 1)",
         "regularisation": "[0, 1e6]",
+        "sharpness": "[1, 1e6]",
     }
 
     def claimed(self, facts: EnvironmentSpec, budget: Budget, units: int | None) -> PGPlan | None:
@@ -132,7 +137,8 @@ LEAST_BATCH = 20
 DISCOUNT = 0.98
 STEPS_TIMES_SIZE, NOISE_OF_STEPS = 6000.0, 2.1
 """Number of steps times the step size, at most, and what it is over users by the noise of the sum of all steps."""
-BARRIER = 0.02
+BARRIER, SHARPEST = 0.02, 3.0
+"""Weight of the log barrier, and most that preferences are multiplied by, where nothing is said."""
 
 
 def _contradictions(c: DPPG) -> Iterator[str]:
@@ -182,6 +188,8 @@ def resolve(config: DPPG, facts: EnvironmentSpec, units: int | None = None) -> D
         derived["step_size"] = STEPS_TIMES_SIZE / steps
     if c.regularisation is None:
         derived["regularisation"] = BARRIER if once and facts.action is None else 0.0
+    if c.sharpness is None:
+        derived["sharpness"] = SHARPEST if c.release == "last" and facts.action is None else 1.0
     return c.replace(DERIVED, **{name: value for name, value in derived.items() if getattr(c, name) != value})
 
 

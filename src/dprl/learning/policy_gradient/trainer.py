@@ -25,7 +25,7 @@ from dprl.environment_spec import EnvironmentSpec
 from dprl.learning.policy_gradient import one_step
 from dprl.learning.policy_gradient.dp_pg import DPPG, act_once
 from dprl.learning.policy_gradient.estimator import Rates, RunShape, Trajectory, contribution, return_interval
-from dprl.learning.policy_gradient.trust_region import share_of_step, squared_change
+from dprl.learning.policy_gradient.trust_region import public_states, share_of_step, sharpened, squared_changes
 from dprl.mechanisms.action_coins import ActionCoins
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.policies.parametric import Parametric
@@ -33,7 +33,6 @@ from dprl.protocols import NO_JOURNAL, Journal
 
 STREAM = "gradients"
 """Name of the noise stream, and of the journal's."""
-PUBLIC_STATES = 256
 _TOGETHER = 4
 _NUMBERS, _MOST = 2**16, 2048  # of a block's vectors and visits; people of a block
 GAIN = 0.3
@@ -93,7 +92,7 @@ class State(NamedTuple):
     step: Any  # () int32 batches done
     rates: Rates  # as they were given
     coins: ActionCoins  # of people's actions
-    change: Any = np.float32(0.0)  # () mean of squared changes by gradients, where steps are adaptive
+    change: Any = np.zeros(2, np.float32)  # mean of squared changes by gradients, where steps are adaptive
 
 
 @dataclass(frozen=True)
@@ -166,7 +165,7 @@ class PolicyGradient:
         if shape.adaptive:
             states = jnp.asarray(public_states(shape.policy), jnp.float32)
             std = self.mechanism.noise_std_of_step / shape.batch
-            found = squared_change(shape.policy, theta, gradient, mean[:size].astype(jnp.float32), std, states)
+            found = squared_changes(shape.policy, theta, gradient, mean[:size].astype(jnp.float32), std, states)
             change = (change + (found - change) / (t + 1.0)).astype(jnp.float32)
             length = length * share_of_step(t, shape.steps, rates.step_size / rates.clip, change)
         length = length.astype(jnp.float32)
@@ -193,17 +192,6 @@ class PolicyGradient:
         if mechanism.batch is None:  # members are drawn: there may be any number of them
             return most if shape.batch > shape.block else shape.block
         return -(-shape.batch // -(-shape.batch // most))
-
-
-def public_states(policy: Parametric) -> np.ndarray:
-    """Return ``(S, d)`` states that stand for Unif_S in Eq. (3): all of a tabular policy, or spread over the public
-    bounds.
-    """
-    if policy.kind == "tabular":
-        low, high = policy.observation[0]
-        return np.arange(low, high + 1.0)[:, None]
-    low, high = np.array(policy.observation, np.float64).T
-    return low + (high - low) * np.random.default_rng(0).random((PUBLIC_STATES, len(low)))  # noqa: TID251 (public)
 
 
 def log_barrier_gradient(policy: Parametric, theta: Any) -> Any:
@@ -295,12 +283,15 @@ def run_on_host(
     return state, np.stack(iterates)
 
 
-def released(config: Any, state: State, history: Any, coins: ActionCoins) -> np.ndarray:
+def released(config: Any, policy: Parametric, state: State, history: Any, coins: ActionCoins) -> np.ndarray:
     """Return ``(d,)`` float32, what ``config.release`` says: the ``last`` iterate, or of those by which a batch
-    answered the ``average`` or one ``uniform``ly drawn.
+    answered the ``average`` or one ``uniform``ly drawn; sharpened as ``config.sharpness`` says.
     """
+    theta = state.theta
     if config.release == "average":
-        return np.asarray(state.average, np.float32)
+        theta = state.average
     if config.release == "uniform":
-        return np.asarray(history[coins.uniform_index(len(history) - 1)], np.float32)
-    return np.asarray(state.theta, np.float32)
+        theta = history[coins.uniform_index(len(history) - 1)]
+    if config.sharpness != 1.0:
+        theta = sharpened(policy, theta, config.sharpness)
+    return np.asarray(theta, np.float32)

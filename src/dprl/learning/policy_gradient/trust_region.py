@@ -1,8 +1,8 @@
-"""Step sizes from released gradients: how far a step of policy gradient may go, whatever the size of the rewards.
+"""How far a step of policy gradient may go, whatever the size of the rewards, and how sharp the released policy is.
 
 A released gradient is signal and noise, and the variance of the noise is public. The squared length of the gradient
-less that of its noise is an estimate of the signal. A step may change the policy's preferences by the signal's share of
-the gradient times a public radius. Everything here is a function of what was released and of what is public.
+less that of its noise is an estimate of the signal. Neither may change the policy's preferences by more than a public
+radius in one step. Everything here is a function of what was released and of what is public.
 """
 
 from __future__ import annotations
@@ -11,20 +11,47 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
 
 from dprl import x64 as x64
 from dprl.policies.parametric import Parametric
 
-RADIUS = 2.0
-"""Most that a full step changes preferences by, root mean square over public states, if its gradient is like those
-before; chosen on Cart Pole and the families named CHOSEN_ON in benchmarks/learning_families.py, as is
-:data:`WARM_UP`."""
-WARM_UP = 0.1
+RADIUS = 1.0
+"""Most that the signal of a full step changes preferences by, and its noise: root mean square over public states. All
+numbers were chosen on Cart Pole, Acrobot and the families named CHOSEN_ON in benchmarks/learning_families.py."""
+WARM_UP = 0.5
 """Share of the batches over which steps grow from nothing: the first ones make the baseline, and the signal known."""
+SHARP = 15.0
+"""Size of preferences, root mean square over public states, from which a policy is left as it is."""
+PUBLIC_STATES = 256
 
 
-def squared_change(policy: Parametric, theta: Any, direction: Any, released: Any, noise_std: Any, states: Any) -> Any:
-    """Return the part of the squared change of preferences by a direction that is not noise; negative by chance.
+def public_states(policy: Parametric) -> np.ndarray:
+    """Return ``(S, d)`` states that stand for Unif_S in Eq. (3): all of a tabular policy, or spread over the public
+    bounds.
+    """
+    if policy.kind == "tabular":
+        low, high = policy.observation[0]
+        return np.arange(low, high + 1.0)[:, None]
+    low, high = np.array(policy.observation, np.float64).T
+    return low + (high - low) * np.random.default_rng(0).random((PUBLIC_STATES, len(low)))  # noqa: TID251 (public)
+
+
+def squared_size(policy: Parametric, preferences: Float[Array, "states outputs"]) -> Float[Array, ""]:
+    """Return the mean over states of the squared length of preferences, or of a change of them.
+
+    Adding the same to all preferences of a softmax changes nothing: so their mean does not count.
+    """
+    if not policy.gaussian:
+        preferences = preferences - jnp.mean(preferences, axis=-1, keepdims=True)
+    return jnp.mean(jnp.sum(preferences**2, axis=-1))
+
+
+def squared_changes(
+    policy: Parametric, theta: Any, direction: Any, released: Any, noise_std: Any, states: Any
+) -> Float[Array, " 2"]:
+    """Return the squared change of preferences by a direction: of its signal, negative by chance, and of its noise.
 
     Args:
         theta: ``(d,)`` parameters.
@@ -34,20 +61,36 @@ def squared_change(policy: Parametric, theta: Any, direction: Any, released: Any
         states: ``(S, n)`` public states, over which is averaged.
     """
     _, change = jax.jvp(lambda theta: policy.preferences(theta, states), (theta,), (direction,))
-    if not policy.gaussian:  # adding the same to all preferences changes no softmax
-        change = change - jnp.mean(change, axis=-1, keepdims=True)
     squared = jnp.sum(released**2)
-    signal = jnp.where(squared > 0.0, 1.0 - policy.size * noise_std**2 / squared, 0.0)
-    return jnp.mean(jnp.sum(change**2, axis=-1)) * signal
+    noise = jnp.where(squared > 0.0, policy.size * noise_std**2 / squared, 0.0)
+    return squared_size(policy, change) * jnp.stack([1.0 - noise, noise])
 
 
-def share_of_step(step: Any, steps: int, longest: Any, squared: Any) -> Any:
+def share_of_step(step: Any, steps: int, longest: Any, squared: Float[Array, " 2"]) -> Any:
     """Return the share of the ``longest`` step size that is taken.
 
     Args:
         step: batches before this one.
         steps: batches in all.
-        squared: mean of :func:`squared_change` over this batch and those before.
+        squared: mean of :func:`squared_changes` over this batch and those before.
     """
-    change = longest * jnp.sqrt(jnp.maximum(squared, 0.0))
-    return jnp.minimum(1.0, (step + 1.0) / (1.0 + WARM_UP * steps)) * RADIUS / jnp.maximum(change, RADIUS)
+    changes = longest * jnp.sqrt(jnp.maximum(squared, 0.0))
+    grown = jnp.minimum(1.0, (step + 1.0) / (1.0 + WARM_UP * steps))
+    return grown * RADIUS / jnp.maximum(jnp.max(changes), RADIUS)
+
+
+def sharpened(policy: Parametric, theta: Any, most: float) -> Any:
+    """Return parameters ``(d,)`` of a softmax that mixes less than the policies that people met, which had to explore.
+
+    Preferences are multiplied by ``most``, or by less where they would become larger than :data:`SHARP`.
+    """
+    size = jnp.sqrt(squared_size(policy, policy.preferences(theta, jnp.asarray(public_states(policy), jnp.float32))))
+    return scaled(policy, theta, jnp.clip(SHARP / jnp.maximum(size, 1e-6), 1.0, most))
+
+
+def scaled(policy: Parametric, theta: Any, factor: Any) -> Any:
+    """Return parameters ``(d,)`` whose preferences are ``factor`` times those of ``theta``: of a network, its last
+    layer's.
+    """
+    hidden = jnp.arange(policy.size) < policy.random_weights
+    return theta * jnp.where(hidden, 1.0, factor).astype(jnp.float32)
