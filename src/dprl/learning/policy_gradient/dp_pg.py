@@ -88,7 +88,7 @@ class DPPG(Config):
     decay: Literal["linear", "constant"] = "linear"
     discount: float | None = None
     estimator: Literal["returns-to-go", "reinforce"] = "returns-to-go"
-    baseline_weight: float = 0.2
+    baseline_weight: float = 0.35
     bootstrap: Literal["baseline", "bound", "none"] = "baseline"
     regularisation: float | None = None
     natural: bool = False
