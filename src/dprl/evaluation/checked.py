@@ -37,8 +37,9 @@ ENOUGH = 80.0
 mean return."""
 WEAK_SHARES, SHARES = (0.6, 0.3, 0.1), (0.25, 0.35, 0.1, 0.3)
 """Of mu^2, for returns below :data:`ENOUGH` and above: the mean return, the descent, its check, the statistics."""
+# the mean return, the descent, its check, and on policy the statistics
 TD_SHARES, OFF_POLICY_SHARES = (0.1, 0.6, 0.1, 0.2), (0.2, 0.7, 0.1)
-"""For TD; off policy without statistics, which add more noise to the mean of cut returns than they say."""
+"""For TD; off policy statistics of cut returns add more noise to the mean return than they say."""
 CONSTANT_SHARE = 0.3
 """Of mu^2 for the mean return, where a decision is all there is, and statistics follow."""
 STEPS, TRAVEL, LEAST_TRAVEL = 50, 5.0, 5.0
