@@ -167,6 +167,8 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--unseen", action="store_true", help="members in no row, where TD is checked")
     asked = parser.parse_args(arguments)
     pin(1)
+    if asked.locked and asked.unseen:
+        parser.error("--locked and --unseen are other members: give one of them")
     seeds, suffix = (LOCKED if asked.locked else JUDGING)[:MEMBERS], ""
     if asked.unseen:
         seeds, suffix = JUDGING[MEMBERS:6], ", unseen"

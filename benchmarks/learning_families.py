@@ -223,7 +223,7 @@ def run() -> dict[str, Any]:
         sampled, greedy = np.array([shares(of_family(family, seed), seed) for seed in SEEDS]).T
         judged = family in JUDGED_ON
         cells = [f"{x:.3f}" for x in (sampled.mean(), sampled.min(), greedy.mean(), greedy.min())]
-        rows.append([family, *cells, "nothing" if judged else "step size"])
+        rows.append([family, *cells, "nothing" if judged else "defaults"])
         if judged:
             goals.append(goal(f"{family}: share of the gain, sampled", float(sampled.mean()), SHARE, True, ""))
     for policy, users, epsilon, seeds in CART_POLES:
@@ -232,7 +232,7 @@ def run() -> dict[str, Any]:
         solved = sum(x >= SOLVED for x in returns)
         goals.append(goal(f"{name}: least return of {len(seeds)} seeds", min(returns), SOLVED, True, ""))
         rows.append(
-            [f"{name}: {solved} of {len(seeds)} solved, least return {min(returns):.0f}", *[""] * 4, "step size"]
+            [f"{name}: {solved} of {len(seeds)} solved, least return {min(returns):.0f}", *[""] * 4, "defaults"]
         )
     headings = ["family", "sampled", "least", "likeliest actions", "least", "chosen on it"]
     return {
@@ -240,8 +240,8 @@ def run() -> dict[str, Any]:
         "notes": [
             "Share of the gain from the untrained to the best policy of the same class, mean and least of "
             f"{len(SEEDS)} members: {USERS:,} users, epsilon {BUDGET.epsilon:g}, delta {BUDGET.delta:g}, all options "
-            "default. The step sizes were chosen on other members of the families that say so, and on Cart Pole with "
-            "other seeds."
+            "default. These options were chosen on other members of the families that say so, and on Cart Pole "
+            "and Acrobot with other seeds."
         ],
         "table": table(headings, rows),
         "goals": goals,

@@ -98,6 +98,7 @@ def test_as_published_certifies_nothing():
         "replace-one",
     )
     assert (c.estimator, c.baseline_weight, c.bootstrap, c.decay) == ("reinforce", 0.0, "none", "constant")
+    assert c.sharpness == 1.0
     with pytest.raises(DprlError, match="nothing to learn"):
         make_pg_plan(PublishedPG(users=1000), facts(reward_bounds=(0.0, 0.0)), BUDGET)
 
@@ -107,6 +108,7 @@ def test_as_published_certifies_nothing():
     [
         ({"noise_multiplier": 1.0}, "contradicts calibration"),
         ({"baseline_weight": 0.0}, "published has no baseline_weight"),
+        ({"sharpness": 2.0}, "published has no sharpness"),
     ],
 )
 def test_what_is_not_the_papers_is_refused(options, words):

@@ -18,6 +18,7 @@ from dprl.accounting.verification import verify
 from dprl.engine import program
 from dprl.environments.bandit import LinearBandit
 from dprl.learning.policy_gradient import trainer
+from dprl.learning.policy_gradient.trust_region import sharpened
 from dprl.mechanisms.noise import SecureNoise
 from dprl.release.learning_artifacts import NOBODY_IS_NAMED, PEOPLE_NOT_PROTECTED, PLACES
 
@@ -117,7 +118,7 @@ def test_nothing_but_parameters_and_public_facts_is_on_file(released):
         "schema", "status", "algorithm", "epsilon", "delta", "users", "batch", "steps", "discount", "policy", "returns",
         "curve", "request", "environment",
     }  # fmt: skip
-    assert set(training["policy"]) == {"file", "kind", "size", "continuous", "iterate", "slices"}
+    assert set(training["policy"]) == {"file", "kind", "size", "continuous", "iterate", "sharpness", "slices"}
 
 
 def test_what_claims_too_much_is_refused(released, tmp_path):
@@ -287,7 +288,7 @@ def test_people_who_are_sampled_again(tmp_path, monkeypatch):
 
 
 def test_learning_that_diverges_can_be_stored(tmp_path, monkeypatch):
-    monkeypatch.setattr(trainer, "released", lambda config, state, history, key: np.full(6, np.nan, np.float32))
+    monkeypatch.setattr(trainer, "released", lambda *given: np.full(6, np.nan, np.float32))
     train().save(tmp_path / "p")
     assert verify(tmp_path / "p").private
     assert not dprl.load_policy(str(tmp_path / "p")).theta.any()  # type: ignore[union-attr]
@@ -383,3 +384,31 @@ def test_gymnasium(tmp_path):
         train("gymnasium:CartPole-v1", bounds=bounds | {"actions": 3})
     with pytest.raises(dprl.DprlError, match="lists 1 components"):
         train("gymnasium:CartPole-v1", bounds=bounds | {"observation": [[0, 1]]})
+
+
+def test_the_released_policy_is_the_last_iterate_sharpened():
+    plain, sharp = (train(Shop().stream, seed=4, sharpness=most).policy for most in (1.0, 3.0))
+    np.testing.assert_allclose(sharp.theta, sharpened(plain.parametric, jnp.asarray(plain.theta), 3.0), rtol=1e-6)
+    assert np.any(sharp.theta != plain.theta)
+    words = [train(Shop().stream, seed=4, sharpness=most).certificate["released"] for most in (1.0, 3.0)]
+    assert ["multiplied by at most 3" in said for said in words] == [False, True]
+
+
+def test_one_weight_that_is_no_number_does_not_take_the_others_along(monkeypatch):
+    whole = train(Shop().stream, seed=4, sharpness=3.0).policy.theta
+    ran = trainer.run_on_host
+
+    def broken(*given: Any, **named: Any) -> Any:
+        state, history = ran(*given, **named)
+        return state._replace(theta=state.theta.at[0].set(jnp.nan)), history
+
+    monkeypatch.setattr(trainer, "run_on_host", broken)
+    found = train(Shop().stream, seed=4, sharpness=3.0).policy.theta
+    assert found[0] == 0.0
+    assert np.all(found[1:] != 0.0)
+    assert len(found) == len(whole)
+
+
+def test_continuous_actions_are_not_sharpened():
+    with pytest.raises(dprl.DprlError, match="continuous actions have no preferences"):
+        dprl.train("pendulum", BUDGET, algorithm=dprl.DPPG(users=60, steps=3, sharpness=2.0))

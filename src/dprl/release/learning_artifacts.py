@@ -207,6 +207,7 @@ def policy_training_of(
             "size": parametric.size,
             "continuous": parametric.gaussian,
             "iterate": config.release,
+            "sharpness": config.sharpness,
             "slices": _slices(policy, plan.facts),
         },
         "returns": None if measured is None else dict(measured["returns"]),
@@ -221,6 +222,11 @@ def policy_training_of(
         },
         "environment": _policy_environment(plan.facts),
     }
+
+
+def _sharpened(most: float | None) -> str:
+    """Return what is done to the preferences of the released iterate, in words; nothing where they stay as they are."""
+    return "" if most in (None, 1.0) else f", its preferences multiplied by at most {most:g}"
 
 
 def policy_certificate_of(plan: PGPlan, noise: Any, status: str, people: str) -> dict[str, Any]:
@@ -248,7 +254,7 @@ def policy_certificate_of(plan: PGPlan, noise: Any, status: str, people: str) ->
         relation=plan.relation,
         released=(
             "Every iterate of the policy, and the noisy sums over batches of people from which they are computed; the "
-            f"file holds {_ITERATES[plan.config.release]}. {_JOINT}"
+            f"file holds {_ITERATES[plan.config.release]}{_sharpened(plan.config.sharpness)}. {_JOINT}"
         ),
         not_protected=[
             *(() if sampled else PLACES),

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypedDict, Unpack, overload
 
+import jax
 import numpy as np
 
 from dprl.accounting.budget import Budget
@@ -309,6 +310,8 @@ def _train_policy(
     plan = make_pg_plan(algorithm, people.facts, asked.budget, people.units)
     program, rates = program_of(plan)
     program.mechanism.check_source(people)
+    if plan.policy.gaussian and plan.config.sharpness not in (None, 1.0):
+        raise DprlError("dp-pg: continuous actions have no preferences: leave out sharpness.")
     if plan.config.interactions > 1 and people.simulator is None:
         raise DprlError("dp-pg: several interactions of one user need a simulator: leave out interactions.")
     people.check()
@@ -364,5 +367,7 @@ def _learn_policy(
     else:
         told = None if progress is None else lambda step: progress(plan.people_after(step))
         state, history = trainer.run_on_host(program, source, stream, rates, coins, told, journal)
-    theta = trainer.released(plan.config, plan.policy, state, history, coins)
+    state = state._replace(theta=_numbers(np.asarray(state.theta)))
+    with jax.default_matmul_precision("highest"):  # the same digits on every device
+        theta = trainer.released(plan.config, plan.policy, state, history, coins)
     return _numbers(theta), np.asarray(history)

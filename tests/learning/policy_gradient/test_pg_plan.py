@@ -150,6 +150,21 @@ def test_steps_of_episodes_are_bounded_by_the_noise_whatever_the_horizon(horizon
     assert steps == [100, 40]
 
 
+@pytest.mark.parametrize(
+    ("known", "options", "most"),
+    [
+        (facts(), {}, 3.0),
+        (ONCE, {"step_size": 2.0}, 3.0),
+        (facts(), {"sharpness": 1.0}, 1.0),
+        (facts(), {"release": "average"}, 1.0),
+        (facts(), {"release": "uniform"}, 1.0),
+        (CONTINUOUS, {}, 1.0),
+    ],
+)
+def test_the_last_iterate_of_a_softmax_is_sharpened(known, options, most):
+    assert resolve(DPPG(users=1000, **options), known).sharpness == most
+
+
 def test_no_baseline_no_statistic():
     plan = make_pg_plan(DPPG(users=100, baseline_weight=0.0), facts(), BUDGET)
     assert isinstance(plan.mechanism, GaussianSum)

@@ -140,6 +140,21 @@ class Paying:
         return jax.random.uniform(key, dtype=jnp.float32), reward.astype(jnp.float32), jnp.zeros((), bool)
 
 
+def test_a_step_is_as_long_as_the_noise_of_the_released_sum_allows():
+    options = DPPG(users=4000, policy="softmax", baseline_weight=0.0)
+    program, rates = program_of(make_pg_plan(options, facts_of(Paying()), BUDGET))
+    shape, std = program.shape, program.mechanism.noise_std_of_step
+    start = program.init(rates._replace(step_size=np.float32(1e6)), ActionCoins.of_key(jax.random.key(0)))
+    for seed, loud in ((0, 1.0), (1, 1.0), (2, 5.0)):
+        y = loud * std * np.random.default_rng(seed).normal(size=shape.dimension)
+        theta = program.update(0, start, jnp.asarray(y), 0).theta
+        change = np.asarray(shape.policy.preferences(theta, public_states(shape.policy)))
+        moved = np.sqrt(((change - change.mean(axis=1, keepdims=True)) ** 2).sum(axis=1).mean())
+        noise = shape.policy.size * std**2 / (y**2).sum()
+        longest = RADIUS / (1.0 + WARM_UP * shape.steps)
+        assert moved == pytest.approx(longest / np.sqrt(max(noise, 1.0 - noise)), rel=1e-3)
+
+
 @pytest.mark.parametrize("unit", [1000.0, pytest.param(0.001, marks=pytest.mark.slow)])
 def test_rewards_in_another_unit_give_the_same_policy(unit):
     learned = []

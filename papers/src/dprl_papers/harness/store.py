@@ -89,10 +89,12 @@ class Store:
         with FileLock(self.folder / "locks" / address(key)):
             if (found := self.cell(key)) is None:
                 started, outside, self._within = time.perf_counter(), self._within, 0.0
-                results = compute()
-                took = time.perf_counter() - started
-                found = self.save(key, results, took - self._within)
-                self._within = outside + took
+                try:
+                    results = compute()
+                finally:
+                    took, within = time.perf_counter() - started, self._within
+                    self._within = outside + took
+                found = self.save(key, results, took - within)
         self.asked[address(key)] = {"what": str(key.get("function", "")).rpartition(".")[2], **found["made"]}
         return found["results"]
 
