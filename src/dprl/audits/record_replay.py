@@ -166,6 +166,8 @@ class CoinsWithout:
     missing: int
 
     def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # pickle asks before there is anything inside
+            raise AttributeError(name)
         return getattr(self.inner, name)
 
     def of_batch(self, step: int) -> CoinsWithout:

@@ -78,7 +78,11 @@ def _on_host(asked: EnvironmentSession, facts: EnvironmentSpec, choose: Choice, 
 
 
 def is_ours(environment: Any) -> bool:
-    """Tell whether an environment is one of dprl's: its compiled programs may be kept, for it holds no tables."""
+    """Tell whether an environment is one of dprl's simulators, of which those that are equal are alike.
+
+    A compiled program holds its environment, and is found again by equality: somebody's own class may call two
+    environments equal whose rewards differ, so that nothing compiled of it is kept.
+    """
     return type(environment).__module__.startswith("dprl.environments.")
 
 

@@ -102,7 +102,7 @@ def _learning(curve: dict[str, Any]) -> Any:
     users, returns = (finite(curve.get(name)) for name in ("users", "returns"))
     if users is None or returns is None or len(users) < 2 or len(users) != len(returns):
         return None
-    title = f"Mean return of the policies that people met, from {number(returns[0])} to {number(returns[-1])}"
+    title = f"Mean return along the way, from {number(returns[0])} to {number(returns[-1])}"
     return charts.line_chart(users, {"return": returns}, title, "mean return")
 
 
