@@ -24,7 +24,7 @@ from dprl_papers.domains.chain import draw_log
 from dprl_papers.harness.domain import Domain, Truth
 from dprl_papers.harness.exact_chain import Chain
 from dprl_papers.harness.metrics import Metrics
-from dprl_papers.harness.neural import NeuralMetrics, answers, run_curves
+from dprl_papers.harness.neural import NeuralMetrics, _directions, _gradients, answers, run_curves
 
 CHAIN, POLICY = Chain(length=6, horizon=60), UniformPolicy(1)
 BOUNDS = Bounds(units=1, horizon=60, reward=(0.0, 1.0), observation=((0.0, 4.0),), actions=1, return_range=(-0.5, 1.0))
@@ -90,6 +90,20 @@ def test_with_fewer_states_than_weights_the_projection_is_no_projection() -> Non
     metrics.rows = {name: x[first] for name, x in metrics.rows.items()}
     found = metrics.errors(np.random.default_rng(0).normal(size=(2, features.size)))
     np.testing.assert_allclose(found["mspbe"], found["msbe"], rtol=1e-4)
+
+
+def test_components_that_never_change_leave_a_network_fewer_directions() -> None:
+    """Products of gradients are those of whole ones, Jacobians of single states being the oracle."""
+    features = make_features("mlp:3", ((0.0, 4.0), (0.0, 255.0), (-1.0, 1.0), (0.0, 9.0)))
+    rng = np.random.default_rng(0)
+    x = rng.uniform(size=40)
+    states = jnp.asarray(np.stack([4.0 * x, np.full(40, 87.0), 1.0 - x, 9.0 * rng.uniform(size=40)], axis=1))
+    theta = jnp.asarray(rng.normal(size=features.size))
+    inputs = _directions(features, states)
+    found = _gradients(features, theta, inputs, states)
+    assert found.shape == (40, 3 * (3 + 1) + 1)
+    psi = jax.jacobian(lambda weights: features.values(weights, states, jnp))(theta)
+    np.testing.assert_allclose(found @ found.T, psi @ psi.T, rtol=1e-9)
 
 
 @pytest.mark.slow

@@ -22,6 +22,7 @@ from dprl.engine.rows import rows_of
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.noise import SeededNoise
 from dprl.value_functions.features import Features
+from dprl.value_functions.network import MLP
 from dprl_papers.harness.domain import MOMENT_SEED
 
 if TYPE_CHECKING:
@@ -30,8 +31,10 @@ if TYPE_CHECKING:
 
 CUT = 1e-7
 """Eigenvalues of E[Psi Psi'] below this part of the largest count as zero."""
-MOST_WEIGHTS = 2048
-"""Beyond so many the MSPBE is left out: its matrix takes minutes, and most of its eigenvalues are below the cut."""
+MOST_DIRECTIONS = 2048
+"""Of the gradients of a network's values; beyond so many the MSPBE is left out, whose matrix would take minutes."""
+_NO_DIRECTION = 1e-12
+"""Singular values of a network's inputs below this part of the largest are rounding."""
 _SPREAD = 4  # rows that are simulated for each that is used: rows of one trajectory are alike
 _UNITS = 250  # trajectories simulated at a time
 _CHUNK = 2000  # rows whose gradients are held at a time
@@ -56,6 +59,7 @@ class NeuralMetrics:
         self.low, self.high = value
         self.centre, self.half = scale_of(value)
         self.rows = _transitions(domain, features, transitions)
+        self.inputs = _directions(features, self.rows["states"])
         self.truth_states = jnp.asarray(domain.truth.states, dtype=jnp.float64)
         start = domain.start
         self.start_states = None if start is None else jnp.asarray(start.states, dtype=jnp.float64)
@@ -70,8 +74,8 @@ class NeuralMetrics:
 
         Returns:
             ``(T,)`` each: ``rmse`` against the true values; ``msbe``, mean squared TD error; ``mspbe``,
-            ``b' G^+ b`` with ``b = E[delta Psi]`` and ``G = E[Psi Psi']``, Psi the gradient at theta, where there are
-            at most :data:`MOST_WEIGHTS` weights; ``objective``, ``E[delta q - q^2 / 2]`` with ``q = Psi' w``, whose
+            ``b' G^+ b`` with ``b = E[delta Psi]`` and ``G = E[Psi Psi']``, Psi the gradient at theta, where it has at
+            most :data:`MOST_DIRECTIONS` directions; ``objective``, ``E[delta q - q^2 / 2]`` with ``q = Psi' w``, whose
             largest value over all w is half of ``mspbe``, where ``w`` is given; and ``value``, the error of the mean
             over the start states, where the domain says the policy's value.
         """
@@ -94,7 +98,7 @@ class NeuralMetrics:
             "rmse": self.domain.truth.rmse(values) if finite else np.nan,
             "msbe": squared * float(weight_rho @ delta**2),
         }
-        if len(theta) <= MOST_WEIGHTS:
+        if _count(self.features, self.inputs) <= MOST_DIRECTIONS:
             out["mspbe"] = squared * self._projected(theta, weight, weight_rho * delta) if finite else np.nan
         if w is not None:
             q = np.asarray(dot)
@@ -110,11 +114,11 @@ class NeuralMetrics:
 
     def _projected(self, theta: np.ndarray, weight: np.ndarray, weighted_delta: np.ndarray) -> float:
         """Return ``b' G^+ b`` in public units."""
-        size, count = len(theta), len(weight)
+        size, count = _count(self.features, self.inputs), len(weight)
         b, G = np.zeros(size), np.zeros((size, size))
         for start in range(0, count, _CHUNK):
             part = slice(start, start + _CHUNK)
-            gradients = np.asarray(_gradients(self.features, theta, self.rows["states"][part]))
+            gradients = np.asarray(_gradients(self.features, theta, self.inputs, self.rows["states"][part]))
             b += gradients.T @ weighted_delta[part]
             gradients = gradients * np.sqrt(weight[part])[:, None]
             G += gradients.T @ gradients
@@ -155,10 +159,35 @@ def _values(features: Features, theta: Any, states: Any) -> Any:
     return features.values(theta, states, jnp)
 
 
+def _directions(features: Features, states: Any) -> Any:
+    """Return ``(k + 1, r)`` orthonormal directions of what a network's hidden units see of these states: the inputs
+    times their gain, and one. Where inputs never change, as most bytes of a console's memory, they are few.
+    """
+    if not isinstance(features, MLP):
+        return None
+    seen = features.gain * (2.0 * np.asarray(features.unit_scale(states, jnp)) - 1.0)
+    _, sizes, across = np.linalg.svd(np.column_stack([seen, np.ones(len(seen))]), full_matrices=False)
+    return jnp.asarray(across[sizes > _NO_DIRECTION * sizes[0]].T)
+
+
+def _count(features: Features, inputs: Any) -> int:
+    """Return how many columns :func:`_gradients` gives."""
+    return features.hidden * (inputs.shape[1] + 1) + 1 if isinstance(features, MLP) else features.size
+
+
 @partial(jax.jit, static_argnames="features")
-def _gradients(features: Features, theta: Any, states: Any) -> Any:
-    """Return ``(N, d)`` Psi of each state."""
-    one = lambda state: jax.grad(lambda x: features.values(x, state[None], jnp)[0])(theta)  # noqa: E731
+def _gradients(features: Features, theta: Any, inputs: Any, states: Any) -> Any:
+    """Return ``(N, n)`` Psi of each state; of a network turned so that only the directions are left that it can have,
+    which changes no product of two of them.
+    """
+
+    def one(state: Any) -> Any:
+        gradient = jax.grad(lambda x: features.values(x, state[None], jnp)[0])(theta)
+        if not isinstance(features, MLP):
+            return gradient
+        W, b, w, c = features.split(gradient)
+        return jnp.concatenate([(jnp.column_stack([W, b]) @ inputs).reshape(-1), w, c[None]])
+
     return jax.vmap(one)(states)
 
 
