@@ -114,7 +114,7 @@ def gpope_work(size: Size) -> Work:
     columns = {"phi": phi, "delta_phi": delta, "reward": column(-1.0, 1.0), "rho": column(0.0, 2.0), "weight": weight}
     data = unit_rows(Rows(columns, offsets), size.units)
     config = gpope.GPOPE(discount=DISCOUNT, steps=size.updates, step_size=0.1, clip_norm=CLIP)
-    bounds = Bounds(units=size.units, horizon=size.length, reward=(0.0, 1.0), observation=((0.0, 1.0),))
+    bounds = Bounds(units=size.units, horizon=size.length, reward=(0.0, 1.0), observation=((0.0, 1.0),), actions=1)
     features = make_features(f"fourier:{size.features - 1}", bounds.observation)
     program = program_at(config, PublicFacts(bounds, features, DISCOUNT, mu=1.0), 10.0)
     theta, w = (0.1 * rng.standard_normal((2, size.features))).astype(np.float32)
@@ -171,7 +171,7 @@ def _of_program(program: Any, data: Any, state: Any, least_bytes: float, least_f
 
     (stage,) = program.stages
     mechanism = stage.mechanism
-    included = np.asarray(mechanism.coins(SeededNoise.from_seed(0), 0, data.units))
+    included = np.asarray(mechanism.participation_mask(SeededNoise.from_seed(0), 0, data.units))
 
     def update() -> int:
         fresh: Any = SecureNoise.fresh()

@@ -197,6 +197,8 @@ def check(which: str, counts: tuple[int, ...], shared: set[str]) -> dict[str, st
 
 
 def test_a_sum_of_one_device() -> None:
+    if jax.default_backend() != "cpu":
+        pytest.skip("several devices are made of the processor, whose bytes are not those of a GPU")
     found = check("sum", (4,), set(SUM))
     for name in SUM:
         assert np.frombuffer(base64.b64decode(found[f"{name}, sum"]), np.int64).all()
