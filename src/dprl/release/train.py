@@ -310,8 +310,6 @@ def _train_policy(
     plan = make_pg_plan(algorithm, people.facts, asked.budget, people.units)
     program, rates = program_of(plan)
     program.mechanism.check_source(people)
-    if plan.policy.gaussian and plan.config.sharpness not in (None, 1.0):
-        raise DprlError("dp-pg: continuous actions have no preferences: leave out sharpness.")
     if plan.config.interactions > 1 and people.simulator is None:
         raise DprlError("dp-pg: several interactions of one user need a simulator: leave out interactions.")
     people.check()

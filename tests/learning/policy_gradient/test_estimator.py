@@ -20,6 +20,7 @@ REWARDS = RNG.uniform(-1.0, 1.0, (S, A))
 # compiled whole: one operation after the other takes several times as long
 contribution, advantages = (jax.jit(f, static_argnums=0) for f in (estimator.contribution, estimator.advantages))
 RATES = Rates(*map(np.float32, (1.0, 1.0, 1.0, 0.0, 1.0, 1.0, 0.2, 0.3, 0.0, 1.0)))
+SCALED = RATES._replace(scale_weight=np.float32(0.1))
 
 
 def _shape(**options):
@@ -130,6 +131,23 @@ def test_of_a_group_each_ones_baseline_is_the_others_mean():
     np.testing.assert_allclose(found[-1], 0.2 * paid.mean(), atol=1e-6)
 
 
-def test_who_answers_nothing_has_a_vector_of_zeros():
+@pytest.mark.parametrize("scaled", [False, True])
+def test_who_answers_nothing_has_a_vector_of_zeros(scaled):
     nothing = _bandit(1, 2)._replace(length=jnp.int32(0))
-    np.testing.assert_array_equal(contribution(_shape(), RATES, THETA, jnp.float32(0.3), nothing), 0.0)
+    found = contribution(_shape(scaled=scaled), SCALED, THETA, jnp.float32(0.3), nothing, 4.0)
+    np.testing.assert_array_equal(found, 0.0)
+    group = jax.tree.map(lambda *x: jnp.stack(x), nothing, nothing)
+    found = contribution(_shape(scaled=scaled, interactions=2), SCALED, THETA, jnp.float32(0.3), group, 4.0)
+    np.testing.assert_array_equal(found, 0.0)
+
+
+@pytest.mark.parametrize("growth", [1.0, 2.0, 50.0])
+@pytest.mark.parametrize("baseline", [0.3, -0.6])
+def test_with_a_growing_scale_gradient_and_return_over_the_baseline_grow_alike(growth, baseline):
+    user = _bandit(1, 2)
+    plain = contribution(_shape(), RATES, THETA, jnp.float32(baseline), user)
+    found = contribution(_shape(scaled=True), SCALED, THETA, jnp.float32(baseline), user, growth)
+    np.testing.assert_allclose(found[:-2], growth * plain[:-1], rtol=1e-5)
+    paid = np.clip(growth * (REWARDS[1, 2] - baseline), -1.0, 1.0)
+    filled = min(1.0, growth * np.linalg.norm(plain[:-1]) / np.sqrt(1.0 - 0.2**2 - 0.1**2))
+    np.testing.assert_allclose(found[-2:], [0.2 * paid, 0.1 * (2.0 * filled - 1.0)], rtol=1e-4)

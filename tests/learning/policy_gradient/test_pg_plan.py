@@ -40,6 +40,9 @@ ONCE, CONTINUOUS = facts(horizon=1, discount=1.0), facts(actions=0, action=((-2.
         ({"discount": 1.1}, "discount must be between 0 and 1"),
         ({"baseline_weight": 1.0}, "baseline_weight must be at least 0 and below 1"),
         ({"regularisation": -1.0}, "regularisation must be between 0 and"),
+        ({"users": 100, "scale_weight": 0.95}, "leave nothing of the clip"),
+        ({"users": 100, "scale_weight": 0.1, "step_size": 1.0}, "scale_weight is of episodes"),
+        ({"users": 100, "scale_weight": 0.1, "sampling": "poisson"}, "scale_weight is of episodes"),
         ({}, "give users"),
         ({"users": 10, "batch": 11}, "more places than there are users"),
         ({"users": 10, "steps": 11}, "fewer users than steps"),
@@ -107,9 +110,9 @@ def test_one_pass_costs_one_gaussian(epsilon, in_clips, relation):
         assert mechanism.noise_multiplier == pytest.approx(multiplier, rel=2e-4)
         assert mechanism.noise_multiplier == pytest.approx(in_clips, rel=0.01)
         assert mechanism.sensitivity == pytest.approx(3.0 * clips)
-        # two classes of five features, and the statistic
-        assert [size for size, _ in mechanism.parts] == [10, 1]
-        assert mechanism.parts[1][1] == pytest.approx(1.5)
+        # two classes of five features, and the statistics of returns and of lengths
+        assert [size for size, _ in mechanism.parts] == [10, 1, 1]
+        assert [clip for _, clip in mechanism.parts[1:]] == pytest.approx([1.5, 0.3])
         assert math.hypot(*(clip for _, clip in mechanism.parts)) == pytest.approx(3.0)
         assert plan.event == events.gaussian(mechanism.noise_multiplier) == mechanism.event()
         assert plan.epsilon_of_event == epsilon_of(plan.event, plan.delta_of_event) <= epsilon
@@ -166,9 +169,23 @@ def test_the_last_iterate_of_a_softmax_is_sharpened(known, options, most):
 
 
 def test_no_baseline_no_statistic():
-    plan = make_pg_plan(DPPG(users=100, baseline_weight=0.0), facts(), BUDGET)
+    plan = make_pg_plan(DPPG(users=100, baseline_weight=0.0, scale_weight=0.0), facts(), BUDGET)
     assert isinstance(plan.mechanism, GaussianSum)
     assert plan.mechanism.parts == ((10, 1.0),)
+
+
+@pytest.mark.parametrize(
+    ("known", "options", "weight"),
+    [
+        (facts(), {}, 0.1),
+        (facts(), {"scale_weight": 0.2}, 0.2),
+        (facts(), {"step_size": 1.0}, 0.0),
+        (facts(), {"sampling": "poisson"}, 0.0),
+        (facts(horizon=1), {}, 0.0),
+    ],
+)
+def test_lengths_are_released_where_steps_follow_from_what_is_released(known, options, weight):
+    assert resolve(DPPG(users=1000, **options), known).scale_weight == weight
 
 
 def test_sampled_users_are_composed():

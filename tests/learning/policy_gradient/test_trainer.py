@@ -20,7 +20,7 @@ from dprl.learning.policy_gradient.trainer import (
     run_compiled,
     run_on_host,
 )
-from dprl.learning.policy_gradient.trust_region import public_states
+from dprl.learning.policy_gradient.trust_region import FASTEST, FILLED, LARGEST, QUIET, next_growth, public_states
 from dprl.learning.policy_gradient.users import AskedPeople, Simulated, rollout
 from dprl.mechanisms.action_coins import ActionCoins
 from dprl.mechanisms.gaussian_sum import GaussianSum
@@ -57,7 +57,7 @@ def _shape(**options):
 
 
 def _mechanism(shape, multiplier=1.0, **options):
-    parts = tuple((size, clip) for size, clip in zip(shape.parts, (0.98, 0.2), strict=False))
+    parts = tuple((size, clip) for size, clip in zip(shape.parts, (0.97, 0.2, 0.1), strict=False))
     given = {"steps": shape.steps, "batch": shape.batch, "relation": "zero-out"} | options
     return GaussianSum(parts=parts, noise_multiplier=multiplier, **given)
 
@@ -83,11 +83,12 @@ def test_a_batch_without_noise_and_clip_climbs_the_exact_gradient():
     "adaptive", [pytest.param(False, marks=pytest.mark.slow, id="fixed steps"), pytest.param(True, id="adaptive steps")]
 )
 def test_on_the_host_the_same_answers_give_the_same_run(adaptive):
-    shape = _shape(users=55, baseline=True, adaptive=adaptive)  # the last batch is not full
+    shape = _shape(users=55, baseline=True, adaptive=adaptive, scaled=adaptive)  # the last batch is not full
+    rates = RATES._replace(scale_weight=np.float32(0.1))
     mechanism = _mechanism(shape)
     noise, key = SeededNoise.from_seed(2), coins(4)
     program, people = PolicyGradient(shape, mechanism), Simulated(TableBandit(), shape)
-    state, history = run_compiled(program, people, noise, RATES, key)
+    state, history = run_compiled(program, people, noise, rates, key)
     kept = np.asarray(history)
     answered = jax.jit(people.meet)
 
@@ -111,10 +112,10 @@ def test_on_the_host_the_same_answers_give_the_same_run(adaptive):
             return points
 
     asked = AskedPeople(Source(), shape.users)
-    theirs, found = run_on_host(program, asked, noise, RATES, key, done.append, Recorded())
+    theirs, found = run_on_host(program, asked, noise, rates, key, done.append, Recorded())
     np.testing.assert_allclose(found, kept, atol=1e-6)
     # every iterate is a function of the noisy sums alone
-    again, step = program.init(RATES, key), jax.jit(lambda state, y: program.update(0, state, y, None))
+    again, step = program.init(rates, key), jax.jit(lambda state, y: program.update(0, state, y, None))
     for before, y in zip(kept, sums, strict=False):
         np.testing.assert_allclose(before, again.theta, atol=1e-6)
         again = step(again, y)
@@ -204,6 +205,28 @@ def test_steps_fall_linearly_and_the_baseline_follows_what_is_released():
         baselines.append(float(state.baseline))
     np.testing.assert_allclose(np.diff(thetas), [2.0, 1.5, 1.0, 0.5, 0.0], atol=1e-6)
     np.testing.assert_allclose(baselines[1:], [0.1, 0.2, -0.15, 0.425, 0.2125], atol=1e-6)
+
+
+def test_scale_and_baseline_follow_what_is_released():
+    shape = _shape(steps=5, scaled=True)
+    rates = RATES._replace(scale_weight=np.float32(0.1), gain=np.float32(0.5))
+    program = PolicyGradient(shape, _mechanism(shape, 0.004))
+    state, growth, baseline = program.init(rates, coins(0)), 1.0, 0.0
+    for t, (above, filled) in enumerate([(0.1, 0.0), (0.5, 0.1), (-0.2, 0.0), (0.3, 1.0), (0.0, 0.9)]):
+        y = np.zeros(shape.dimension)
+        y[-2:] = 0.2 * above * shape.batch, 0.1 * (2.0 * filled - 1.0) * shape.batch
+        state = program.update(0, state, y, None)
+        baseline += max(0.5, 1.0 / (t + 1.0)) * above / growth
+        growth = max(1.0, growth * np.exp(FASTEST * (FILLED - filled)))
+        assert float(state.baseline) == pytest.approx(baseline, abs=1e-6)
+        assert float(state.growth) == pytest.approx(growth, rel=1e-5)
+
+
+def test_the_scale_hardly_follows_what_is_mostly_noise():
+    assert float(next_growth(2.0, -7.0, 1e-3)) == pytest.approx(2.0 * np.exp(7.3 * FASTEST))
+    assert float(next_growth(2.0, -7.0, 10.0)) == pytest.approx(2.0 * np.exp(7.3 * QUIET / 10.0))
+    assert float(next_growth(2.0, -700.0, 1e-3)) == LARGEST
+    assert float(next_growth(2.0, 700.0, 1e-3)) == 1.0
 
 
 def test_natural_direction_solves_with_the_fisher_matrix():

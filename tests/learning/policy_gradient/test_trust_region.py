@@ -141,7 +141,7 @@ class Paying:
 
 
 def test_a_step_is_as_long_as_the_noise_of_the_released_sum_allows():
-    options = DPPG(users=4000, policy="softmax", baseline_weight=0.0)
+    options = DPPG(users=4000, policy="softmax", baseline_weight=0.0, scale_weight=0.0)
     program, rates = program_of(make_pg_plan(options, facts_of(Paying()), BUDGET))
     shape, std = program.shape, program.mechanism.noise_std_of_step
     start = program.init(rates._replace(step_size=np.float32(1e6)), ActionCoins.of_key(jax.random.key(0)))

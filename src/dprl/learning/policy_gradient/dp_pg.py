@@ -61,6 +61,9 @@ class DPPG(Config):
         discount: of returns; by default 0.98 for episodes, or the environment's where that is lower.
         estimator: score times returns-to-go, or the paper's summed score times the return of the episode.
         baseline_weight: w, the part w C of the clip that a statistic for the next baseline takes; 0 for no baseline.
+        scale_weight: the part of the clip that a statistic of the length of people's vectors takes, from which those of
+            later batches are scaled up by up to 10; 0 for none. By default 0.1 in episodes, in one pass, where the step
+            size is left to the algorithm.
         bootstrap: what follows a time limit: the released ``baseline``, the largest possible return (``bound``), or
             nothing (``none``).
         regularisation: weight of the log-barrier term (Eq. 3), which is public; by default 0.02 where people act once.
@@ -89,6 +92,7 @@ class DPPG(Config):
     discount: float | None = None
     estimator: Literal["returns-to-go", "reinforce"] = "returns-to-go"
     baseline_weight: float = 0.35
+    scale_weight: float | None = None
     bootstrap: Literal["baseline", "bound", "none"] = "baseline"
     regularisation: float | None = None
     natural: bool = False
@@ -104,7 +108,7 @@ class DPPG(Config):
         **dict.fromkeys(("clip_norm", "step_size"), "(0, 1e6]"),
         "noise_multiplier": "(0, 1e9]",
         "discount": "[0, 1]",
-        "baseline_weight": "[0, 1)",
+        **dict.fromkeys(("baseline_weight", "scale_weight"), "[0, 1)"),
         "regularisation": "[0, 1e6]",
         "sharpness": "[1, 1e6]",
     }
@@ -137,8 +141,9 @@ LEAST_BATCH = 20
 DISCOUNT = 0.98
 STEPS_TIMES_SIZE, NOISE_OF_STEPS = 6000.0, 2.1
 """Number of steps times the step size, at most, and what it is over users by the noise of the sum of all steps."""
-BARRIER, SHARPEST = 0.02, 3.0
-"""Weight of the log barrier, and most that preferences are multiplied by, where nothing is said."""
+BARRIER, SHARPEST, SCALE_WEIGHT = 0.02, 3.0, 0.1
+"""Weight of the log barrier, most that preferences are multiplied by, and part of the clip that the statistic of
+lengths takes, where nothing is said."""
 
 
 def _contradictions(c: DPPG) -> Iterator[str]:
@@ -148,6 +153,19 @@ def _contradictions(c: DPPG) -> Iterator[str]:
             yield "users who are sampled again have the relation add or remove one: leave out relation"
         if c.noise != "independent":
             yield "users who are sampled again need noise = 'independent'"
+
+
+def _contradictions_of_resolved(c: DPPG, facts: EnvironmentSpec, once: bool) -> Iterator[str]:
+    """Yield what is wrong with options that are filled in."""
+    if facts.action is not None and c.sharpness != 1.0:
+        yield "continuous actions have no preferences: leave out sharpness"
+    if c.scale_weight and (once or not c.chooses_step_size or c.poisson):
+        yield (
+            "scale_weight is of episodes in one pass, with a step size that is left to the algorithm: leave it out, or "
+            "step_size"
+        )
+    if c.baseline_weight**2 + (c.scale_weight or 0.0) ** 2 >= 1.0:
+        yield "baseline_weight and scale_weight leave nothing of the clip to the gradient: make them smaller"
 
 
 def act_once(facts: EnvironmentSpec) -> bool:
@@ -186,11 +204,16 @@ def resolve(config: DPPG, facts: EnvironmentSpec, units: int | None = None) -> D
         derived["discount"] = 1.0 if facts.horizon == 1 else min(DISCOUNT, facts.discount)
     if c.step_size is None:
         derived["step_size"] = STEPS_TIMES_SIZE / steps
+    if c.scale_weight is None:
+        derived["scale_weight"] = SCALE_WEIGHT if c.chooses_step_size and not once and not c.poisson else 0.0
     if c.regularisation is None:
         derived["regularisation"] = BARRIER if once and facts.action is None else 0.0
     if c.sharpness is None:
         derived["sharpness"] = SHARPEST if c.release == "last" and facts.action is None else 1.0
-    return c.replace(DERIVED, **{name: value for name, value in derived.items() if getattr(c, name) != value})
+    c = c.replace(DERIVED, **{name: value for name, value in derived.items() if getattr(c, name) != value})
+    for sentence in _contradictions_of_resolved(c, facts, once):
+        raise DprlError(f"{c.algorithm}: {sentence}.")
+    return c
 
 
 def _batches(c: DPPG, users: int, usual: int) -> tuple[int, int]:

@@ -1,7 +1,7 @@
-"""One user's vector: score times advantage summed over the interaction, and a statistic for the next baseline.
+"""One user's vector: score times advantage summed over the interaction, and statistics for later baselines and scales.
 
-Raw, before the mechanism clips its parts. What it needs besides the user's own trajectory is released: the parameters
-and the baseline. Advantages are in units of half the public range of returns, so that they lie in [-2, 2].
+Raw, before the mechanism clips its parts. What it needs besides the user's own trajectory is released: the parameters,
+the baseline and the scale. Advantages are in units of half the public range of returns, so that they lie in [-2, 2].
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from dprl import x64 as x64
@@ -43,6 +44,7 @@ class RunShape:
         interactions: answers of one user in the same context; the mean of the others' returns is each one's baseline.
         natural: whether a step is preconditioned by the Fisher matrix on :func:`public_states`.
         adaptive: whether the gradients released so far bound a step, see :mod:`trust_region`.
+        scaled: whether a vector ends with the statistic of its length, from which later ones are scaled up.
         block: users whose vectors lie in memory at once.
     """
 
@@ -57,12 +59,13 @@ class RunShape:
     interactions: int = 1
     natural: bool = False
     adaptive: bool = False
+    scaled: bool = False
     block: int = 128
 
     @property
     def parts(self) -> tuple[int, ...]:
-        """Lengths of a vector's parts: the gradient, and the statistic where there is one."""
-        return (self.policy.size, 1) if self.baseline else (self.policy.size,)
+        """Lengths of a vector's parts: the gradient, and the statistics that there are."""
+        return (self.policy.size, *[1] * (self.baseline + self.scaled))
 
     @property
     def dimension(self) -> int:
@@ -78,11 +81,12 @@ class Rates(NamedTuple):
         final: what step size and barrier fall to over the run, linearly, as a share.
         discount: of returns.
         middle, half: of the public interval of returns, :func:`return_interval`.
-        scale: of a user's gradient before the clip.
-        weight: w: the statistic lies in [-w, w].
+        scale: of a user's gradient before the clip; the least one, where lengths are released.
+        weight: w: the statistic for the baseline lies in [-w, w].
         gain: of the running baseline: the share of the newest released statistic in it.
         regularisation: lambda of Eq. (3) at the first step; it falls as the step size does.
         clip: C.
+        scale_weight: the statistic for the scale lies as far from 0 as this at most.
     """
 
     step_size: Any
@@ -95,6 +99,7 @@ class Rates(NamedTuple):
     gain: Any
     regularisation: Any
     clip: Any
+    scale_weight: Any = np.float32(0.0)
 
 
 def return_interval(reward: tuple[float, float], discount: float, horizon: int, bootstrap: str) -> tuple[float, float]:
@@ -148,22 +153,25 @@ def weighted_score(policy: Parametric, theta: Any, observations: Any, actions: A
     return jax.grad(surrogate)(theta)
 
 
-def contribution(shape: RunShape, rates: Rates, theta: Any, baseline: Any, trajectory: Trajectory) -> Any:
+def contribution(
+    shape: RunShape, rates: Rates, theta: Any, baseline: Any, trajectory: Trajectory, growth: Any = 1.0
+) -> Any:
     """Return ``(dimension,)`` float32: the raw vector of one user.
 
     Args:
         theta: ``(d,)`` released parameters.
-        baseline: () released running mean of the statistic, in [-1, 1].
+        baseline: () released running mean return, in [-1, 1].
+        growth: () what the scale is multiplied by, made of what was released.
         trajectory: of one user; with several interactions every array has a leading axis of them.
     """
     if shape.interactions > 1:
-        return _of_group(shape, rates, theta, baseline, trajectory)
+        return _of_group(shape, rates, theta, baseline, trajectory, growth)
     weights, statistic = advantages(shape, rates, baseline, trajectory)
     gradient = weighted_score(shape.policy, theta, trajectory.observations, trajectory.actions, weights)
-    return _joined(shape, rates, gradient, statistic)
+    return _joined(shape, rates, gradient, statistic, baseline, growth, trajectory.length > 0)
 
 
-def _of_group(shape: RunShape, rates: Rates, theta: Any, baseline: Any, group: Trajectory) -> Any:
+def _of_group(shape: RunShape, rates: Rates, theta: Any, baseline: Any, group: Trajectory, growth: Any) -> Any:
     """Return the vector of K interactions: each one's baseline is the mean return of the user's others."""
     # what follows a time limit is bootstrapped by the released baseline all the same
     weights, statistics = jax.vmap(lambda one: advantages(shape, rates, baseline, one))(group)
@@ -175,11 +183,24 @@ def _of_group(shape: RunShape, rates: Rates, theta: Any, baseline: Any, group: T
     flat = group.observations.reshape(-1, group.observations.shape[-1])
     actions = group.actions.reshape(-1, *group.actions.shape[2:])
     gradient = weighted_score(shape.policy, theta, flat, actions, weights.reshape(-1)) / count
-    return _joined(shape, rates, gradient, jnp.mean(statistics))
+    return _joined(shape, rates, gradient, jnp.mean(statistics), baseline, growth, jnp.any(group.length > 0))
 
 
-def _joined(shape: RunShape, rates: Rates, gradient: Any, statistic: Any) -> Any:
-    scaled = gradient * rates.scale
-    if not shape.baseline:
-        return scaled.astype(jnp.float32)
-    return jnp.append(scaled, rates.weight * statistic).astype(jnp.float32)
+def _joined(
+    shape: RunShape, rates: Rates, gradient: Any, mean_return: Any, baseline: Any, growth: Any, answered: Any
+) -> Any:
+    """Return the parts side by side: gradient and, where there are such statistics, return and length.
+
+    With a growing scale the return is that over the baseline, as much larger as the gradient is: the less of the range
+    it uses, the less noise it shall have. Who answered nothing has zeros: that is what the neighbours differ by.
+    """
+    scaled, statistics = gradient * rates.scale * growth, list[Any]()
+    if shape.baseline:
+        seen = jnp.clip(growth * (mean_return - baseline), -1.0, 1.0) if shape.scaled else mean_return
+        statistics.append(rates.weight * seen)
+    if shape.scaled:
+        longest = jnp.sqrt(rates.clip**2 - rates.weight**2 - rates.scale_weight**2)
+        share = jnp.minimum(jnp.linalg.norm(scaled) / longest, 1.0)
+        statistics.append(rates.scale_weight * (2.0 * share - 1.0))
+    vector = jnp.concatenate([scaled, *(jnp.reshape(x, 1) for x in statistics)])
+    return jnp.where(answered, vector, 0.0).astype(jnp.float32)

@@ -127,13 +127,12 @@ def _rate(config: DPPG) -> float:
 
 
 def parts_of(config: DPPG, size: int) -> tuple[tuple[int, float], ...]:
-    """Return (dimension, clip) of the gradient and of the statistic for the baseline; together they have norm C at
-    most.
+    """Return (dimension, clip) of the gradient and of the statistics for baseline and scale that there are; together
+    they have norm C at most.
     """
-    clip, weight = config.clip_norm, config.baseline_weight
-    if weight == 0.0:
-        return ((size, clip),)
-    return ((size, clip * math.sqrt(1.0 - weight * weight)), (1, clip * weight))
+    weights = [weight for weight in (config.baseline_weight, filled(config.scale_weight)) if weight > 0.0]
+    rest = math.sqrt(1.0 - sum(weight * weight for weight in weights))
+    return tuple((length, config.clip_norm * share) for length, share in [(size, rest), *((1, w) for w in weights)])
 
 
 def make_mechanism(config: DPPG, size: int, noise_multiplier: float) -> GaussianSum:

@@ -23,9 +23,16 @@ from dprl.engine.program import run_steps, run_steps_on_host
 from dprl.engine.unit_source import Source
 from dprl.environment_spec import EnvironmentSpec
 from dprl.learning.policy_gradient import one_step
-from dprl.learning.policy_gradient.dp_pg import DPPG, act_once
+from dprl.learning.policy_gradient.dp_pg import DPPG, STEPS, act_once
 from dprl.learning.policy_gradient.estimator import Rates, RunShape, Trajectory, contribution, return_interval
-from dprl.learning.policy_gradient.trust_region import public_states, share_of_step, sharpened, squared_changes
+from dprl.learning.policy_gradient.trust_region import (
+    averaged,
+    next_growth,
+    public_states,
+    share_of_step,
+    sharpened,
+    squared_changes,
+)
 from dprl.mechanisms.action_coins import ActionCoins
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.policies.parametric import Parametric
@@ -36,7 +43,7 @@ STREAM = "gradients"
 _TOGETHER = 4
 _NUMBERS, _MOST = 2**16, 2048  # of a block's vectors and visits; people of a block
 GAIN = 0.3
-"""Of the running baseline."""
+"""Of the running baseline; less where there are many batches, whose noise it averages."""
 SCALE_OF_ONE_ACTION = 3.0
 """Of a user's gradient before the clip, where a user acts once; measured (docs/papers/003.md)."""
 
@@ -55,6 +62,7 @@ def shape_of(config: DPPG, facts: EnvironmentSpec) -> RunShape:
         interactions=config.interactions,
         natural=config.natural,
         adaptive=config.chooses_step_size and not act_once(facts),
+        scaled=filled(config.scale_weight) > 0.0,
     )
 
 
@@ -76,9 +84,10 @@ def rates_of(config: DPPG, facts: EnvironmentSpec) -> Rates:
         half=(high - low) / 2.0 or 1.0,
         scale=config.clip_norm * (SCALE_OF_ONE_ACTION if facts.horizon == 1 or facts.discount == 0.0 else 1.0),
         weight=config.baseline_weight * config.clip_norm,
-        gain=GAIN,
+        gain=GAIN * min(1.0, (STEPS / filled(config.steps)) ** 0.5) if filled(config.scale_weight) else GAIN,
         regularisation=config.regularisation,
         clip=config.clip_norm,
+        scale_weight=filled(config.scale_weight) * config.clip_norm,
     )
     return Rates(*map(np.float32, numbers))
 
@@ -93,6 +102,7 @@ class State(NamedTuple):
     rates: Rates  # as they were given
     coins: ActionCoins  # of people's actions
     change: Any = np.zeros(2, np.float32)  # mean of squared changes by gradients, where steps are adaptive
+    growth: Any = np.float32(1.0)  # of the scale of people's vectors
 
 
 @dataclass(frozen=True)
@@ -124,7 +134,7 @@ class PolicyGradient:
         del stage
 
         def one(trajectory: Trajectory) -> Any:
-            return contribution(self.shape, state.rates, state.theta, state.baseline, trajectory)
+            return contribution(self.shape, state.rates, state.theta, state.baseline, trajectory, state.growth)
 
         if self.shape.policy.hidden and self.shape.horizon > 1:
             # the hidden units of a few people's whole interactions stay in the cache
@@ -153,24 +163,28 @@ class PolicyGradient:
         # the barrier keeps every action alive while steps are large, and falls with them
         barrier = (rates.regularisation * rates.scale * share).astype(jnp.float32)
         gradient = gradient + barrier * log_barrier_gradient(shape.policy, theta)
-        baseline = state.baseline
+        baseline, growth, *seen = state.baseline, state.growth, *mean[size:]
         if shape.baseline:
-            fresh = jnp.clip(mean[size] / rates.weight, -1.0, 1.0)
+            fresh = seen[0] / rates.weight
+            fresh = jnp.clip(baseline + fresh / growth if shape.scaled else fresh, -1.0, 1.0)
             # the first ones are averaged; later the newest has the share of the gain
             gain = jnp.maximum(rates.gain, 1.0 / (t + 1.0))
             baseline = (state.baseline + gain * (fresh - state.baseline)).astype(jnp.float32)
         if shape.natural:
             gradient = natural_direction(shape.policy, theta, gradient)
         length, change = rates.step_size * share / rates.clip, state.change
+        std = self.mechanism.noise_std_of_step / shape.batch
         if shape.adaptive:
             states = jnp.asarray(public_states(shape.policy), jnp.float32)
-            std = self.mechanism.noise_std_of_step / shape.batch
             found = squared_changes(shape.policy, theta, gradient, mean[:size].astype(jnp.float32), std, states)
-            change = (change + (found - change) / (t + 1.0)).astype(jnp.float32)
+            change = averaged(change, found, t)
             length = length * share_of_step(t, shape.steps, rates.step_size / rates.clip, change)
+        if shape.scaled:
+            twice = 2.0 * rates.scale_weight
+            growth = next_growth(growth, seen[-1] / twice + 0.5, std / twice)
         length = length.astype(jnp.float32)
         average = state.average + theta.astype(jnp.float64) / shape.steps
-        return State(theta + length * gradient, baseline, average, t + 1, rates, state.coins, change)
+        return State(theta + length * gradient, baseline, average, t + 1, rates, state.coins, change, growth)
 
     def finish(self, stage: int, state: State) -> State:
         """Return the state as it is: nothing is left to do after the last batch."""

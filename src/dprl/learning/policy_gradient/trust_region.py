@@ -1,4 +1,5 @@
-"""How far a step of policy gradient may go, whatever the size of the rewards, and how sharp the released policy is.
+"""How far a step of policy gradient may go, whatever the size of the rewards; how much people's vectors are scaled up
+before they are clipped; and how sharp the released policy is.
 
 A released gradient is signal and noise, and the variance of the noise is public. The squared length of the gradient
 less that of its noise is an estimate of the signal. Neither may change the policy's preferences by more than a public
@@ -22,6 +23,13 @@ RADIUS = 1.0
 numbers were chosen on Cart Pole, Acrobot and the families named CHOSEN_ON in benchmarks/learning_families.py."""
 WARM_UP = 0.5
 """Share of the batches over which steps grow from nothing: the first ones make the baseline, and the signal known."""
+MEMORY = 20
+"""Batches that the size of signal and noise is averaged over, about."""
+FILLED, LARGEST = 0.3, 10.0
+"""Mean share of the clip that people's vectors shall fill, and most that they are scaled up by for it."""
+FASTEST, QUIET = 0.2, 0.05
+"""Most that the scale's logarithm moves by in a batch for a share that is off by 1, and for noise of one standard
+deviation."""
 SHARP = 15.0
 """Size of preferences, root mean square over public states, from which a policy is left as it is."""
 PUBLIC_STATES = 256
@@ -72,11 +80,31 @@ def share_of_step(step: Any, steps: int, longest: Any, squared: Float[Array, " 2
     Args:
         step: batches before this one.
         steps: batches in all.
-        squared: mean of :func:`squared_changes` over this batch and those before.
+        squared: mean of :func:`squared_changes` over this batch and those before, the newest ones most.
     """
     changes = longest * jnp.sqrt(jnp.maximum(squared, 0.0))
     grown = jnp.minimum(1.0, (step + 1.0) / (1.0 + WARM_UP * steps))
     return grown * RADIUS / jnp.maximum(jnp.max(changes), RADIUS)
+
+
+def averaged(mean: Any, found: Any, step: Any) -> Any:
+    """Return the running mean with what was found in this batch; ``step`` are the batches before it."""
+    return (mean + (found - mean) * jnp.maximum(1.0 / (step + 1.0), 1.0 / MEMORY)).astype(jnp.float32)
+
+
+def next_growth(growth: Any, filled: Any, noise_std: Any) -> Any:
+    """Return what the scale of people's vectors is multiplied by in the next batch, from 1 to :data:`LARGEST`.
+
+    Vectors that are far shorter than the clip pay noise for room that they do not use: after Andrew, Thakkar, McMahan
+    and Ramaswamy (2021), who move the clip instead.
+
+    Args:
+        growth: in this batch.
+        filled: released mean of the share of the clip that vectors filled, of which those that were clipped fill all.
+        noise_std: standard deviation of its noise.
+    """
+    pace = jnp.minimum(FASTEST, QUIET / noise_std)
+    return jnp.clip(growth * jnp.exp(pace * (FILLED - filled)), 1.0, LARGEST).astype(jnp.float32)
 
 
 def sharpened(policy: Parametric, theta: Any, most: float) -> Any:
