@@ -5,7 +5,8 @@ number of people who are there beside the values, one coordinate more; dp-pg's d
 released; the default's values follow its value function where products of ratios are cut; of several steps an action
 without support in a stratum no longer takes the weights of the others with it; dp-gld keeps its iterates in the box;
 stratified hands out its model of the probabilities, which is what is compared; the default is TD of a table where
-noise is small, on policy and off; dp-pg's baseline has .35 of the clip, and its released policy is sharpened.
+noise is small, on policy and off; dp-pg's baseline has .35 of the clip, its released policy is sharpened, and in
+episodes its vectors have a statistic of their length.
 """
 
 from __future__ import annotations
