@@ -184,11 +184,11 @@ def measure_ppo(problem: Problem, batch: int, steps: int, seed: int, seeds: int)
 
 
 def measure_epochs(problem: Problem, users: int, epsilon: float, epochs: int, seed: int, seeds: int) -> np.ndarray:
-    """Measure the recipe but for independent noise and, a batch, so many steps of which each is paid for; a fraction of
-    the step size each."""
+    """Measure the recipe but for independent noise, vectors in one scale and, a batch, so many steps of which each is
+    paid for; a fraction of the step size each."""
     environment = simulator(problem)
     facts = facts_of(environment)
-    plan = make_pg_plan(DPPG(users=users, noise="independent"), facts, Budget(epsilon, DELTA))
+    plan = make_pg_plan(DPPG(users=users, noise="independent", scale_weight=0.0), facts, Budget(epsilon, DELTA))
     assert plan.mechanism is not None
     assert plan.config.steps is not None
     steps = plan.config.steps * epochs
