@@ -23,12 +23,15 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "replace one": {"relation": "replace-one"},
     "independent noise": {"noise": "independent"},
     "no baseline": {"baseline_weight": 0.0},
+    "vectors in one scale": {"scale_weight": 0.0},
     "score times whole return": {"estimator": "reinforce"},
     "no log barrier": {"regularisation": 0.0},
     "natural gradient": {"natural": True},
     "average of the iterates": {"release": "average"},
     "4 answers a user": {"interactions": 4},
 }
+ABSENT = {("bandit", "vectors in one scale"), ("cart-pole", "no log barrier")}
+"""Parts that the recipe does not have there."""
 
 Measure = Callable[[Problem, int, float], np.ndarray]
 
@@ -45,10 +48,8 @@ def draw(run: Run) -> dict[str, Any]:
     def row(name: str, measure: Measure) -> list[str]:
         texts = []
         for problem, users, epsilon in places:
-            absent = problem == "cart-pole" and name == "no log barrier"  # it has none there
-            texts.append(
-                "–" if absent else mean_text(measure(problem, users, epsilon), 3 if problem == "bandit" else 0)
-            )
+            absent, digits = (problem, name) in ABSENT, 3 if problem == "bandit" else 0
+            texts.append("–" if absent else mean_text(measure(problem, users, epsilon), digits))
         return [name, *texts]
 
     def with_options(options: dict[str, Any]) -> Measure:
