@@ -98,7 +98,7 @@ def test_as_published_certifies_nothing():
         "replace-one",
     )
     assert (c.estimator, c.baseline_weight, c.bootstrap, c.decay) == ("reinforce", 0.0, "none", "constant")
-    assert c.sharpness == 1.0
+    assert (c.sharpness, c.scale_weight) == (1.0, 0.0)
     with pytest.raises(DprlError, match="nothing to learn"):
         make_pg_plan(PublishedPG(users=1000), facts(reward_bounds=(0.0, 0.0)), BUDGET)
 
@@ -109,6 +109,7 @@ def test_as_published_certifies_nothing():
         ({"noise_multiplier": 1.0}, "contradicts calibration"),
         ({"baseline_weight": 0.0}, "published has no baseline_weight"),
         ({"sharpness": 2.0}, "published has no sharpness"),
+        ({"scale_weight": 0.3}, "published has no scale_weight"),
     ],
 )
 def test_what_is_not_the_papers_is_refused(options, words):

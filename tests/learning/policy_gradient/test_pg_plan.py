@@ -40,9 +40,11 @@ ONCE, CONTINUOUS = facts(horizon=1, discount=1.0), facts(actions=0, action=((-2.
         ({"discount": 1.1}, "discount must be between 0 and 1"),
         ({"baseline_weight": 1.0}, "baseline_weight must be at least 0 and below 1"),
         ({"regularisation": -1.0}, "regularisation must be between 0 and"),
-        ({"users": 100, "scale_weight": 0.95}, "leave nothing of the clip"),
-        ({"users": 100, "scale_weight": 0.1, "step_size": 1.0}, "scale_weight is of episodes"),
-        ({"users": 100, "scale_weight": 0.1, "sampling": "poisson"}, "scale_weight is of episodes"),
+        ({"users": 100, "scale_weight": 0.95}, "must leave a hundredth"),
+        ({"users": 100, "scale_weight": 0.001}, "scale_weight must be 0 or at least 0.01"),
+        ({"users": 100, "baseline_weight": 0.995}, "scale_weight, which is 0.1, must leave"),
+        ({"users": 100, "scale_weight": 0.1, "step_size": 1.0}, "leave out step_size, or scale_weight"),
+        ({"users": 100, "scale_weight": 0.1, "sampling": "poisson"}, "not for users who are sampled again"),
         ({}, "give users"),
         ({"users": 10, "batch": 11}, "more places than there are users"),
         ({"users": 10, "steps": 11}, "fewer users than steps"),
@@ -195,3 +197,11 @@ def test_sampled_users_are_composed():
     assert plan.event == events.poisson_gaussian(0.05, 2.0, 2)
     assert plan.relation == "add or remove one"
     assert plan.epsilon_of_event <= 1.0
+
+
+def test_the_weight_of_lengths_is_filled_in_anew():
+    whole = resolve(DPPG(users=1000), facts())
+    assert whole.scale_weight == 0.1
+    assert resolve(whole.replace("public: a test", step_size=1.0), facts()).scale_weight == 0.0
+    with pytest.raises(DprlError, match="here people act once"):
+        resolve(DPPG(users=1000, scale_weight=0.1), ONCE)

@@ -84,8 +84,8 @@ def test_a_batch_without_noise_and_clip_climbs_the_exact_gradient():
 )
 def test_on_the_host_the_same_answers_give_the_same_run(adaptive):
     shape = _shape(users=55, baseline=True, adaptive=adaptive, scaled=adaptive)  # the last batch is not full
-    rates = RATES._replace(scale_weight=np.float32(0.1))
-    mechanism = _mechanism(shape)
+    rates = RATES._replace(scale_weight=np.float32(0.1), **({"scale": np.float32(0.1)} if adaptive else {}))
+    mechanism = _mechanism(shape, 0.1)
     noise, key = SeededNoise.from_seed(2), coins(4)
     program, people = PolicyGradient(shape, mechanism), Simulated(TableBandit(), shape)
     state, history = run_compiled(program, people, noise, rates, key)
@@ -120,6 +120,8 @@ def test_on_the_host_the_same_answers_give_the_same_run(adaptive):
         np.testing.assert_allclose(before, again.theta, atol=1e-6)
         again = step(again, y)
     np.testing.assert_allclose(again.theta, state.theta, atol=1e-6)
+    assert float(again.growth) == pytest.approx(float(state.growth), rel=1e-5)
+    assert (float(state.growth) > 1.05) is adaptive  # vectors were scaled up on the way
     np.testing.assert_allclose(kept[:-1].mean(0), state.average, atol=1e-6)
     np.testing.assert_allclose(theirs.theta, state.theta, atol=1e-6)
     assert done == [1, 2, 3]
@@ -214,7 +216,7 @@ def test_scale_and_baseline_follow_what_is_released():
     state, growth, baseline = program.init(rates, coins(0)), 1.0, 0.0
     for t, (above, filled) in enumerate([(0.1, 0.0), (0.5, 0.1), (-0.2, 0.0), (0.3, 1.0), (0.0, 0.9)]):
         y = np.zeros(shape.dimension)
-        y[-2:] = 0.2 * above * shape.batch, 0.1 * (2.0 * filled - 1.0) * shape.batch
+        y[-2:] = 0.2 * above * shape.batch, 0.1 * (filled - FILLED) / (1.0 - FILLED) * shape.batch
         state = program.update(0, state, y, None)
         baseline += max(0.5, 1.0 / (t + 1.0)) * above / growth
         growth = max(1.0, growth * np.exp(FASTEST * (FILLED - filled)))
@@ -223,8 +225,9 @@ def test_scale_and_baseline_follow_what_is_released():
 
 
 def test_the_scale_hardly_follows_what_is_mostly_noise():
-    assert float(next_growth(2.0, -7.0, 1e-3)) == pytest.approx(2.0 * np.exp(7.3 * FASTEST))
-    assert float(next_growth(2.0, -7.0, 10.0)) == pytest.approx(2.0 * np.exp(7.3 * QUIET / 10.0))
+    assert float(next_growth(2.0, -7.0, 1e-3)) == pytest.approx(2.0 * np.exp(7.0 * FASTEST))
+    assert float(next_growth(2.0, -7.0, 10.0)) == pytest.approx(2.0 * np.exp(7.0 * QUIET / 10.0))
+    assert float(next_growth(2.0, 0.0, 1e-3)) == 2.0  # as when nobody answers
     assert float(next_growth(2.0, -700.0, 1e-3)) == LARGEST
     assert float(next_growth(2.0, 700.0, 1e-3)) == 1.0
 

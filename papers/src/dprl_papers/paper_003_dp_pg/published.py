@@ -29,7 +29,7 @@ from dprl.protocols import Attack, Claim, Precondition
 
 _REPAIRS = (
     "relation", "noise", "sampling", "clip_norm", "decay", "discount", "estimator", "baseline_weight", "bootstrap",
-    "regularisation", "natural", "interactions", "sharpness",
+    "regularisation", "natural", "interactions", "sharpness", "scale_weight",
 )  # fmt: skip
 
 
@@ -64,6 +64,7 @@ class PublishedPG(DPPG):
             discount=1.0,
             estimator="reinforce",
             baseline_weight=0.0,
+            scale_weight=0.0,
             bootstrap="none",
             regularisation=0.0,
             sharpness=1.0,

@@ -31,15 +31,17 @@ from dprl.mechanisms.grid import grid_step
 from dprl.mechanisms.noise import SeededNoise
 
 
-def small_facts(policy: str | None) -> EnvironmentSpec:
-    """Return a bandit in which a score is longer than the default clip, of linear policies and of networks."""
+def small_facts(policy: str | None, episodes: bool = False) -> EnvironmentSpec:
+    """Return a bandit in which a score is longer than the default clip, of linear policies and of networks; or episodes
+    of two steps, of which that holds where returns are rewards alone.
+    """
     continuous = policy is not None and "gaussian" in policy
     return EnvironmentSpec(
         name="small bandit",
         observation=((-1.0, 1.0),) * 3,
         actions=0 if continuous else 8,
         action=((-1.0, 1.0),) if continuous else None,
-        horizon=1,
+        horizon=2 if episodes else 1,
         discount=1.0,
         reward_bounds=(-1.0, 1.0),
     )
@@ -67,7 +69,7 @@ class Pushing(People):
         """Return what a batch of people does; see :class:`~dprl.environments.people.People`."""
         context, action, reward = push(self.plan.facts, self.plan.config.interactions)
         observations, actions, rewards = (np.stack([x] * count) for x in (context, action, -reward))
-        length = np.full(rewards.shape[:-1], int(first == 0), np.int32)
+        length = np.full(rewards.shape[:-1], self.plan.facts.horizon if first == 0 else 0, np.int32)
         if first == 0 and self.present:
             rewards[0] = reward
         elif first == 0 and self.plan.config.relation == "zero-out":
@@ -76,7 +78,7 @@ class Pushing(People):
 
 
 def push(facts: EnvironmentSpec, interactions: int = 1) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return context ``(1, d)``, action ``(1,)`` or ``(1, k)`` and reward ``(1,)``, whatever the policy.
+    """Return context ``(H, d)``, action ``(H,)`` or ``(H, k)`` and reward ``(H,)``, the same in all steps.
 
     The negative of the reward makes the opposite vector. Of several interactions, which have a leading axis, every
     other one is the opposite action for the opposite reward: else each would be the baseline of the others.
@@ -89,6 +91,7 @@ def push(facts: EnvironmentSpec, interactions: int = 1) -> tuple[np.ndarray, np.
         actions = np.ones((interactions, 1, len(facts.action)), np.float32) * (1.0 - 2.0 * turns[:, None, None])
     rewards = np.where(turns == 0, high, low).astype(np.float32)[:, None]
     found = np.stack([context] * interactions), actions.astype(np.float32 if facts.action else np.int32), rewards
+    found = tuple(np.repeat(x, facts.horizon, axis=1) for x in found)
     return found if interactions > 1 else tuple(x[0] for x in found)  # type: ignore[return-value]
 
 
@@ -136,6 +139,8 @@ def _one_pass(plan: PGPlan, mechanism: GaussianSum) -> PlanCanary:
     answers = "at full clip norm, or not at all"
     if mechanism.relation != "zero-out":
         answers = "at full clip norm one way, or the other way"
+    if plan.facts.horizon > 1:
+        answers += " in an episode, whose length in units of the clip is released too"
     kind = mechanism.correlation.name
     kinds = {"independent": "independent noise", "square-root": "noise correlated by the square root"}
     absent, present = (exact_sums(plan, Pushing(plan, there)) for there in (False, True))

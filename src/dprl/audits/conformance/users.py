@@ -110,7 +110,8 @@ class PolicyGradientConformance(Suite):
         config = self.algorithm.config.from_mapping(asked, "options")
         free = config.users is None
         require(free, f"{self.name} is audited with so many users as there are units: leave out users.")
-        return load(self.algorithm.canary)(_plan(config, small_facts(config.policy), budget, units))
+        facts = small_facts(config.policy, episodes=bool(config.scale_weight))
+        return load(self.algorithm.canary)(_plan(config, facts, budget, units))
 
 
 @lru_cache(maxsize=64)

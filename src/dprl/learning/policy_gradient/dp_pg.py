@@ -6,7 +6,7 @@ of people who are sampled again and again, add or remove one.
 Released: every iterate of the policy, and the noisy sums of clipped vectors that they are computed from.
 Not protected: in one pass, that a person stands in a place, and in which; and what an answer tells who gave it.
 
-A person's vector (score function times returns, and one statistic for the baseline) is clipped part by part; the sum
+A person's vector (score function times returns, and statistics for baseline and scale) is clipped part by part; the sum
 over a batch is noised; everything after that is post-processing: step, baseline, and bootstrap at the time limit.
 Each person stands in exactly one batch, so that T batches cost what one release costs (docs/proofs/one-pass-users.md),
 also where the noise of the batches is correlated (docs/proofs/correlated-noise.md). Algorithm 1 as
@@ -144,6 +144,7 @@ STEPS_TIMES_SIZE, NOISE_OF_STEPS = 6000.0, 2.1
 BARRIER, SHARPEST, SCALE_WEIGHT = 0.02, 3.0, 0.1
 """Weight of the log barrier, most that preferences are multiplied by, and part of the clip that the statistic of
 lengths takes, where nothing is said."""
+LEAST_WEIGHT = 0.01
 
 
 def _contradictions(c: DPPG) -> Iterator[str]:
@@ -159,13 +160,18 @@ def _contradictions_of_resolved(c: DPPG, facts: EnvironmentSpec, once: bool) -> 
     """Yield what is wrong with options that are filled in."""
     if facts.action is not None and c.sharpness != 1.0:
         yield "continuous actions have no preferences: leave out sharpness"
-    if c.scale_weight and (once or not c.chooses_step_size or c.poisson):
-        yield (
-            "scale_weight is of episodes in one pass, with a step size that is left to the algorithm: leave it out, or "
-            "step_size"
-        )
-    if c.baseline_weight**2 + (c.scale_weight or 0.0) ** 2 >= 1.0:
-        yield "baseline_weight and scale_weight leave nothing of the clip to the gradient: make them smaller"
+    if c.scale_weight:
+        if c.poisson:
+            yield "scale_weight is not for users who are sampled again: leave it out"
+        elif once:
+            yield "scale_weight is for episodes, and here people act once: leave it out"
+        elif not c.chooses_step_size:
+            yield "scale_weight needs steps that follow from what is released: leave out step_size, or scale_weight"
+        elif c.scale_weight < LEAST_WEIGHT:
+            yield f"scale_weight must be 0 or at least {LEAST_WEIGHT}"
+    if c.baseline_weight**2 + (c.scale_weight or 0.0) ** 2 > 1.0 - LEAST_WEIGHT:
+        both = f" and scale_weight, which is {c.scale_weight:g}," if c.scale_weight else ""
+        yield f"baseline_weight{both} must leave a hundredth of the clip's square to the gradient"
 
 
 def act_once(facts: EnvironmentSpec) -> bool:
@@ -204,7 +210,7 @@ def resolve(config: DPPG, facts: EnvironmentSpec, units: int | None = None) -> D
         derived["discount"] = 1.0 if facts.horizon == 1 else min(DISCOUNT, facts.discount)
     if c.step_size is None:
         derived["step_size"] = STEPS_TIMES_SIZE / steps
-    if c.scale_weight is None:
+    if c.scale_weight is None or c.provenance.get("scale_weight") == DERIVED:
         derived["scale_weight"] = SCALE_WEIGHT if c.chooses_step_size and not once and not c.poisson else 0.0
     if c.regularisation is None:
         derived["regularisation"] = BARRIER if once and facts.action is None else 0.0
@@ -262,6 +268,7 @@ ALGORITHM = Algorithm(
         _attack(noise="independent"),
         _attack(noise="banded:4"),
         _attack(policy="mlp:4"),
+        _attack(scale_weight=0.1, bootstrap="none", discount=0.0),
         _attack(sampling="poisson", steps=10),
         _attack(sampling="poisson", steps=2, batch=100),
     ),

@@ -15,6 +15,7 @@ import numpy as np
 from jax import lax
 
 from dprl import x64 as x64
+from dprl.learning.policy_gradient.trust_region import FILLED
 from dprl.policies.parametric import Parametric
 
 
@@ -39,12 +40,12 @@ class RunShape:
         steps: batches T.
         horizon: longest interaction H.
         estimator: score times returns-to-go, or times the return of the whole interaction (the paper's).
-        baseline: whether a vector ends with the statistic.
+        baseline: whether a vector has a statistic of the return, of which the baseline is made.
         bootstrap: what follows a time limit: the released ``baseline``, the largest return (``bound``), nothing.
         interactions: answers of one user in the same context; the mean of the others' returns is each one's baseline.
         natural: whether a step is preconditioned by the Fisher matrix on :func:`public_states`.
         adaptive: whether the gradients released so far bound a step, see :mod:`trust_region`.
-        scaled: whether a vector ends with the statistic of its length, from which later ones are scaled up.
+        scaled: whether a vector has a statistic of its length, from which later ones are scaled up.
         block: users whose vectors lie in memory at once.
     """
 
@@ -81,7 +82,7 @@ class Rates(NamedTuple):
         final: what step size and barrier fall to over the run, linearly, as a share.
         discount: of returns.
         middle, half: of the public interval of returns, :func:`return_interval`.
-        scale: of a user's gradient before the clip; the least one, where lengths are released.
+        scale: of a user's gradient before the clip; what lengths say is multiplied by it.
         weight: w: the statistic for the baseline lies in [-w, w].
         gain: of the running baseline: the share of the newest released statistic in it.
         regularisation: lambda of Eq. (3) at the first step; it falls as the step size does.
@@ -160,7 +161,8 @@ def contribution(
 
     Args:
         theta: ``(d,)`` released parameters.
-        baseline: () released running mean return, in [-1, 1].
+        baseline: () released running mean of the return, in [-1, 1]; of returns cut at 1 / growth around the one
+            before, where vectors are scaled.
         growth: () what the scale is multiplied by, made of what was released.
         trajectory: of one user; with several interactions every array has a leading axis of them.
     """
@@ -192,15 +194,16 @@ def _joined(
     """Return the parts side by side: gradient and, where there are such statistics, return and length.
 
     With a growing scale the return is that over the baseline, as much larger as the gradient is: the less of the range
-    it uses, the less noise it shall have. Who answered nothing has zeros: that is what the neighbours differ by.
+    it uses, the less noise it shall have. Who answered nothing has zeros, which is what neighbours differ by, and which
+    neither statistic counts as news.
     """
     scaled, statistics = gradient * rates.scale * growth, list[Any]()
     if shape.baseline:
         seen = jnp.clip(growth * (mean_return - baseline), -1.0, 1.0) if shape.scaled else mean_return
         statistics.append(rates.weight * seen)
     if shape.scaled:
-        longest = jnp.sqrt(rates.clip**2 - rates.weight**2 - rates.scale_weight**2)
-        share = jnp.minimum(jnp.linalg.norm(scaled) / longest, 1.0)
-        statistics.append(rates.scale_weight * (2.0 * share - 1.0))
+        rest = jnp.sqrt(1.0 - (rates.weight / rates.clip) ** 2 - (rates.scale_weight / rates.clip) ** 2)
+        filled = jnp.minimum(jnp.linalg.norm(scaled / (rates.clip * rest)), 1.0)
+        statistics.append(rates.scale_weight * (filled - FILLED) / (1.0 - FILLED))
     vector = jnp.concatenate([scaled, *(jnp.reshape(x, 1) for x in statistics)])
     return jnp.where(answered, vector, 0.0).astype(jnp.float32)

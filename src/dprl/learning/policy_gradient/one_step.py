@@ -66,6 +66,7 @@ def fits(shape: RunShape, mechanism: Any) -> bool:
     return (
         shape.horizon == 1
         and shape.interactions == 1
+        and not shape.scaled
         and shape.policy.hidden > 0
         and mechanism.participation == "once each"
     )

@@ -26,6 +26,7 @@ from dprl.learning.policy_gradient import one_step
 from dprl.learning.policy_gradient.dp_pg import DPPG, STEPS, act_once
 from dprl.learning.policy_gradient.estimator import Rates, RunShape, Trajectory, contribution, return_interval
 from dprl.learning.policy_gradient.trust_region import (
+    FILLED,
     averaged,
     next_growth,
     public_states,
@@ -43,7 +44,7 @@ STREAM = "gradients"
 _TOGETHER = 4
 _NUMBERS, _MOST = 2**16, 2048  # of a block's vectors and visits; people of a block
 GAIN = 0.3
-"""Of the running baseline; less where there are many batches, whose noise it averages."""
+"""Share of the newest batch in the running baseline; with lengths released, and more than 20 batches, less of it."""
 SCALE_OF_ONE_ACTION = 3.0
 """Of a user's gradient before the clip, where a user acts once; measured (docs/papers/003.md)."""
 
@@ -161,7 +162,7 @@ class PolicyGradient:
         share = 1.0 - (1.0 - rates.final) * t / max(shape.steps - 1, 1)
         gradient = mean[:size].astype(jnp.float32)
         # the barrier keeps every action alive while steps are large, and falls with them
-        barrier = (rates.regularisation * rates.scale * share).astype(jnp.float32)
+        barrier = (rates.regularisation * rates.scale * state.growth * share).astype(jnp.float32)
         gradient = gradient + barrier * log_barrier_gradient(shape.policy, theta)
         baseline, growth, *seen = state.baseline, state.growth, *mean[size:]
         if shape.baseline:
@@ -180,8 +181,8 @@ class PolicyGradient:
             change = averaged(change, found, t)
             length = length * share_of_step(t, shape.steps, rates.step_size / rates.clip, change)
         if shape.scaled:
-            twice = 2.0 * rates.scale_weight
-            growth = next_growth(growth, seen[-1] / twice + 0.5, std / twice)
+            unit = rates.scale_weight / (1.0 - FILLED)
+            growth = next_growth(growth, seen[-1] / unit, std / unit)
         length = length.astype(jnp.float32)
         average = state.average + theta.astype(jnp.float64) / shape.steps
         return State(theta + length * gradient, baseline, average, t + 1, rates, state.coins, change, growth)

@@ -24,11 +24,11 @@ numbers were chosen on Cart Pole, Acrobot and the families named CHOSEN_ON in be
 WARM_UP = 0.5
 """Share of the batches over which steps grow from nothing: the first ones make the baseline, and the signal known."""
 MEMORY = 20
-"""Batches that the size of signal and noise is averaged over, about."""
+"""Batches over which the size of signal and noise is averaged: a new one has the weight of one in so many at least."""
 FILLED, LARGEST = 0.3, 10.0
 """Mean share of the clip that people's vectors shall fill, and most that they are scaled up by for it."""
-FASTEST, QUIET = 0.2, 0.05
-"""Most that the scale's logarithm moves by in a batch for a share that is off by 1, and for noise of one standard
+FASTEST, QUIET = 0.2, 0.07
+"""Most that the scale's logarithm moves by in a batch: for a share that is off by 1, and for noise of one standard
 deviation."""
 SHARP = 15.0
 """Size of preferences, root mean square over public states, from which a policy is left as it is."""
@@ -92,7 +92,7 @@ def averaged(mean: Any, found: Any, step: Any) -> Any:
     return (mean + (found - mean) * jnp.maximum(1.0 / (step + 1.0), 1.0 / MEMORY)).astype(jnp.float32)
 
 
-def next_growth(growth: Any, filled: Any, noise_std: Any) -> Any:
+def next_growth(growth: Any, excess: Any, noise_std: Any) -> Any:
     """Return what the scale of people's vectors is multiplied by in the next batch, from 1 to :data:`LARGEST`.
 
     Vectors that are far shorter than the clip pay noise for room that they do not use: after Andrew, Thakkar, McMahan
@@ -100,11 +100,12 @@ def next_growth(growth: Any, filled: Any, noise_std: Any) -> Any:
 
     Args:
         growth: in this batch.
-        filled: released mean of the share of the clip that vectors filled, of which those that were clipped fill all.
+        excess: released mean over the batch's places of the share of the clip that a vector fills (1 where it is
+            clipped), less :data:`FILLED`; 0 of who answers nothing.
         noise_std: standard deviation of its noise.
     """
     pace = jnp.minimum(FASTEST, QUIET / noise_std)
-    return jnp.clip(growth * jnp.exp(pace * (FILLED - filled)), 1.0, LARGEST).astype(jnp.float32)
+    return jnp.clip(growth * jnp.exp(-pace * excess), 1.0, LARGEST).astype(jnp.float32)
 
 
 def sharpened(policy: Parametric, theta: Any, most: float) -> Any:

@@ -58,7 +58,7 @@ def draw(run: Run) -> dict[str, Any]:
     rows = [row(name, with_options(options)) for name, options in VARIANTS.items()]
     for epochs in (2, 4):
         several = lambda *at, epochs=epochs: run.values_of(measure_epochs, *at, epochs, run.seed, run.trials)  # noqa: E731
-        rows.append(row(f"PPO, {epochs} epochs, independent noise", several))
+        rows.append(row(f"PPO, {epochs} epochs, independent noise, one scale", several))
     caption = "One thing changed at a time: share of the gap on the bandit, return on Cart Pole "
     caption += f"({run.trials} seeds)."
     heads = [f"{problem}, N = {plain(users)}, ε = {plain(epsilon)}" for problem, users, epsilon in places]
