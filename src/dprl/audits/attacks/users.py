@@ -139,8 +139,7 @@ def _one_pass(plan: PGPlan, mechanism: GaussianSum) -> PlanCanary:
     answers = "at full clip norm, or not at all"
     if mechanism.relation != "zero-out":
         answers = "at full clip norm one way, or the other way"
-    if plan.facts.horizon > 1:
-        answers += " in an episode, whose length in units of the clip is released too"
+    who = "users" if plan.facts.horizon == 1 else "users, who play episodes,"
     kind = mechanism.correlation.name
     kinds = {"independent": "independent noise", "square-root": "noise correlated by the square root"}
     absent, present = (exact_sums(plan, Pushing(plan, there)) for there in (False, True))
@@ -148,7 +147,7 @@ def _one_pass(plan: PGPlan, mechanism: GaussianSum) -> PlanCanary:
         plan,
         absent,
         present,
-        f"one of {mechanism.batch} users in the first of {mechanism.steps} batches answers {answers}, and all others "
+        f"one of {mechanism.batch} {who} in the first of {mechanism.steps} batches answers {answers}, and all others "
         f"push against it; {kinds.get(kind, f'correlated noise, {kind}')}, and all noisy sums "
         "are seen",
     )
