@@ -68,9 +68,7 @@ class Worker:
         return self._answer()  # type: ignore[return-value]
 
     def close(self) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait()
+        self._process.communicate()
 
 
 def alternate(workers: Sequence[Worker], repetitions: int, seconds: float) -> dict[str, dict[str, float]]:

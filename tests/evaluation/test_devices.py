@@ -20,6 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from benchmarks import devices
 
 import dprl
 from dprl.engine import layouts, unit_source
@@ -208,6 +209,14 @@ def test_a_sum_of_one_device() -> None:
 def test_the_releases_of_one_device() -> None:
     found = check("releases", (2, 3, 4), set(RELEASES) - {"importance-sampling"})
     assert {"gpope, estimate.json", "dptd, value_function.safetensors", "sum 0"} <= set(found)
+
+
+@pytest.mark.slow
+def test_the_benchmark_of_devices_runs() -> None:
+    found = devices.run("small")
+    timed = {line.split("|")[1].strip() for line in found["table"].splitlines()[2:]}
+    assert timed == {f"{work}, {kind}" for work in devices.WORKS for kind in (devices.SUM, devices.UPDATE)}
+    assert max(found["errors"].values()) <= devices.TOLERANCE
 
 
 @pytest.mark.parametrize("count", [2, 3, 4, 64])
