@@ -83,7 +83,7 @@ def main(folder: str) -> None:
     config = resolve(FunctionalQ(variant="functional", reward_radius=0.005), facts)
     mechanism: Any = make_learning_plan(config, facts, Budget(0.9, 1e-4)).mechanism
     answers = stacked([mechanism.bind(SeededNoise.from_seed(i)) for i in range(SEEDS)])
-    shape, learning = shape_of(config, facts), rates_of(config, facts)
+    shape, learning = shape_of(config, facts), rates_of(config, facts, mechanism)
     functional = jax.jit(jax.vmap(lambda a, k: run(shape, walk, learning, a, k)[0].average, (0, 0)))
 
     path = mechanism.bind(SeededNoise.from_seed(0))

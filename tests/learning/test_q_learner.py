@@ -26,7 +26,8 @@ def test_one_update_is_the_semi_gradient():
     """By hand: a linear function, one sample, the target's best action, and the end of an episode."""
     config = FunctionalQ(**{**SHORT, "network": "fourier:1", "variant": "gradient", "step_size": 0.5})
     plan = make_learning_plan(config, FACTS, Budget(0.9, 1e-4))
-    shape, rates = q_learner.shape_of(plan.config, plan.facts), q_learner.rates_of(plan.config, plan.facts)
+    shape = q_learner.shape_of(plan.config, plan.facts)
+    rates = q_learner.rates_of(plan.config, plan.facts, plan.mechanism)
     state = q_updates.init(shape, np.zeros((2, 8), np.float32))
     V = jnp.array([[0.3, -0.2], [0.1, 0.4]], jnp.float32)
     state = state._replace(q=state.q._replace(weights={"V": V}))
@@ -49,7 +50,8 @@ def test_one_update_is_the_semi_gradient():
 def test_a_target_waits_and_an_action_is_as_exploring_as_is_said():
     config = FunctionalQ(**{**SHORT, "exploration": 0.2, "exploration_rounds": 4, "actor_critic": True})
     plan = make_learning_plan(config, FACTS, Budget(0.9, 1e-4))
-    shape, rates = q_learner.shape_of(plan.config, plan.facts), q_learner.rates_of(plan.config, plan.facts)
+    shape = q_learner.shape_of(plan.config, plan.facts)
+    rates = q_learner.rates_of(plan.config, plan.facts, plan.mechanism)
     state = q_updates.init(shape, np.zeros((2, 8), np.float32))
     shape_of = {True: replace(shape, actor_critic=False), False: shape}
     coins = random.uniform(random.key(1), (20_000, 2))
@@ -74,5 +76,5 @@ def test_a_target_waits_and_an_action_is_as_exploring_as_is_said():
 def test_a_plan_is_needed_for_what_is_learned():
     """Discount and network of resolved options alone."""
     resolved = resolve(FunctionalQ(**SHORT), FACTS)
-    rates = q_learner.rates_of(replace(resolved, discount=0.5), FACTS)
+    rates = q_learner.rates_of(replace(resolved, discount=0.5), FACTS, None)
     assert (float(rates.scale), float(rates.centre), float(rates.ending)) == (2.0, 0.25, -1.0)

@@ -116,7 +116,7 @@ def test_a_release_draws_from_chacha20_alone_and_repeats_with_its_key(one_key, m
 def test_numpy_acts_as_compiled_code_does(network, actor_critic):
     facts = replace(Walk().facts, actions=3)
     plan = make_learning_plan(options(network=network, actor_critic=actor_critic), facts, BUDGET)
-    shape, rates = q_learner.shape_of(plan.config, facts), q_learner.rates_of(plan.config, facts)
+    shape, rates = q_learner.shape_of(plan.config, facts), q_learner.rates_of(plan.config, facts, plan.mechanism)
     rng = np.random.default_rng(1)
     state = q_updates.init(shape, rng.random((2, 16), np.float32))
     weights = {n: rng.normal(size=w.shape).astype(np.float32) for n, w in q_updates.acting_weights(state).items()}

@@ -24,6 +24,7 @@ from dprl.config import filled
 from dprl.environment_spec import EnvironmentSpec
 from dprl.learning.asking import EnvironmentSession, Seen
 from dprl.learning.functional_q import FunctionalQ
+from dprl.learning.learning_plan import Mechanism
 from dprl.learning.q_updates import (
     LearnerShape,
     Rates,
@@ -40,6 +41,7 @@ from dprl.learning.q_updates import (
 )
 from dprl.mechanisms.action_coins import ActionCoins, uniform_of
 from dprl.mechanisms.answers import NOWHERE
+from dprl.mechanisms.function_noise import FunctionNoise
 from dprl.mechanisms.ornstein_uhlenbeck import positions_of
 from dprl.value_functions.q_function import QFunction, hidden_weights
 
@@ -102,14 +104,17 @@ def shape_of(config: FunctionalQ, facts: EnvironmentSpec) -> LearnerShape:
         average=config.average,
         actor_critic=config.actor_critic,
         gradient=config.variant == "gradient",
+        own_paths=config.variant == "functional" and not config.shared_path and facts.actions > 1,
     )
 
 
-def rates_of(config: FunctionalQ, facts: EnvironmentSpec) -> Rates:
+def rates_of(config: FunctionalQ, facts: EnvironmentSpec, mechanism: Mechanism | None) -> Rates:
     """Return the numbers of resolved options that compiled code takes as data; scalars that may be traced."""
     discount = filled(config.discount)
     low, high = facts.reward_bounds
     centre, half = (low + high) / 2.0, (high - low) / 2.0
+    scale = (1.0 - discount) / half
+    path = mechanism if isinstance(mechanism, FunctionNoise) else None
     single, exact = np.float32, np.float64
     return Rates(
         discount=single(discount),
@@ -117,9 +122,11 @@ def rates_of(config: FunctionalQ, facts: EnvironmentSpec) -> Rates:
         target_every=np.int32(config.target_every),
         exploration=single(config.exploration),
         exploration_rounds=single(config.exploration_rounds),
-        scale=exact((1.0 - discount) / half),
+        scale=exact(scale),
         centre=exact(centre),
         ending=single(-centre / half),
+        path_std=exact(path.std * scale if path else 0.0),
+        path_decay=exact(path.decay if path else 0.0),
     )
 
 

@@ -18,6 +18,7 @@ import numpy as np
 from jax import lax
 
 from dprl import x64 as x64
+from dprl.learning.action_differences import without_noise_in_differences
 from dprl.value_functions.q_function import initial_weights, q_values
 
 _MOMENTS = 0.9, 0.999  # of Adam
@@ -60,6 +61,7 @@ class LearnerShape:
     Attributes:
         updates: of a round.
         gradient: whether the mechanism noises the reward's part of each update, instead of the rewards.
+        own_paths: whether the noise is a path for each action.
     """
 
     network: str
@@ -72,6 +74,7 @@ class LearnerShape:
     average: bool = True
     actor_critic: bool = False
     gradient: bool = False
+    own_paths: bool = False
 
     @property
     def rounds(self) -> int:
@@ -85,6 +88,7 @@ class Rates(NamedTuple):
     Attributes:
         scale, centre: an answer y is learned from as ``(y - centre) scale``, which is at most ``1 - discount``.
         ending: what a terminal state is worth on that scale.
+        path_std, path_decay: of the path of an action, on that scale; 0 where the noise is no path.
     """
 
     discount: Any
@@ -95,6 +99,8 @@ class Rates(NamedTuple):
     scale: Any
     centre: Any
     ending: Any
+    path_std: Any
+    path_decay: Any
 
 
 def init(shape: LearnerShape, uniforms: Any) -> State:
@@ -164,6 +170,9 @@ def learn_round(shape: LearnerShape, rates: Rates, state: State, fresh: Transiti
     state = state._replace(memory=memory)
     filled = (j + 1) * shape.round
     places = jnp.minimum((uniform * filled).astype(jnp.int32), filled - 1)
+    if shape.own_paths:
+        known = jnp.arange(shape.samples) < filled
+        memory = memory._replace(answers=without_noise_in_differences(shape.actions, rates, memory, known))
     step_size = _step_size(shape, rates, j)
 
     def update(state: State, chosen: Any) -> tuple[State, None]:

@@ -263,7 +263,7 @@ def _learn_q(
     config, facts, discount = plan.config, plan.facts, filled(plan.config.discount)
     if plan.claim is not None:
         return _finite(config.learned(source, facts, noise))
-    shape, rates = q_learner.shape_of(config, facts), q_learner.rates_of(config, facts)
+    shape, rates = q_learner.shape_of(config, facts), q_learner.rates_of(config, facts, plan.mechanism)
     if config.variant == "output":
         read = rewards_at(source, planner.POINTS[:, None], facts.actions)
         return _finite(planner.released(plan.model, read, answers, discount, facts))

@@ -160,7 +160,7 @@ def weights_of(point: Point, seed: int, seeds: int) -> dict[str, np.ndarray]:
         mechanism = make_mechanism(config, walk.facts, point.multiplier)
     elif point.method != "none":
         mechanism = make_learning_plan(config, walk.facts, Budget(point.epsilon, point.delta)).mechanism
-    shape, rates = shape_of(config, walk.facts), rates_of(config, walk.facts)
+    shape, rates = shape_of(config, walk.facts), rates_of(config, walk.facts, mechanism)
     blocks = []
     for first in range(seed, seed + seeds, BLOCK):
         numbers = range(first, min(first + BLOCK, seed + seeds))

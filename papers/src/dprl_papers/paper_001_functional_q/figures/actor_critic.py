@@ -61,7 +61,7 @@ def acted(point: Point, seed: int, seeds: int) -> np.ndarray:
     """Return ``(seeds,)`` returns of the actor's most likely actions, with the noise that the budget needs."""
     walk, config = returns.walk_of(point), returns.config_of(point).replace(actor_critic=True)
     mechanism = make_learning_plan(config, walk.facts, Budget(point.epsilon, point.delta)).mechanism
-    shape, rates = shape_of(config, walk.facts), rates_of(config, walk.facts)
+    shape, rates = shape_of(config, walk.facts), rates_of(config, walk.facts, mechanism)
 
     numbers = range(seed, seed + seeds)
     keys = [jax.random.fold_in(jax.random.key(returns.LEARNER_SEED), i) for i in numbers]
