@@ -122,7 +122,7 @@ def check_ranges(owner: object, ranges: Mapping[str, str], whose: str) -> None:
         whose: the attributes are, at the beginning of a refusal.
     """
     for name, interval in ranges.items():
-        if (given := getattr(owner, name)) is not None and not _within(given, interval):
+        if (given := getattr(owner, name)) is not None and not within(given, interval):
             raise DprlError(f"{whose}: {name} must be {range_in_words(interval)}.")
 
 
@@ -142,7 +142,12 @@ def range_in_words(interval: str) -> str:
     return f"{'at least' if left == '[' else 'above'} {low} and {'at most' if right == ']' else 'below'} {high}"
 
 
-def _within(number: Any, interval: str) -> bool:
+def within(number: Any, interval: str) -> bool:
+    """Tell whether ``number`` is a number in an interval, written as :func:`check_ranges` reads it; true is none.
+
+    >>> within(0.5, "(0, 1]"), within(0, "(0, 1]"), within(3, "1..9"), within(3.0, "1..9"), within(True, "[0, 1]")
+    (True, False, True, False, False)
+    """
     if isinstance(number, bool) or not isinstance(number, int | float):
         return False
     if ".." in interval:
