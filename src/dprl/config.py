@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, ClassVar, Self, TypeVar, get_args
 
-from dprl.errors import DprlError, Mistakes
+from dprl.errors import DprlError, Mistakes, require
 
 LIBRARY_DEFAULT = "library default (public)"
 STATED_IN_CODE = "set in code (stated public)"
@@ -80,13 +80,8 @@ class Config:
         Raises:
             DprlError: every wrong option, together.
         """
-        mistakes = Mistakes()
-        mapping = _renamed(cls, mapping)
-        values = _read(cls, mapping, source, mistakes)
-        marks = dict.fromkeys(values, Provenance(f"{source} (stated public)"))
-        made = mistakes.attempt(_made, cls, values, marks, mapping.keys() - values.keys())
-        mistakes.check()
-        return made
+        require("provenance" not in mapping, f"{source}: {cls.__name__} has no option 'provenance'.")
+        return merge(cls, [(mapping, source)])
 
     def hyper_parameters(self) -> dict[str, dict[str, Any]]:
         """Return each option's value and where it came from, for the certificate."""
@@ -180,7 +175,8 @@ def merge(kind: type[T], sources: Sequence[tuple[Mapping[str, Any], str]]) -> T:
     Raises:
         DprlError: every wrong option of every source, together.
     """
-    mistakes = Mistakes()
+    mistakes, types = Mistakes(), typing.get_type_hints(kind)
+    hints = {name: types[name] for name in kind.options()}
     values: dict[str, Any] = {}
     marks: dict[str, str] = {}
     about_others: dict[str, str] = {}
@@ -189,13 +185,13 @@ def merge(kind: type[T], sources: Sequence[tuple[Mapping[str, Any], str]]) -> T:
         about = mapping.get("provenance", {})
         about = _renamed(kind, about) if isinstance(about, Mapping) else about
         stated = mistakes.attempt(_checked_provenance, kind, about, source) or {}
-        values.update(_read(kind, given, source, mistakes))
+        values.update(read_fields(hints, given, source, kind.__name__, mistakes))
         marks.update(dict.fromkeys(given, Provenance(f"{source} (stated public)")))
         marks.update({name: text for name, text in stated.items() if name in given})
         about_others.update({name: text for name, text in stated.items() if name not in given})
     wrong = marks.keys() - values.keys()
-    marks = {name: text for name, text in marks.items() if name in values}
-    made = mistakes.attempt(_made, kind, values, marks | about_others, wrong)
+    marks = {name: text for name, text in marks.items() if name in values} | about_others
+    made = mistakes.attempt(_made, kind, values, marks, wrong)
     mistakes.check()
     return made
 
@@ -287,18 +283,32 @@ def _renamed(kind: type[Config], mapping: Mapping[str, Any]) -> dict[str, Any]:
     return {now[name] if name in now and now[name] not in mapping else name: x for name, x in mapping.items()}
 
 
-def _read(kind: type[Config], mapping: Mapping[str, Any], source: str, mistakes: Mistakes) -> dict[str, Any]:
-    """Return the options that fit their types; note the others."""
-    hints, values = typing.get_type_hints(kind), {}
-    for name, value in mapping.items():
-        if name not in kind.options():
-            options = ", ".join(kind.options())
-            mistakes.add(f"{source}: {kind.__name__} has no option {name!r}; it has {options}.")
+def read_fields(
+    hints: Mapping[str, Any],
+    given: Mapping[str, Any],
+    source: str,
+    whose: str,
+    mistakes: Mistakes,
+    called: str = "{name} of {whose}",
+) -> dict[str, Any]:
+    """Return the values that fit the types of their fields; note the others.
+
+    Args:
+        hints: type of each field.
+        given: what was given, by the names of fields.
+        source: where it was given, as a sentence begins.
+        whose: the fields are, as a sentence names them.
+        called: how a sentence names one of them.
+    """
+    values: dict[str, Any] = {}
+    for name, value in given.items():
+        if name not in hints:
+            mistakes.add(f"{source}: {whose} has no option {name!r}; it has {', '.join(hints)}.")
             continue
         try:
             values[name] = coerce(hints[name], value)
         except DprlError as error:
-            mistakes.add(f"{source}: {name} of {kind.__name__} {error}.")
+            mistakes.add(f"{source}: {called.format(name=name, whose=whose)} {error}.")
     return values
 
 
@@ -311,23 +321,17 @@ def _made(kind: type[T], values: dict[str, Any], marks: Mapping[str, str], witho
         without: options that were given and are left out, for they do not fit; a sentence that names one may follow
             from that, and is not said.
     """
-    try:
-        return kind(**values, provenance=marks)
-    except DprlError as error:
-        mistakes, sentence, left = Mistakes(), _mistake(kind, values), dict(values)
-        if not without:
-            mistakes.add(error)
-        while sentence is not None:
-            culprit = next((name for name in left if _mistake(kind, left, name) != sentence), None)
-            if not without & set(re.findall(r"\w+", sentence)):
-                mistakes.add(sentence)
-            if culprit is None:
-                break
-            without.add(culprit)
-            del left[culprit]
-            sentence = _mistake(kind, left)
-        mistakes.check()
-        return None
+    mistakes, left = Mistakes(), dict(values)
+    while (sentence := _mistake(kind, left)) is not None:
+        if not without & set(re.findall(r"\w+", sentence)):
+            mistakes.add(sentence)
+        culprit = next((name for name in left if _mistake(kind, left, name) != sentence), None)
+        if culprit is None:
+            break
+        without.add(culprit)
+        del left[culprit]
+    mistakes.check()
+    return kind(**values, provenance=marks) if sentence is None and len(left) == len(values) else None
 
 
 def _mistake(kind: type[Config], values: Mapping[str, Any], without: str | None = None) -> str | None:
@@ -350,12 +354,8 @@ def _checked_provenance(kind: type[Config], stated: Any, source: str) -> dict[st
             )
         if isinstance(text, Provenance):
             continue
-        if not (
-            isinstance(text, str)
-            and len(text) <= _LONGEST_STATEMENT
-            and text.isprintable()
-            and _STATEMENT.fullmatch(text)
-        ):
+        short = isinstance(text, str) and len(text) <= _LONGEST_STATEMENT
+        if not (short and text.isprintable() and _STATEMENT.fullmatch(text)):
             raise DprlError(
                 f"{source}: the provenance of {name} must be 'public: ...', 'simulated: ...' or 'charged: ...', saying "
                 f"in at most {_LONGEST_STATEMENT} characters where the value is known from; one that was tuned on the "

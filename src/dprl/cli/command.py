@@ -18,7 +18,7 @@ from typer.core import TyperCommand
 
 from dprl.cli import SETTINGS
 from dprl.cli.requests import EXPERT, MAY, MUST, USUAL, OfLog, Request, Settings
-from dprl.config import RENAMED, coerce, documented, from_text, merge, words_of
+from dprl.config import RENAMED, documented, from_text, merge, read_fields, words_of
 from dprl.errors import DprlError, Mistakes, explained
 from dprl.registry import no_algorithm
 
@@ -194,13 +194,9 @@ def _read(kind: type[R], given: dict[str, Any], mistakes: Mistakes, others: dict
     for name in [name for name in content if "-" in name and name.replace("-", "_") in in_file]:
         mistakes.add(f"{source}: write {name.replace('-', '_')} in place of {name!r}.")
         content.setdefault(name.replace("-", "_"), content.pop(name))  # so that it is not said to be missing, too
-    values: dict[str, Any] = {}
-    for name in content.keys() & set(in_file):
-        try:
-            values[name] = coerce(hints[name], content[name])
-        except DprlError as error:
-            mistakes.add(f"{source}: {name} {error}.")
-            wrong.add(name)
+    told = {name: content[name] for name in in_file if name in content}
+    values = read_fields(hints, told, source, "", mistakes, called="{name}")
+    wrong |= told.keys() - values.keys()
     options = [({name: value for name, value in content.items() if name not in in_file}, source)] if source else []
     settings = [mistakes.attempt(kind.pair, text) for text in said.get("setting", ()) if issubclass(kind, Settings)]
     options.append((dict(pair for pair in settings if pair is not None), "--set"))

@@ -13,7 +13,7 @@ from typing import Any
 from dprl.cli import StoppedError
 from dprl.cli.requests import Budgeted, Printed, Settings, expert, may, must, toml_value
 from dprl.cli.running import Progress, show
-from dprl.config import coerce
+from dprl.config import read_fields
 from dprl.errors import DprlError, Mistakes
 
 _PARTS = ("family", "hand", "architecture", "training")
@@ -145,16 +145,9 @@ def _parts(asked: LearnProtector, family: Any) -> tuple[Any, Any, Any]:
 
 def _replaced(owner: Any, part: str, changes: Mapping[str, Any]) -> Any:
     """Return ``owner`` with ``changes``, each of its field's type."""
-    hints, made, mistakes = typing.get_type_hints(type(owner)), {}, Mistakes()
-    known = [one.name for one in dataclasses.fields(owner)]
-    for name, value in changes.items():
-        if name not in known:
-            mistakes.add(f"--set: {part} has no option {name!r}; it has {', '.join(known)}.")
-            continue
-        try:
-            made[name] = coerce(hints[name], value)
-        except DprlError as error:
-            mistakes.add(f"--set: {part}.{name} {error}.")
+    hints, mistakes = typing.get_type_hints(type(owner)), Mistakes()
+    hints = {one.name: hints[one.name] for one in dataclasses.fields(owner)}
+    made = read_fields(hints, changes, "--set", part, mistakes, called="{whose}.{name}")
     mistakes.check()
     try:
         return dataclasses.replace(owner, **made) if made else owner
