@@ -19,6 +19,7 @@ from dprl.report.fields import (
     probability_of,
     section,
     text,
+    value_and_interval,
     value_bounds,
 )
 from dprl.report.formatting import MISSING, as_number, decimals, error, number, percent, plain
@@ -94,7 +95,9 @@ def _policy(target: Quantity, places: int | None, bounds: tuple[float, float] | 
     words = target.in_words(places, interval)
     return words | {
         "name": name,
-        "row": charts.Row.of(name, target.value, interval, words, reference),
+        "row": charts.Row(
+            name=name, value=target.value, interval=interval, reference=reference, text=value_and_interval(words)
+        ),
         "interval": (words["interval"] or MISSING) + "†" * clipped,
         "clipped": clipped,
         "weight": "" if weight is None else number(weight, 2),

@@ -37,19 +37,6 @@ class Row:
     reference: float | None = None
     text: str
 
-    @classmethod
-    def of(
-        cls,
-        name: str,
-        value: float | None,
-        interval: tuple[float, float] | None,
-        words: Mapping[str, str],
-        reference: float | None = None,
-    ) -> Row:
-        """Return a row whose text is made of the ``value`` and the ``interval`` in words."""
-        known = f" ({words['interval']})" if words["interval"] else ""
-        return cls(name=name, value=value, interval=interval, reference=reference, text=words["value"] + known)
-
     @property
     def width(self) -> float:
         """Return the width of the interval, which is infinite where an end is, or where there is none."""

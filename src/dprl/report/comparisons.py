@@ -16,6 +16,7 @@ from dprl.report.fields import (
     points,
     section,
     text,
+    value_and_interval,
     value_bounds,
     words_of,
 )
@@ -229,7 +230,7 @@ def _row_of_group(group: str, found: Quantity, bounds: tuple[float, float] | Non
         "sign": "more" if low > 0.0 else "less" if high < 0.0 else "",
         "amount": number(None if value is None else abs(value), places),
         "between": words_of(ends, places).replace(" to ", " and "),
-        "row": charts.Row.of(group, value, interval, words),
+        "row": charts.Row(name=group, value=value, interval=interval, text=value_and_interval(words)),
     }  # fmt: skip
 
 
