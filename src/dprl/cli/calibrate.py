@@ -61,7 +61,7 @@ def calibrate(asked: Calibrate) -> None:
     asked.mistakes.check()
     with Progress(quiet=asked.as_json):
         made, words = _calibrated(asked)
-    show(made, lambda _: words, asked.as_json)
+    show(made, [words], asked.as_json)
 
 
 def _calibrated(asked: Calibrate) -> Calibrated:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -72,16 +73,15 @@ def describe(
 
     with Progress(quiet=as_json):
         found = describe_log(str(log), bounds, unit, person_column)
-    show(found, _words, as_json)
+    show(found, _words(found), as_json)
 
 
-def _words(found: dict[str, Any]) -> str:
-    lines = ["NOT private: for the curator's eyes, never to be released."]
+def _words(found: dict[str, Any]) -> Iterator[str]:
+    yield "NOT private: for the curator's eyes, never to be released."
     for name, value in found.items():
         shown = f"{value:.6g}" if isinstance(value, float) else value
         words, of, column = name.partition(" ")
-        lines.append(f"{words.replace('_', ' ') + of + column:<34} {shown}")
-    return "\n".join(lines)
+        yield f"{words.replace('_', ' ') + of + column:<34} {shown}"
 
 
 @data_app.command("partition", cls=Command)

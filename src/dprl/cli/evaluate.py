@@ -105,7 +105,7 @@ def plan(asked: Plan) -> None:
     log, targets = None if asked.log is None else str(asked.log), asked.target_policy or ["uniform"]
     with Progress(quiet=asked.as_json):
         made = plan_release(log, targets, budget, configured, learn=asked.learn, **asked.rule(), **asked.facts())
-    show(made, _expected, asked.as_json)
+    show(made, _expected(made), asked.as_json)
 
 
 NAMES = ("choice", "value", "interval", "epsilon", "delta", "status", "targets", "contrasts", "subgroups",
@@ -184,54 +184,42 @@ def _benefit(projection: dict[str, Any]) -> str:
     return f"{name} by covariates: " + ", ".join(f"{n} {v:.3g} ({low:.3g} to {high:.3g})" for n, v, low, high in found)
 
 
-def _expected(made: dict[str, Any]) -> str:
-    lines = [
-        f"epsilon {made['epsilon']:g}, delta {made['delta']:g} per {made['unit']}; "
-        f"{made['algorithm']}, {made['estimator']}"
-    ]
+def _expected(made: dict[str, Any]) -> Iterator[str]:
+    budget = f"epsilon {made['epsilon']:g}, delta {made['delta']:g} per {made['unit']}"
+    yield f"{budget}; {made['algorithm']}, {made['estimator']}"
     if made["unit"] == "transition":
-        lines.append(f"values are of the {made['quantity']}, not of a return")
+        yield f"values are of the {made['quantity']}, not of a return"
     for m in made["mechanisms"]:
         if "candidates" in m:
-            lines.append(f"{m['purpose']}: noisy maximum of {m['candidates']} scores at epsilon {m['epsilon']:g}")
+            yield f"{m['purpose']}: noisy maximum of {m['candidates']} scores at epsilon {m['epsilon']:g}"
             continue
         rate = f"{m['steps']} release(s) of {m['dimension']} numbers at sampling rate {m['sampling_rate']:g}"
-        lines.append(
-            f"{m['purpose']}: noise multiplier {m['noise_multiplier']:.4g}, clip norm {m['clip_norm']:.4g}; {rate}"
-        )
+        noise = f"noise multiplier {m['noise_multiplier']:.4g}, clip norm {m['clip_norm']:.4g}"
+        yield f"{m['purpose']}: {noise}; {rate}"
     ratio = made["max_cumulative_ratio"]
     if ratio["derived"]:
-        lines.append(f"max_cumulative_ratio: {ratio['value']:.4g}, derived from the other bounds")
+        yield f"max_cumulative_ratio: {ratio['value']:.4g}, derived from the other bounds"
     if "choice" in made:
         c = made["choice"]
-        lines.append(
-            f"choice: about {c['units_that_choose']} units choose, {c['units_that_value']} value; "
-            + (
-                f"noise costs the choice at most {c['largest_loss_by_noise']:.4g} of value in the mean"
-                if "largest_loss_by_noise" in c
-                else "{name} with the basis {basis} of {size} functions".format(**c["learner"])
-            )
-        )
+        which = "noise costs the choice at most {largest_loss_by_noise:.4g} of value in the mean"
+        if "largest_loss_by_noise" not in c:
+            which, c = "{name} with the basis {basis} of {size} functions", c | c["learner"]
+        chosen = "choice: about {units_that_choose} units choose, {units_that_value} value; "
+        yield (chosen + which).format(**c)
     if made["quantity"].startswith("discounted") and made["discount"] < 1.0 and made["horizon"] > 1:
-        lines.append(
-            f"rewards count {made['discount']:g} of what they are for each step later; --discount 1 adds them up"
-        )
+        yield f"rewards count {made['discount']:g} of what they are for each step later; --discount 1 adds them up"
     width = max(len(t["name"]) for t in made["targets"])
     for t in made["targets"]:
-        low, high = t["interval_half_width"]
-        lines.append(
-            f"{t['name']:<{width}}  privacy noise {t['privacy_standard_error']:.4g}; "
-            f"interval half-width between {low:.4g} and {high:.4g}"
-        )
-    lines += [
-        f"{c['policy']} less {c['against']}  privacy noise {c['privacy_standard_error']:.4g}" for c in made["contrasts"]
-    ]
+        between = "between {:.4g} and {:.4g}".format(*t["interval_half_width"])
+        noise = f"privacy noise {t['privacy_standard_error']:.4g}"
+        yield f"{t['name']:<{width}}  {noise}; interval half-width {between}"
+    for c in made["contrasts"]:
+        yield f"{c['policy']} less {c['against']}  privacy noise {c['privacy_standard_error']:.4g}"
     for s in made["subgroups"]:
         noise = ", ".join(f"{name} {found['privacy_standard_error']:.4g}" for name, found in _named(s))
-        lines.append(
+        yield (
             f"subgroups {s['axis']} ({len(s['groups'])}): privacy noise {noise} in each if all have "
             f"{s['people_of_each']:,.0f} units, twice that in one of half the size; in their number "
             f"{s['people_standard_error']:.3g}"
         )
-    lines += [f"caution: {sentence}" for sentence in made["cautions"]]
-    return "\n".join(lines)
+    yield from (f"caution: {sentence}" for sentence in made["cautions"])

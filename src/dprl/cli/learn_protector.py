@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -110,7 +110,8 @@ def learn_protector(asked: LearnProtector) -> None:
     names = ("validation_loss", "hand_loss", "geometric_ratio", "worst_ratio")
     result = {name: said[name] for name in ("tasks", "epsilon", "delta", "value_budget_fraction")}
     result |= {"fingerprint": protector.fingerprint, "epochs": total, "path": str(out)}
-    show(result | {name: best[name] for name in names if name in best}, _words, asked.as_json)
+    result |= {name: best[name] for name in names if name in best}
+    show(result, _words(result), asked.as_json)
 
 
 def _chosen(asked: LearnProtector) -> dict[str, dict[str, Any]]:
@@ -172,10 +173,10 @@ def _weights_of(protector: Any, architecture: Any) -> Any:
     return dict(protector.weights)
 
 
-def _words(made: dict[str, Any]) -> str:
-    return (
+def _words(made: dict[str, Any]) -> Iterator[str]:
+    yield (
         f"loss on unseen tasks {made['validation_loss']:.4g}, of the hand schedule {made['hand_loss']:.4g}; "
-        f"geometric mean of the ratios {made['geometric_ratio']:.3g}, worst {made['worst_ratio']:.3g}\n"
-        f"learned on public tasks alone: nothing was charged; fingerprint {made['fingerprint'][:16]}\n"
-        f"protector: {made['path']}, page: {Path(made['path']) / 'report.html'}"
+        f"geometric mean of the ratios {made['geometric_ratio']:.3g}, worst {made['worst_ratio']:.3g}"
     )
+    yield f"learned on public tasks alone: nothing was charged; fingerprint {made['fingerprint'][:16]}"
+    yield f"protector: {made['path']}, page: {Path(made['path']) / 'report.html'}"
