@@ -132,6 +132,7 @@ def contrasts_view(estimate: dict[str, Any]) -> list[dict[str, Any]]:
     out = []
     for contrast in found:
         places, coarse = (decimals(contrast.total_error, resolution) for resolution in (10.0, 2.0))
+        strength = as_number(contrast.found.get("confounding"))
         interval = contrast.interval if len(found) == 1 else contrast.simultaneous_interval
         low, high = interval or (-math.inf, math.inf)
         better, worse = contrast.names if low > 0.0 else contrast.names[::-1]
@@ -142,15 +143,11 @@ def contrasts_view(estimate: dict[str, Any]) -> list[dict[str, Any]]:
             "better": better if low > 0.0 or high < 0.0 else "",
             "worse": worse, "silent": low <= least - most < most - least <= high,
             "amount": number(amount, coarse), "between": words_of(turned, coarse),
-            "confounding": _confounding(as_number(contrast.found.get("confounding"))),
+            # how strong a confounder must be to carry an interval to zero, where it is away from zero
+            "confounding": "" if strength is None or strength <= 1.0 else number(strength, 2),
             **contrast.in_words(places, interval),
         })  # fmt: skip
     return out
-
-
-def _confounding(strength: float | None) -> str:
-    """Return how strong a confounder must be to carry an interval to zero, where it is away from zero and known."""
-    return "" if strength is None or strength <= 1.0 else number(strength, 2)
 
 
 def subgroups_view(estimate: dict[str, Any]) -> list[dict[str, Any]]:
