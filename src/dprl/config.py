@@ -233,12 +233,10 @@ def coerce(hint: Any, value: Any) -> Any:
     if value is None and type(None) in kinds:
         return None
     for kind in kinds:
-        if typing.get_origin(kind) is typing.Literal:
-            if value in get_args(kind):
-                return value
-        elif kind is bool and isinstance(value, bool):
+        chosen = typing.get_origin(kind) is typing.Literal and value in get_args(kind)
+        if chosen or (kind in (bool, dict) and isinstance(value, kind)):
             return value
-        elif kind in (int, float) and isinstance(value, int | float) and not isinstance(value, bool):
+        if kind in (int, float) and isinstance(value, int | float) and not isinstance(value, bool):
             # a whole number may be too large for a float
             if (isinstance(value, float) or abs(value) <= 1e300) and (kind is float or float(value).is_integer()):
                 return kind(value)
@@ -248,8 +246,6 @@ def coerce(hint: Any, value: Any) -> Any:
             several = [value] if isinstance(value, str) else value
             if all(isinstance(one, str) for one in several):
                 return several
-        elif kind is dict and isinstance(value, dict):
-            return value
         elif typing.get_origin(kind) is tuple:
             with suppress(DprlError):
                 return tuple(coerce(get_args(kind)[0], one) for one in (value if isinstance(value, list) else [value]))
