@@ -22,6 +22,7 @@ HUGE = 10**400
     [
         *(({name: value}, f"{name} must be a whole number")
           for name in ("units", "horizon", "actions") for value in (0, -1, 1.0, True, "1", HUGE)),
+        *(({name: None}, f"{name} must be a whole number") for name in ("units", "horizon")),
         *(({"reward": value}, "reward must be \\[low, high\\]")
           for value in ((1.0, 0.0), (0.0,), (0, math.inf), (math.nan, 1), ("0", "1"), 5, (0, HUGE), (-1e300, 1),
                         (0, True))),
@@ -37,7 +38,9 @@ HUGE = 10**400
         *(({name: value}, f"{name} must be a finite number of at least 1")
           for name in ("max_importance_ratio", "max_cumulative_ratio")
           for value in (0.5, math.inf, math.nan, "2", True, HUGE)),
+        ({"max_importance_ratio": None}, "max_importance_ratio must be a finite number of at least 1"),
         ({"return_range": (1.0, 0.0)}, "return_range must be \\[low, high\\]"),
+        ({"actions": 2, "action_names": ("a", "a", "b")}, "action_names must be one text for each"),
     ],
 )  # fmt: skip
 def test_bounds_that_are_not_sound(change, words):

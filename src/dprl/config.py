@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, ClassVar, Self, TypeVar, get_args
 
-from dprl.errors import DprlError, Mistakes
+from dprl.errors import DprlError, Mistakes, require
 
 LIBRARY_DEFAULT = "library default (public)"
 STATED_IN_CODE = "set in code (stated public)"
@@ -80,13 +80,8 @@ class Config:
         Raises:
             DprlError: every wrong option, together.
         """
-        mistakes = Mistakes()
-        mapping = _renamed(cls, mapping)
-        values = _read(cls, mapping, source, mistakes)
-        marks = dict.fromkeys(values, Provenance(f"{source} (stated public)"))
-        made = mistakes.attempt(_made, cls, values, marks, mapping.keys() - values.keys())
-        mistakes.check()
-        return made
+        require("provenance" not in mapping, f"{source}: {cls.__name__} has no option 'provenance'.")
+        return merge(cls, [(mapping, source)])
 
     def hyper_parameters(self) -> dict[str, dict[str, Any]]:
         """Return each option's value and where it came from, for the certificate."""
@@ -122,7 +117,7 @@ def check_ranges(owner: object, ranges: Mapping[str, str], whose: str) -> None:
         whose: the attributes are, at the beginning of a refusal.
     """
     for name, interval in ranges.items():
-        if (given := getattr(owner, name)) is not None and not _within(given, interval):
+        if (given := getattr(owner, name)) is not None and not within(given, interval):
             raise DprlError(f"{whose}: {name} must be {range_in_words(interval)}.")
 
 
@@ -142,7 +137,12 @@ def range_in_words(interval: str) -> str:
     return f"{'at least' if left == '[' else 'above'} {low} and {'at most' if right == ']' else 'below'} {high}"
 
 
-def _within(number: Any, interval: str) -> bool:
+def within(number: Any, interval: str) -> bool:
+    """Tell whether ``number`` is a number in an interval, written as :func:`check_ranges` reads it; true is none.
+
+    >>> within(0.5, "(0, 1]"), within(0, "(0, 1]"), within(3, "1..9"), within(3.0, "1..9"), within(True, "[0, 1]")
+    (True, False, True, False, False)
+    """
     if isinstance(number, bool) or not isinstance(number, int | float):
         return False
     if ".." in interval:
@@ -175,7 +175,8 @@ def merge(kind: type[T], sources: Sequence[tuple[Mapping[str, Any], str]]) -> T:
     Raises:
         DprlError: every wrong option of every source, together.
     """
-    mistakes = Mistakes()
+    mistakes, types = Mistakes(), typing.get_type_hints(kind)
+    hints = {name: types[name] for name in kind.options()}
     values: dict[str, Any] = {}
     marks: dict[str, str] = {}
     about_others: dict[str, str] = {}
@@ -184,13 +185,13 @@ def merge(kind: type[T], sources: Sequence[tuple[Mapping[str, Any], str]]) -> T:
         about = mapping.get("provenance", {})
         about = _renamed(kind, about) if isinstance(about, Mapping) else about
         stated = mistakes.attempt(_checked_provenance, kind, about, source) or {}
-        values.update(_read(kind, given, source, mistakes))
+        values.update(read_fields(hints, given, source, kind.__name__, mistakes))
         marks.update(dict.fromkeys(given, Provenance(f"{source} (stated public)")))
         marks.update({name: text for name, text in stated.items() if name in given})
         about_others.update({name: text for name, text in stated.items() if name not in given})
     wrong = marks.keys() - values.keys()
-    marks = {name: text for name, text in marks.items() if name in values}
-    made = mistakes.attempt(_made, kind, values, marks | about_others, wrong)
+    marks = {name: text for name, text in marks.items() if name in values} | about_others
+    made = mistakes.attempt(_made, kind, values, marks, wrong)
     mistakes.check()
     return made
 
@@ -232,12 +233,10 @@ def coerce(hint: Any, value: Any) -> Any:
     if value is None and type(None) in kinds:
         return None
     for kind in kinds:
-        if typing.get_origin(kind) is typing.Literal:
-            if value in get_args(kind):
-                return value
-        elif kind is bool and isinstance(value, bool):
+        chosen = typing.get_origin(kind) is typing.Literal and value in get_args(kind)
+        if chosen or (kind in (bool, dict) and isinstance(value, kind)):
             return value
-        elif kind in (int, float) and isinstance(value, int | float) and not isinstance(value, bool):
+        if kind in (int, float) and isinstance(value, int | float) and not isinstance(value, bool):
             # a whole number may be too large for a float
             if (isinstance(value, float) or abs(value) <= 1e300) and (kind is float or float(value).is_integer()):
                 return kind(value)
@@ -247,8 +246,6 @@ def coerce(hint: Any, value: Any) -> Any:
             several = [value] if isinstance(value, str) else value
             if all(isinstance(one, str) for one in several):
                 return several
-        elif kind is dict and isinstance(value, dict):
-            return value
         elif typing.get_origin(kind) is tuple:
             with suppress(DprlError):
                 return tuple(coerce(get_args(kind)[0], one) for one in (value if isinstance(value, list) else [value]))
@@ -282,18 +279,32 @@ def _renamed(kind: type[Config], mapping: Mapping[str, Any]) -> dict[str, Any]:
     return {now[name] if name in now and now[name] not in mapping else name: x for name, x in mapping.items()}
 
 
-def _read(kind: type[Config], mapping: Mapping[str, Any], source: str, mistakes: Mistakes) -> dict[str, Any]:
-    """Return the options that fit their types; note the others."""
-    hints, values = typing.get_type_hints(kind), {}
-    for name, value in mapping.items():
-        if name not in kind.options():
-            options = ", ".join(kind.options())
-            mistakes.add(f"{source}: {kind.__name__} has no option {name!r}; it has {options}.")
+def read_fields(
+    hints: Mapping[str, Any],
+    given: Mapping[str, Any],
+    source: str,
+    whose: str,
+    mistakes: Mistakes,
+    called: str = "{name} of {whose}",
+) -> dict[str, Any]:
+    """Return the values that fit the types of their fields; note the others.
+
+    Args:
+        hints: type of each field.
+        given: what was given, by the names of fields.
+        source: where it was given, as a sentence begins.
+        whose: the fields are, as a sentence names them.
+        called: how a sentence names one of them.
+    """
+    values: dict[str, Any] = {}
+    for name, value in given.items():
+        if name not in hints:
+            mistakes.add(f"{source}: {whose} has no option {name!r}; it has {', '.join(hints)}.")
             continue
         try:
             values[name] = coerce(hints[name], value)
         except DprlError as error:
-            mistakes.add(f"{source}: {name} of {kind.__name__} {error}.")
+            mistakes.add(f"{source}: {called.format(name=name, whose=whose)} {error}.")
     return values
 
 
@@ -306,23 +317,17 @@ def _made(kind: type[T], values: dict[str, Any], marks: Mapping[str, str], witho
         without: options that were given and are left out, for they do not fit; a sentence that names one may follow
             from that, and is not said.
     """
-    try:
-        return kind(**values, provenance=marks)
-    except DprlError as error:
-        mistakes, sentence, left = Mistakes(), _mistake(kind, values), dict(values)
-        if not without:
-            mistakes.add(error)
-        while sentence is not None:
-            culprit = next((name for name in left if _mistake(kind, left, name) != sentence), None)
-            if not without & set(re.findall(r"\w+", sentence)):
-                mistakes.add(sentence)
-            if culprit is None:
-                break
-            without.add(culprit)
-            del left[culprit]
-            sentence = _mistake(kind, left)
-        mistakes.check()
-        return None
+    mistakes, left = Mistakes(), dict(values)
+    while (sentence := _mistake(kind, left)) is not None:
+        if not without & set(re.findall(r"\w+", sentence)):
+            mistakes.add(sentence)
+        culprit = next((name for name in left if _mistake(kind, left, name) != sentence), None)
+        if culprit is None:
+            break
+        without.add(culprit)
+        del left[culprit]
+    mistakes.check()
+    return kind(**values, provenance=marks) if sentence is None and len(left) == len(values) else None
 
 
 def _mistake(kind: type[Config], values: Mapping[str, Any], without: str | None = None) -> str | None:
@@ -345,12 +350,8 @@ def _checked_provenance(kind: type[Config], stated: Any, source: str) -> dict[st
             )
         if isinstance(text, Provenance):
             continue
-        if not (
-            isinstance(text, str)
-            and len(text) <= _LONGEST_STATEMENT
-            and text.isprintable()
-            and _STATEMENT.fullmatch(text)
-        ):
+        short = isinstance(text, str) and len(text) <= _LONGEST_STATEMENT
+        if not (short and text.isprintable() and _STATEMENT.fullmatch(text)):
             raise DprlError(
                 f"{source}: the provenance of {name} must be 'public: ...', 'simulated: ...' or 'charged: ...', saying "
                 f"in at most {_LONGEST_STATEMENT} characters where the value is known from; one that was tuned on the "

@@ -6,13 +6,14 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dprl.errors import DprlError
+from dprl.config import within
+from dprl.errors import DprlError, require
 
 ESTIMATE = "estimate"
 """In place of a hazard: it is estimated, within the declared strata."""
 
 
-def check_fill(fill: object, flagged: object, observation: Sequence[tuple[float, float]]) -> None:
+def check_fill(fill: Any, flagged: Any, observation: Sequence[tuple[float, float]]) -> None:
     """Refuse values outside of the declared bounds, and flags of components that are not filled.
 
     Args:
@@ -26,19 +27,15 @@ def check_fill(fill: object, flagged: object, observation: Sequence[tuple[float,
     if not isinstance(fill, tuple) or len(fill) != size:
         raise DprlError(f"bounds: fill must have one value, or none, for each of the {size} observation components.")
     for i, (value, (low, high)) in enumerate(zip(fill, observation, strict=True)):
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        if value is not None and not (number and low <= value <= high):
-            raise DprlError(f"bounds: fill of observation component {i} must be a number from {low:g} to {high:g}.")
-    if flagged is None:
-        return
-    whole = isinstance(flagged, tuple) and all(isinstance(i, int) and not isinstance(i, bool) for i in flagged)
-    if not isinstance(flagged, tuple) or not whole or not all(0 <= i < size and fill[i] is not None for i in flagged):
-        raise DprlError("bounds: flag_missing must list components that have a fill.")
-    if len(set(flagged)) < len(flagged):
-        raise DprlError("bounds: flag_missing lists a component twice.")
+        sound = value is None or within(value, f"[{low}, {high}]")
+        require(sound, f"bounds: fill of observation component {i} must be a number from {low:g} to {high:g}.")
+    if flagged is not None:
+        known = isinstance(flagged, tuple) and all(within(i, f"0..{size - 1}") and fill[i] is not None for i in flagged)
+        require(known, "bounds: flag_missing must list components that have a fill.")
+        require(len(set(flagged)) == len(flagged), "bounds: flag_missing lists a component twice.")
 
 
-def check_hazard(hazard: object, max_importance_ratio: float, in_strata: bool) -> None:
+def check_hazard(hazard: Any, max_importance_ratio: float, in_strata: bool) -> None:
     """Refuse a hazard of being censored that is none, or weights of people who stay that the bounds would cut.
 
     Args:
@@ -49,18 +46,15 @@ def check_hazard(hazard: object, max_importance_ratio: float, in_strata: bool) -
     if hazard is None:
         return
     if hazard == ESTIMATE:
-        if not in_strata:
-            raise DprlError(
-                'bounds: censoring_hazard = "estimate" needs strata, within which it is estimated beside propensities.'
-            )
+        where = 'bounds: censoring_hazard = "estimate" needs strata, within which it is estimated beside propensities.'
+        require(in_strata, where)
         return
-    if not isinstance(hazard, int | float) or isinstance(hazard, bool) or not 0.0 <= hazard < 1.0:
-        raise DprlError('bounds: censoring_hazard must be at least 0 and below 1, or "estimate".')
-    if max_importance_ratio * (1.0 - hazard) < 1.0 - 1e-9:
-        raise DprlError(
-            f"bounds: max_importance_ratio must be at least {1.0 / (1.0 - hazard):.6g}, one over the chance of staying "
-            "in a step: it bounds the ratio of target to behaviour probability over that chance."
-        )
+    require(within(hazard, "[0, 1)"), 'bounds: censoring_hazard must be at least 0 and below 1, or "estimate".')
+    require(
+        max_importance_ratio * (1.0 - hazard) >= 1.0 - 1e-9,
+        f"bounds: max_importance_ratio must be at least {1.0 / (1.0 - hazard):.6g}, one over the chance of staying "
+        "in a step: it bounds the ratio of target to behaviour probability over that chance.",
+    )
 
 
 def by_number(bounds: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from dprl import __version__
+from dprl.cluster import processors
 
 _LIBRARIES = ("numpy", "jax", "jaxlib", "cryptography", "scipy", "dp-accounting", "pyarrow", "safetensors")
 _SETTINGS = ("JAX_", "XLA_", "TF_XLA_", "LIBTPU_", "CUDA_", "NVIDIA_TF32", "OMP_", "MKL_", "OPENBLAS_", "NPY_")
@@ -34,14 +35,13 @@ def device() -> dict[str, Any]:
     import jax
 
     first = jax.devices()[0]
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return {
         "system": platform.system(),
         "machine": platform.machine(),
         "processor": _processor(),
         "platform": first.platform,
         "device_kind": first.device_kind,
-        "cpus": usable,
+        "cpus": len(processors()),
         "XLA_FLAGS": os.environ.get("XLA_FLAGS", ""),
     }
 

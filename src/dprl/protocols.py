@@ -1,4 +1,4 @@
-"""Protocols on which the rooms agree. A leaf: it imports only NumPy, :mod:`dprl.errors` and :mod:`dprl.fill`.
+"""Protocols on which the rooms agree. A leaf: it imports only NumPy and other leaves.
 
 Shapes: ``N`` transitions (rows), ``d`` observation components, ``A`` actions, ``n`` features.
 """
@@ -12,13 +12,15 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 
-from dprl.errors import DprlError
+from dprl.config import range_in_words, within
+from dprl.errors import DprlError, require
 from dprl.fill import ESTIMATE, by_number, check_fill, check_hazard
 
 Interval = tuple[float, float]
 
 # Beyond these, products of bounds leave the range of floating-point numbers, and a noisy sum with them.
-_LARGEST, _LARGEST_COUNT = 1e50, 10**12
+_LARGEST = 1e50
+_FINITE, _RATIO, _COUNT = f"[-{_LARGEST}, {_LARGEST}]", f"[1, {_LARGEST}]", "1..1000000000000"
 
 
 @runtime_checkable
@@ -179,60 +181,39 @@ class Bounds:
     censoring_hazard: float | Literal["estimate"] | None = None
 
     def __post_init__(self) -> None:
-        def whole(name: str, value: object) -> None:
-            if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _LARGEST_COUNT:
-                raise DprlError(f"bounds: {name} must be a whole number from 1 to {_LARGEST_COUNT}.")
+        def interval(name: str, value: Any) -> None:
+            ends = isinstance(value, tuple) and len(value) == 2 and all(within(end, _FINITE) for end in value)
+            said = f"must be [low, high], two finite numbers with low <= high (at most {_LARGEST:g})."
+            require(ends and value[0] <= value[1], f"bounds: {name} {said}")
 
-        def interval(name: str, value: object) -> None:
-            if not (
-                isinstance(value, tuple)
-                and len(value) == 2
-                and all(isinstance(v, int | float) and not isinstance(v, bool) for v in value)
-                and -_LARGEST <= value[0] <= value[1] <= _LARGEST
-            ):
-                raise DprlError(
-                    f"bounds: {name} must be [low, high], two finite numbers with low <= high (at most {_LARGEST:g})."
-                )
+        def of_components(name: str, value: Any) -> None:
+            listed = isinstance(value, tuple) and value
+            require(listed, f"bounds: {name} must list [low, high] for each component.")
+            for i, pair in enumerate(value):
+                interval(f"{name} component {i}", pair)
 
-        whole("units", self.units)
-        whole("horizon", self.horizon)
+        either = "bounds: give either actions (a number of discrete actions) or action = [[low, high], ...]."
+        require((self.actions is None) != (self.action is None), either)
+        for name in ("units", "horizon", *(["actions"] if self.action is None else [])):
+            whole = f"bounds: {name} must be {range_in_words(_COUNT)}."
+            require(within(getattr(self, name), _COUNT), whole)
         interval("reward", self.reward)
-        if not isinstance(self.observation, tuple) or not self.observation:
-            raise DprlError("bounds: observation must list [low, high] for each component.")
-        for i, pair in enumerate(self.observation):
-            interval(f"observation component {i}", pair)
-        if (self.actions is None) == (self.action is None):
-            raise DprlError(
-                "bounds: give either actions (a number of discrete actions) or action = [[low, high], ...]."
-            )
-        if self.actions is not None:
-            whole("actions", self.actions)
+        of_components("observation", self.observation)
         if self.action is not None:
-            if not isinstance(self.action, tuple) or not self.action:
-                raise DprlError("bounds: action must list [low, high] for each component.")
-            for i, pair in enumerate(self.action):
-                interval(f"action component {i}", pair)
+            of_components("action", self.action)
         for name in ("max_importance_ratio", "max_cumulative_ratio"):
             ratio = getattr(self, name)
-            if name == "max_cumulative_ratio" and ratio is None:
-                continue
-            if not isinstance(ratio, int | float) or isinstance(ratio, bool) or not 1 <= ratio <= _LARGEST:
-                raise DprlError(f"bounds: {name} must be a finite number of at least 1 (at most {_LARGEST:g}).")
+            allowed = within(ratio, _RATIO) or (ratio is None and name == "max_cumulative_ratio")
+            require(allowed, f"bounds: {name} must be a finite number of at least 1 (at most {_LARGEST:g}).")
         if self.return_range is not None:
             interval("return_range", self.return_range)
-        names = self.observation_names
-        if names is not None and not (
-            isinstance(names, tuple) and len(names) == len(self.observation) and all(isinstance(n, str) for n in names)
-        ):
-            raise DprlError("bounds: observation_names must be one text for each observation component.")
-        names = self.action_names
-        if names is not None and not (
-            isinstance(names, tuple) and len(set(names)) == self.actions and all(isinstance(n, str) for n in names)
-        ):
-            raise DprlError("bounds: action_names must be one text for each discrete action, and no two the same.")
-        strata = self.strata
-        if strata is not None and not (isinstance(strata, tuple) and all(isinstance(s, str) for s in strata)):
-            raise DprlError('bounds: strata must be a list of texts, such as ["site", "age:30,50"].')
+        names, called, strata = self.observation_names, self.action_names, self.strata
+        named = names is None or (_are_texts(names) and len(names) == len(self.observation))
+        require(named, "bounds: observation_names must be one text for each observation component.")
+        named = called is None or (_are_texts(called) and len(set(called)) == len(called) == self.actions)
+        require(named, "bounds: action_names must be one text for each discrete action, and no two the same.")
+        listed = strata is None or _are_texts(strata)
+        require(listed, 'bounds: strata must be a list of texts, such as ["site", "age:30,50"].')
         check_fill(self.fill, self.flag_missing, self.observation)
         check_hazard(self.censoring_hazard, self.max_importance_ratio, strata is not None)
 
@@ -313,21 +294,22 @@ class Bounds:
         if "return_range" not in mapping and "value" in mapping:  # its name before 0.2.0
             mapping = {"return_range" if name == "value" else name: x for name, x in mapping.items()}
         mapping = by_number(mapping)
-        known = set(cls.__dataclass_fields__)
-        unknown = sorted(set(mapping) - known)
-        if unknown:
-            raise DprlError(f"bounds: unknown name {unknown[0]!r}; known are {', '.join(sorted(known))}.")
+        known = sorted(cls.__dataclass_fields__)
+        for name in sorted(mapping.keys() - known):
+            raise DprlError(f"bounds: unknown name {name!r}; known are {', '.join(known)}.")
         ratio = () if "strata" in mapping else ("max_importance_ratio",)
         for name in ("units", "horizon", "reward", "observation", *ratio):
-            if name not in mapping:
-                raise DprlError(
-                    f"bounds: {name} is missing; bounds are public facts and are never inferred from the rows."
-                )
+            missing = f"bounds: {name} is missing; bounds are public facts and are never inferred from the rows."
+            require(name in mapping, missing)
 
         def freeze(value: Any) -> Any:
             return tuple(freeze(v) for v in value) if isinstance(value, list | tuple) else value
 
         return cls(**{k: freeze(v) for k, v in mapping.items()})
+
+
+def _are_texts(value: object) -> bool:
+    return isinstance(value, tuple) and all(isinstance(text, str) for text in value)
 
 
 @dataclass(frozen=True)

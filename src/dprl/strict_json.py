@@ -28,37 +28,28 @@ def read_regular(path: str | Path, most: int = MOST_BYTES, links: bool = False) 
     Raises:
         UnreadableError: one sentence that names the file.
     """
-    with os.fdopen(open_regular(path, most, links), "rb") as file:
-        try:
-            raw = file.read(most + 1)
-        except OSError as error:
-            raise UnreadableError(f"{shown(path)} cannot be read: {error.strerror or error}.") from error
-    if len(raw) > most:  # it grew meanwhile
-        raise UnreadableError(f"{shown(path)} is larger than any such file that dprl writes.")
-    return raw
-
-
-def open_regular(path: str | Path, most: int, links: bool = False) -> int:
-    """Open a file as :func:`read_regular` does, and return its descriptor."""
-    follow = 0 if links else os.O_NOFOLLOW
+    if not links and os.path.islink(path):
+        raise UnreadableError(f"{shown(path)} is a link, not a regular file.")
+    raw, follow = b"", 0 if links else os.O_NOFOLLOW
     try:
-        if not links and os.path.islink(path):
-            raise UnreadableError(f"{shown(path)} is a link, not a regular file.")
-        file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | follow)
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | follow)
+        try:
+            status = os.fstat(descriptor)
+            regular = stat.S_ISREG(status.st_mode)
+            if regular and status.st_size <= most:
+                with os.fdopen(descriptor, "rb", closefd=False) as file:
+                    raw = file.read(most + 1)
+        finally:
+            os.close(descriptor)
     except OSError as error:
         raise UnreadableError(f"{shown(path)} cannot be read: {error.strerror or error}.") from error
     except ValueError as error:
         raise UnreadableError(f"{shown(path)} is not a file name.") from error
-    status = os.fstat(file)
-    reason = None
-    if not stat.S_ISREG(status.st_mode):
-        reason = "is not a regular file"
-    elif status.st_size > most:
-        reason = "is larger than any such file that dprl writes"
-    if reason is not None:
-        os.close(file)
-        raise UnreadableError(f"{shown(path)} {reason}.")
-    return file
+    if not regular:
+        raise UnreadableError(f"{shown(path)} is not a regular file.")
+    if max(status.st_size, len(raw)) > most:  # it may have grown meanwhile
+        raise UnreadableError(f"{shown(path)} is larger than any such file that dprl writes.")
+    return raw
 
 
 def strict_object(name: str | Path, raw: bytes) -> dict[str, Any]:

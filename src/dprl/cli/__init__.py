@@ -24,31 +24,22 @@ from dprl import added
 from dprl.errors import DprlError, WrongOptionsError
 
 COMMANDS = {
-    "evaluate": "Evaluate target policies on a log, privately.",
-    "learn": "Learn a rule from a log, privately, and what it is worth.",
-    "train": "Learn by acting, and keep rewards or people private.",
-    "plan": "What a release would cost, and how wide its intervals.",
-    "ledger": "Declare a dataset's budget, and see what was spent of it.",
-    "verify": "Recompute a certificate's epsilon, check every digest.",
-    "certificate": "A certificate as a registry's record, a label, a checklist.",
-    "report": "Draw report.html again from a release's artifacts.",
-    "simulate": "Simulate a log that nobody is in, with its bounds.",
-    "data": "For the curator alone: a log's contents, and its parts.",
-    "calibrate": "Noise multiplier of a budget, or epsilon of a multiplier.",
-    "audit": "Attack an algorithm, and bound its epsilon from below.",
-    "check": "Look for faults in an algorithm of your own.",
-    "learn-protector": "Learn on public tasks how to step on private data.",
+    "evaluate": ("evaluate", "Evaluate target policies on a log, privately."),
+    "learn": ("evaluate", "Learn a rule from a log, privately, and what it is worth."),
+    "train": ("train", "Learn by acting, and keep rewards or people private."),
+    "plan": ("evaluate", "What a release would cost, and how wide its intervals."),
+    "ledger": ("ledger", "Declare a dataset's budget, and see what was spent of it."),
+    "verify": ("results", "Recompute a certificate's epsilon, check every digest."),
+    "certificate": ("results", "A certificate as a registry's record, a label, a checklist."),
+    "report": ("results", "Draw report.html again from a release's artifacts."),
+    "simulate": ("simulate", "Simulate a log that nobody is in, with its bounds."),
+    "data": ("data", "For the curator alone: a log's contents, and its parts."),
+    "calibrate": ("calibrate", "Noise multiplier of a budget, or epsilon of a multiplier."),
+    "audit": ("audit", "Attack an algorithm, and bound its epsilon from below."),
+    "check": ("audit", "Look for faults in an algorithm of your own."),
+    "learn-protector": ("learn_protector", "Learn on public tasks how to step on private data."),
 }
-"""Commands in the order in which a newcomer meets them, each in a module of its name or in one of ``_TOGETHER``."""
-_TOGETHER = {
-    "certificate": "results",
-    "check": "audit",
-    "learn": "evaluate",
-    "plan": "evaluate",
-    "report": "results",
-    "verify": "results",
-}
-"""Modules that hold several commands on the same thing, by command."""
+"""Commands in the order in which a newcomer meets them: the module of this folder, and what the command does."""
 
 
 class StoppedError(Exception):
@@ -96,14 +87,14 @@ class Commands(Group):
 
         if cmd_name not in COMMANDS:
             return make_command(cmd_name, added.load(added.COMMANDS, cmd_name, f"dprl {cmd_name}"))
-        name = cmd_name.replace("-", "_")
-        module = import_module(f"dprl.cli.{_TOGETHER.get(name, name)}")
+        name, (home, _) = cmd_name.replace("-", "_"), COMMANDS[cmd_name]
+        module = import_module(f"dprl.cli.{home}")
         several = getattr(module, f"{name}_app", None)
         return make_command(cmd_name, getattr(module, name)) if several is None else typer.main.get_command(several)
 
     def words(self, ctx: Any, name: str) -> str:
         """Return the first sentence on a command; of ours without loading it."""
-        return COMMANDS.get(name) or super().words(ctx, name)
+        return COMMANDS[name][1] if name in COMMANDS else super().words(ctx, name)
 
 
 SETTINGS: dict[str, Any] = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -120,32 +121,33 @@ def _run(asked: Audited, name: str) -> None:
         "units": None if attacked()[name].unit == "reward function" else units,
         "options": {option: value for option, value in changed_options(config).items() if option != "calibration"},
     }
-    show(result.as_dict() | about, lambda _: words(result, about), asked.as_json)
+    show(result.as_dict() | about, words(result, about), asked.as_json)
 
 
-def words(result: Audit, about: dict[str, Any]) -> str:
-    """Return what an audit found, for a person."""
+def words(result: Audit, about: dict[str, Any]) -> Iterator[str]:
+    """Yield what an audit found, for a person."""
     bound, gaussian = result.bound, result.gaussian
     percent = f"{100.0 * bound.confidence:g}%"
-    lines = [
+    yield (
         f"{about['algorithm']}, {about['calibration'].replace('-', ' ')}, claims epsilon {result.claimed_epsilon:g} "
-        f"at delta {result.delta:g}",
-        f"attacked: {result.description}",
+        f"at delta {result.delta:g}"
+    )
+    yield f"attacked: {result.description}"
+    yield (
         f"epsilon is at least {rounded_down(bound.epsilon_lower)} ({percent} confidence, by counting alone: "
-        f"{bound.trials} runs on each of the two data sets, after {bound.selection_trials} others chose the threshold)",
-    ]
+        f"{bound.trials} runs on each of the two data sets, after {bound.selection_trials} others chose the threshold)"
+    )
     if gaussian is not None:
-        lines.append(
+        yield (
             f"epsilon is at least {rounded_down(gaussian.epsilon_lower)} ({percent} confidence, as what is seen is "
             f"Gaussian: mu is at least {rounded_down(gaussian.mu_lower)})"
         )
-    lines += conditions_of([{"statement": c.statement, "holds": c.holds} for c in result.preconditions])
-    verdict = (
-        "violated. The release tells more than it claims"
-        if result.violated
-        else "not violated. This attack shows no more than the claim allows, which is no proof of it"
-    )
-    return "\n".join([*lines, f"verdict: {verdict}", f"{result.seconds:.1f} seconds"])
+    yield from conditions_of(result.as_dict()["preconditions"])
+    if result.violated:
+        yield "verdict: violated. The release tells more than it claims"
+    else:
+        yield "verdict: not violated. This attack shows no more than the claim allows, which is no proof of it"
+    yield f"{result.seconds:.1f} seconds"
 
 
 def _list(as_json: bool) -> None:
@@ -154,16 +156,14 @@ def _list(as_json: bool) -> None:
         about = found.setdefault(entry.name, {"summary": entry.summary, "calibrations": [], "standard_attacks": 0})
         about["calibrations"].append(entry.calibration)
         about["standard_attacks"] += len(entry.load_conformance().attacks)
-    show(found, _listed, as_json)
+    show(found, _listed(found), as_json)
 
 
-def _listed(found: dict[str, Any]) -> str:
-    lines = [
-        f"{name}: {about['summary']}\n    calibrations: {', '.join(about['calibrations'])}; "
-        f"{about['standard_attacks']} standard attacks"
-        for name, about in found.items()
-    ]
-    return "\n".join([*lines, "dprl audit ALGORITHM attacks one of them, dprl audit --all runs every standard attack."])
+def _listed(found: dict[str, Any]) -> Iterator[str]:
+    for name, about in found.items():
+        yield f"{name}: {about['summary']}"
+        yield f"    calibrations: {', '.join(about['calibrations'])}; {about['standard_attacks']} standard attacks"
+    yield "dprl audit ALGORITHM attacks one of them, dprl audit --all runs every standard attack."
 
 
 def _run_all(asked: Audited) -> None:
@@ -228,21 +228,17 @@ def check(
         "audits": [a.as_dict() for a in found.audits],
         "violations": found.violations,
     }
-    show(made, _findings, as_json)
+    show(made, _findings(made), as_json)
     if found.violations:
         raise typer.Exit(1)
 
 
-def _findings(made: dict[str, Any]) -> str:
-    lines = [
-        f"{n['variant']}: {n['pairs']} pairs of neighbouring logs, at most {n['largest_ratio']:.3f} of what is declared"
-        for n in made["neighbours"]
-    ]
-    lines += [
-        f"attack at epsilon {a['claimed_epsilon']:g}: at least {rounded_down(a['epsilon_lower'])} is shown"
-        for a in made["audits"]
-    ]
-    lines += [f"VIOLATED: {violation}." for violation in made["violations"]]
+def _findings(made: dict[str, Any]) -> Iterator[str]:
+    for n in made["neighbours"]:
+        of_declared = f"at most {n['largest_ratio']:.3f} of what is declared"
+        yield f"{n['variant']}: {n['pairs']} pairs of neighbouring logs, {of_declared}"
+    for a in made["audits"]:
+        yield f"attack at epsilon {a['claimed_epsilon']:g}: at least {rounded_down(a['epsilon_lower'])} is shown"
+    yield from (f"VIOLATED: {violation}." for violation in made["violations"])
     if not made["violations"]:
-        lines.append("Nothing was found. That is no proof: releases of it write statements, and no certificate.")
-    return "\n".join(lines)
+        yield "Nothing was found. That is no proof: releases of it write statements, and no certificate."

@@ -61,7 +61,7 @@ def calibrate(asked: Calibrate) -> None:
     asked.mistakes.check()
     with Progress(quiet=asked.as_json):
         made, words = _calibrated(asked)
-    show(made, lambda _: words, asked.as_json)
+    show(made, [words], asked.as_json)
 
 
 def _calibrated(asked: Calibrate) -> Calibrated:
@@ -120,7 +120,7 @@ def _mechanism(asked: Calibrate) -> Calibrated:
     if name in SAMPLED and (rate is None or steps is None):
         raise DprlError(f"{name} needs --sampling-rate and --steps.")
     if name not in SAMPLED and not (rate in (None, 1.0) and steps in (None, 1)):
-        raise DprlError("importance-sampling is one release over all units: --sampling-rate and --steps are 1.")
+        raise DprlError(f"{name} is one release over all units: --sampling-rate and --steps are 1.")
     steps = 1 if steps is None else steps
     found = _spent(asked, rate if name in SAMPLED else None, steps)
 
@@ -161,10 +161,8 @@ def _rewards(asked: Calibrate) -> Calibrated:
         mechanism = make_mechanism(config, facts, asked.noise_multiplier, model)
         spent, delta_of_event = epsilon_at(mechanism, budget.delta)
     assert mechanism is not None
-    made = {
-        "noise_multiplier": mechanism.noise_multiplier,
-        "sensitivity": mechanism.sensitivity,
-        "std": mechanism.std,
+    names = ("noise_multiplier", "sensitivity", "std")
+    made = {name: getattr(mechanism, name) for name in names} | {
         "epsilon": spent,
         "delta": budget.delta,
         "delta_of_event": delta_of_event,
@@ -173,7 +171,7 @@ def _rewards(asked: Calibrate) -> Calibrated:
         "event": to_json(mechanism.event()),
         "accountant": accountant_name(),
     }
-    multiplier, sensitivity, std = (rounded_up(made[name]) for name in ("noise_multiplier", "sensitivity", "std"))
+    multiplier, sensitivity, std = (rounded_up(made[name]) for name in names)
     return _said(
         made,
         f"{config.variant}: noise multiplier {multiplier}, sensitivity {sensitivity}, noise standard deviation {std}",

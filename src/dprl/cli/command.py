@@ -18,7 +18,7 @@ from typer.core import TyperCommand
 
 from dprl.cli import SETTINGS
 from dprl.cli.requests import EXPERT, MAY, MUST, USUAL, OfLog, Request, Settings
-from dprl.config import RENAMED, coerce, documented, from_text, merge, words_of
+from dprl.config import RENAMED, documented, from_text, merge, read_fields, words_of
 from dprl.errors import DprlError, Mistakes, explained
 from dprl.registry import no_algorithm
 
@@ -32,11 +32,11 @@ class Command(TyperCommand):
     """A command that says all mistakes at once, and whose help has three groups.
 
     Attributes:
-        request: what it is asked for; None for a command that is made of a function's signature.
+        request: what it is asked for; :class:`Request` itself for a command that is made of a function's signature.
         hints: types of its options, by name, where they are those of a request.
     """
 
-    request: type[Request] | None = None
+    request: type[Request] = Request
     hints: ClassVar[dict[str, Any]] = {}
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -60,10 +60,10 @@ class Command(TyperCommand):
                 wrong.add(param.name)
         if rest:
             mistakes.add(f"The argument {rest[0]!r} is one too many: see {ctx.command_path} --help.")
-        if self.request is None or not self.request.algorithms():
+        if not self.request.algorithms():
             for name in others:
                 mistakes.add(unknown(name, [n for p in self.params for n in p.opts], ctx.command_path))
-        if self.request is None:
+        if self.request is Request:
             mistakes.check()
         ctx.meta[_READ] = mistakes, others, wrong
         ctx.args = []
@@ -94,7 +94,7 @@ class Command(TyperCommand):
         return known
 
     def _help(self, ctx: Any, args: list[str]) -> None:
-        topics = ("all", *(self.request.algorithms() if self.request else ()))
+        topics = ("all", *self.request.algorithms())
         ctx.meta[_TOPIC] = next((word for word in args if word in topics), None)
         typer.echo(self.get_help(ctx))
         raise typer.Exit
@@ -102,7 +102,7 @@ class Command(TyperCommand):
     def format_help_text(self, ctx: Any, formatter: Any) -> None:
         """Write what the command does: the first paragraph, and all of them on the page of everything."""
         text, topic = inspect.cleandoc(self.help or "").partition("\n\nAttributes:")[0], ctx.meta.get(_TOPIC)
-        if self.request is not None and topic is None:
+        if self.request is not Request and topic is None:
             text = text.partition("\n\n")[0]
         formatter.write_paragraph()
         with formatter.indentation():
@@ -111,7 +111,7 @@ class Command(TyperCommand):
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the groups: what must be said, what may, and what few need; on the first page the last by name."""
         topic, groups = ctx.meta.get(_TOPIC), {MUST: [], MAY: [], EXPERT: []}
-        first = self.request is not None and topic is None
+        first = self.request is not Request and topic is None
         rows = self._rows(ctx, first) if topic in (None, "all") else self._rows_of_algorithm(topic)
         for group, row in rows:
             groups[group].append(row)
@@ -120,7 +120,7 @@ class Command(TyperCommand):
             if rows:
                 with formatter.section(group):
                     formatter.write_dl(rows)
-        if first and self.request is not None:
+        if first:
             formatter.write_text(f"{EXPERT}: {', '.join(name.partition(' ')[0] for name, _ in few)}.")
             own = ", or --help ALGORITHM for its options" if self.request.algorithms() else ""
             formatter.write_text(f"More: {ctx.command_path} --help all{own}.")
@@ -135,7 +135,6 @@ class Command(TyperCommand):
                 yield group, (re.split(" / | <", name)[0], text.removesuffix("."))
 
     def _rows_of_algorithm(self, name: str) -> Iterator[tuple[str, tuple[str, str]]]:
-        assert self.request is not None
         kind, own = self.request.algorithms()[name].load_config(), {p.name for p in self.params}
         hints, words = typing.get_type_hints(kind), documented(kind)
         for one in fields(kind):
@@ -194,13 +193,9 @@ def _read(kind: type[R], given: dict[str, Any], mistakes: Mistakes, others: dict
     for name in [name for name in content if "-" in name and name.replace("-", "_") in in_file]:
         mistakes.add(f"{source}: write {name.replace('-', '_')} in place of {name!r}.")
         content.setdefault(name.replace("-", "_"), content.pop(name))  # so that it is not said to be missing, too
-    values: dict[str, Any] = {}
-    for name in content.keys() & set(in_file):
-        try:
-            values[name] = coerce(hints[name], content[name])
-        except DprlError as error:
-            mistakes.add(f"{source}: {name} {error}.")
-            wrong.add(name)
+    told = {name: content[name] for name in in_file if name in content}
+    values = read_fields(hints, told, source, "", mistakes, called="{name}")
+    wrong |= told.keys() - values.keys()
     options = [({name: value for name, value in content.items() if name not in in_file}, source)] if source else []
     settings = [mistakes.attempt(kind.pair, text) for text in said.get("setting", ()) if issubclass(kind, Settings)]
     options.append((dict(pair for pair in settings if pair is not None), "--set"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,6 +12,8 @@ import typer
 from dprl.cli import SETTINGS, Group
 from dprl.cli.command import Command
 from dprl.cli.running import Progress, show
+from dprl.errors import require
+from dprl.files import write_atomically
 
 data_app = typer.Typer(
     cls=Group,
@@ -28,16 +32,10 @@ def template(
     """Write a bounds file to fill in, from the names and types of a log's columns: no row is read."""
     from dprl.data.bounds_file import ASKED
     from dprl.data.template import bounds_template
-    from dprl.errors import DprlError
 
     text = bounds_template(str(log), person_column)
-    try:
-        with out.open("x", encoding="utf-8") as file:
-            file.write(text)
-    except FileExistsError as error:
-        raise DprlError(f"{out.name!r} is there already: name another file with --out.") from error
-    except OSError as error:
-        raise DprlError(f"Cannot write {out.name!r}: {error.strerror}.") from error
+    require(not os.path.lexists(out), f"{out.name!r} is there already: name another file with --out.")
+    write_atomically(out, text.encode())
     typer.echo(f"{out}: say what is public wherever it says {ASKED}; then `dprl plan` says what a release would tell.")
 
 
@@ -75,16 +73,15 @@ def describe(
 
     with Progress(quiet=as_json):
         found = describe_log(str(log), bounds, unit, person_column)
-    show(found, _words, as_json)
+    show(found, _words(found), as_json)
 
 
-def _words(found: dict[str, Any]) -> str:
-    lines = ["NOT private: for the curator's eyes, never to be released."]
+def _words(found: dict[str, Any]) -> Iterator[str]:
+    yield "NOT private: for the curator's eyes, never to be released."
     for name, value in found.items():
         shown = f"{value:.6g}" if isinstance(value, float) else value
         words, of, column = name.partition(" ")
-        lines.append(f"{words.replace('_', ' ') + of + column:<34} {shown}")
-    return "\n".join(lines)
+        yield f"{words.replace('_', ' ') + of + column:<34} {shown}"
 
 
 @data_app.command("partition", cls=Command)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,14 +38,8 @@ class Evaluate(Printed, Released, Budgeted, OfLog):
 
 def evaluate(asked: Evaluate) -> None:
     """Check the request, release, and print the values."""
-    config = configure_named(asked)
-
-    def call(**how: Any) -> dprl.Release:
-        return dprl.evaluate(
-            str(asked.log), asked.target_policy or [], algorithm=config, outcome=asked.outcome, **asked.facts(), **how
-        )
-
-    _release(asked, call)
+    told = {"algorithm": configure_named(asked), "outcome": asked.outcome} | asked.facts()
+    _release(asked, partial(dprl.evaluate, str(asked.log), asked.target_policy or [], **told))
 
 
 VALUES = {DEFAULT: "importance-sampling", "stratified": "stratified"}
@@ -72,16 +67,10 @@ class Learn(OfRule, Printed, Kept, Configured, Budgeted, OfPeople):
 
 def learn(asked: Learn) -> None:
     """Check the request, release, and print the rule and what it is worth."""
-    config = asked.mistakes.attempt(configure, asked, VALUES[asked.default()])
-
-    def call(**how: Any) -> dprl.Release:
-        named = asked.only("bounds", "unit", "behavior_policy", "choosing_share", "outcome")
-        return dprl.learn(
-            str(asked.log), algorithm=config, person=asked.person_column, policies=asked.policies or [],
-            **named, **asked.rule(), **how,
-        )  # fmt: skip
-
-    _release(asked, call)
+    told = asked.only("bounds", "unit", "behavior_policy", "choosing_share", "outcome") | asked.rule()
+    told |= {"person": asked.person_column, "policies": asked.policies or []}
+    told["algorithm"] = asked.mistakes.attempt(configure, asked, VALUES[asked.default()])
+    _release(asked, partial(dprl.learn, str(asked.log), **told))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,17 +102,10 @@ def plan(asked: Plan) -> None:
 
     from dprl.release.plan import plan_release
 
+    log, targets = None if asked.log is None else str(asked.log), asked.target_policy or ["uniform"]
     with Progress(quiet=asked.as_json):
-        made = plan_release(
-            None if asked.log is None else str(asked.log),
-            asked.target_policy or ["uniform"],
-            budget,
-            configured,
-            learn=asked.learn,
-            **asked.rule(),
-            **asked.facts(),
-        )
-    show(made, _expected, asked.as_json)
+        made = plan_release(log, targets, budget, configured, learn=asked.learn, **asked.rule(), **asked.facts())
+    show(made, _expected(made), asked.as_json)
 
 
 NAMES = ("choice", "value", "interval", "epsilon", "delta", "status", "targets", "contrasts", "subgroups",
@@ -150,30 +132,18 @@ def lines(release: Any) -> Iterator[str]:
             f"chosen of {choice['of']} policies: {choice['policy']}. It is the chosen one, not proven the best; of the "
             "others nothing is released."
         )
-    width = max(len(name) for name in release.values)
+    width, sure = max(len(name) for name in release.values), f"{100 * estimate['confidence']:g}% interval"
     for name, e in release.values.items():
-        (low, high), weight = e.interval, e.mean_weight
-        yield (
-            f"{name:<{width}}  {e.value:10.4g}   {100 * estimate['confidence']:g}% interval {low:.4g} to {high:.4g}"
-            f"   ({_errors(e.as_dict())}" + (")" if weight is None else f"; mean weight {weight:.3g})")
-        )
+        weight = "" if e.mean_weight is None else f"; mean weight {e.mean_weight:.3g}"
+        told = _interval(e.as_dict(), sure, together=False)
+        yield f"{name:<{width}}  {e.value:10.4g}   {told}   ({_errors(e.as_dict())}{weight})"
     for c in release.contrasts:
-        (low, high), (least, most) = c["interval"], c["simultaneous_interval"]
-        together = "" if len(release.contrasts) == 1 else f", {least:.4g} to {most:.4g} of all together"
-        yield (
-            f"{c['policy']} less {c['against']}  {c['value']:.4g}   {100 * estimate['confidence']:g}% interval "
-            f"{low:.4g} to {high:.4g}{together}   ({_errors(c)})"
-        )
+        told = _interval(c, sure, together=len(release.contrasts) > 1)
+        yield f"{c['policy']} less {c['against']}  {c['value']:.4g}   {told}   ({_errors(c)})"
     for group in release.subgroups:
         yield f"{group['name']}: {group['people']:.0f} (privacy noise {group['people_standard_error']:.3g})"
-        found = [(t["name"], t) for t in group["targets"]]
-        found += [(f"{c['policy']} less {c['against']}", c) for c in group["contrasts"]]
-        for name, e in found:
-            (low, high), (least, most) = e["interval"], e["simultaneous_interval"]
-            yield (
-                f"  {name}  {e['value']:.4g}   {100 * estimate['confidence']:g}% interval {low:.4g} to {high:.4g}, "
-                f"{least:.4g} to {most:.4g} of all together"
-            )
+        for name, found in _named(group):
+            yield f"  {name}  {found['value']:.4g}   {_interval(found, sure, together=True)}"
     yield from map(_benefit, estimate.get("projections", {}).get("found", ()))
     yield from (f"caution: {sentence}" for sentence in estimate.get("cautions", ()))
     if release.certificate["privacy_unit"] == "transition":
@@ -181,14 +151,24 @@ def lines(release: Any) -> Iterator[str]:
     yield cost_of(release.certificate)
 
 
+def _named(group: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield the values of a subgroup, and its differences, by what they are called."""
+    yield from ((target["name"], target) for target in group["targets"])
+    yield from ((f"{c['policy']} less {c['against']}", c) for c in group["contrasts"])
+
+
+def _interval(found: Mapping[str, Any], sure: str, together: bool) -> str:
+    """Return the interval of a value in words, and the one that holds together with all others where there are any."""
+    words = "{} {:.4g} to {:.4g}".format(sure, *found["interval"])
+    return words + (", {:.4g} to {:.4g} of all together".format(*found["simultaneous_interval"]) if together else "")
+
+
 def _errors(found: Mapping[str, Any]) -> str:
     """Return what is printed of both errors. A noisy second moment may come out below the square of the mean: then it
     tells nothing of the sampling error but what that is at most.
     """
-    privacy, sampling, most = (
-        found.get(f"{name}_standard_error{end}")
-        for name, end in (("privacy", ""), ("sampling", ""), ("sampling", "_at_most"))
-    )
+    names = ("privacy_standard_error", "sampling_standard_error", "sampling_standard_error_at_most")
+    privacy, sampling, most = map(found.get, names)
     known = [f"about {sampling:.3g}"] * bool(sampling) + ([] if most is None else [f"at most {most:.3g}"])
     return f"privacy noise {privacy:.3g}, sampling error {', '.join(known) or 'hidden by it'}"
 
@@ -204,56 +184,42 @@ def _benefit(projection: dict[str, Any]) -> str:
     return f"{name} by covariates: " + ", ".join(f"{n} {v:.3g} ({low:.3g} to {high:.3g})" for n, v, low, high in found)
 
 
-def _expected(made: dict[str, Any]) -> str:
-    lines = [
-        f"epsilon {made['epsilon']:g}, delta {made['delta']:g} per {made['unit']}; "
-        f"{made['algorithm']}, {made['estimator']}"
-    ]
+def _expected(made: dict[str, Any]) -> Iterator[str]:
+    budget = f"epsilon {made['epsilon']:g}, delta {made['delta']:g} per {made['unit']}"
+    yield f"{budget}; {made['algorithm']}, {made['estimator']}"
     if made["unit"] == "transition":
-        lines.append(f"values are of the {made['quantity']}, not of a return")
+        yield f"values are of the {made['quantity']}, not of a return"
     for m in made["mechanisms"]:
         if "candidates" in m:
-            lines.append(f"{m['purpose']}: noisy maximum of {m['candidates']} scores at epsilon {m['epsilon']:g}")
+            yield f"{m['purpose']}: noisy maximum of {m['candidates']} scores at epsilon {m['epsilon']:g}"
             continue
         rate = f"{m['steps']} release(s) of {m['dimension']} numbers at sampling rate {m['sampling_rate']:g}"
-        lines.append(
-            f"{m['purpose']}: noise multiplier {m['noise_multiplier']:.4g}, clip norm {m['clip_norm']:.4g}; {rate}"
-        )
+        noise = f"noise multiplier {m['noise_multiplier']:.4g}, clip norm {m['clip_norm']:.4g}"
+        yield f"{m['purpose']}: {noise}; {rate}"
     ratio = made["max_cumulative_ratio"]
     if ratio["derived"]:
-        lines.append(f"max_cumulative_ratio: {ratio['value']:.4g}, derived from the other bounds")
+        yield f"max_cumulative_ratio: {ratio['value']:.4g}, derived from the other bounds"
     if "choice" in made:
         c = made["choice"]
-        lines.append(
-            f"choice: about {c['units_that_choose']} units choose, {c['units_that_value']} value; "
-            + (
-                f"noise costs the choice at most {c['largest_loss_by_noise']:.4g} of value in the mean"
-                if "largest_loss_by_noise" in c
-                else "{name} with the basis {basis} of {size} functions".format(**c["learner"])
-            )
-        )
+        which = "noise costs the choice at most {largest_loss_by_noise:.4g} of value in the mean"
+        if "largest_loss_by_noise" not in c:
+            which, c = "{name} with the basis {basis} of {size} functions", c | c["learner"]
+        chosen = "choice: about {units_that_choose} units choose, {units_that_value} value; "
+        yield (chosen + which).format(**c)
     if made["quantity"].startswith("discounted") and made["discount"] < 1.0 and made["horizon"] > 1:
-        lines.append(
-            f"rewards count {made['discount']:g} of what they are for each step later; --discount 1 adds them up"
-        )
+        yield f"rewards count {made['discount']:g} of what they are for each step later; --discount 1 adds them up"
     width = max(len(t["name"]) for t in made["targets"])
     for t in made["targets"]:
-        low, high = t["interval_half_width"]
-        lines.append(
-            f"{t['name']:<{width}}  privacy noise {t['privacy_standard_error']:.4g}; "
-            f"interval half-width between {low:.4g} and {high:.4g}"
-        )
-    lines += [
-        f"{c['policy']} less {c['against']}  privacy noise {c['privacy_standard_error']:.4g}" for c in made["contrasts"]
-    ]
+        between = "between {:.4g} and {:.4g}".format(*t["interval_half_width"])
+        noise = f"privacy noise {t['privacy_standard_error']:.4g}"
+        yield f"{t['name']:<{width}}  {noise}; interval half-width {between}"
+    for c in made["contrasts"]:
+        yield f"{c['policy']} less {c['against']}  privacy noise {c['privacy_standard_error']:.4g}"
     for s in made["subgroups"]:
-        of = [(t["name"], t) for t in s["targets"]]
-        of += [(f"{c['policy']} less {c['against']}", c) for c in s["contrasts"]]
-        noise = ", ".join(f"{name} {found['privacy_standard_error']:.4g}" for name, found in of)
-        lines.append(
+        noise = ", ".join(f"{name} {found['privacy_standard_error']:.4g}" for name, found in _named(s))
+        yield (
             f"subgroups {s['axis']} ({len(s['groups'])}): privacy noise {noise} in each if all have "
             f"{s['people_of_each']:,.0f} units, twice that in one of half the size; in their number "
             f"{s['people_standard_error']:.3g}"
         )
-    lines += [f"caution: {sentence}" for sentence in made["cautions"]]
-    return "\n".join(lines)
+    yield from (f"caution: {sentence}" for sentence in made["cautions"])

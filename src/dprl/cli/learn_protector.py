@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 from dprl.cli import StoppedError
 from dprl.cli.requests import Budgeted, Printed, Settings, expert, may, must, toml_value
 from dprl.cli.running import Progress, show
-from dprl.config import coerce
+from dprl.config import read_fields
 from dprl.errors import DprlError, Mistakes
 
 _PARTS = ("family", "hand", "architecture", "training")
@@ -110,7 +110,8 @@ def learn_protector(asked: LearnProtector) -> None:
     names = ("validation_loss", "hand_loss", "geometric_ratio", "worst_ratio")
     result = {name: said[name] for name in ("tasks", "epsilon", "delta", "value_budget_fraction")}
     result |= {"fingerprint": protector.fingerprint, "epochs": total, "path": str(out)}
-    show(result | {name: best[name] for name in names if name in best}, _words, asked.as_json)
+    result |= {name: best[name] for name in names if name in best}
+    show(result, _words(result), asked.as_json)
 
 
 def _chosen(asked: LearnProtector) -> dict[str, dict[str, Any]]:
@@ -145,16 +146,9 @@ def _parts(asked: LearnProtector, family: Any) -> tuple[Any, Any, Any]:
 
 def _replaced(owner: Any, part: str, changes: Mapping[str, Any]) -> Any:
     """Return ``owner`` with ``changes``, each of its field's type."""
-    hints, made, mistakes = typing.get_type_hints(type(owner)), {}, Mistakes()
-    known = [one.name for one in dataclasses.fields(owner)]
-    for name, value in changes.items():
-        if name not in known:
-            mistakes.add(f"--set: {part} has no option {name!r}; it has {', '.join(known)}.")
-            continue
-        try:
-            made[name] = coerce(hints[name], value)
-        except DprlError as error:
-            mistakes.add(f"--set: {part}.{name} {error}.")
+    hints, mistakes = typing.get_type_hints(type(owner)), Mistakes()
+    hints = {one.name: hints[one.name] for one in dataclasses.fields(owner)}
+    made = read_fields(hints, changes, "--set", part, mistakes, called="{whose}.{name}")
     mistakes.check()
     try:
         return dataclasses.replace(owner, **made) if made else owner
@@ -179,10 +173,10 @@ def _weights_of(protector: Any, architecture: Any) -> Any:
     return dict(protector.weights)
 
 
-def _words(made: dict[str, Any]) -> str:
-    return (
+def _words(made: dict[str, Any]) -> Iterator[str]:
+    yield (
         f"loss on unseen tasks {made['validation_loss']:.4g}, of the hand schedule {made['hand_loss']:.4g}; "
-        f"geometric mean of the ratios {made['geometric_ratio']:.3g}, worst {made['worst_ratio']:.3g}\n"
-        f"learned on public tasks alone: nothing was charged; fingerprint {made['fingerprint'][:16]}\n"
-        f"protector: {made['path']}, page: {Path(made['path']) / 'report.html'}"
+        f"geometric mean of the ratios {made['geometric_ratio']:.3g}, worst {made['worst_ratio']:.3g}"
     )
+    yield f"learned on public tasks alone: nothing was charged; fingerprint {made['fingerprint'][:16]}"
+    yield f"protector: {made['path']}, page: {Path(made['path']) / 'report.html'}"

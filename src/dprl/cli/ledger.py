@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -54,26 +55,22 @@ def show(path: _PATH, as_json: _JSON = False) -> None:
                 "interrupted": sum(charge.settled is not None for charge in charges),
             }
         )
-    show_result({"ledger": str(path), "datasets": rows}, _datasets, as_json)
+    show_result({"ledger": str(path), "datasets": rows}, _datasets(rows), as_json)
 
 
 def _numbers(amount: Any, which: str = "") -> dict[str, float]:
     return {f"epsilon{which}": float(amount.epsilon), f"delta{which}": float(amount.delta)}
 
 
-def _datasets(made: dict[str, Any]) -> str:
-    lines = []
-    for row in made["datasets"]:
+def _datasets(rows: list[dict[str, Any]]) -> Iterator[str]:
+    for row in rows:
         unfinished = f", {row['unfinished']} of them unfinished" if row["unfinished"] else ""
         unfinished += f", {row['interrupted']} interrupted before recorded" if row["interrupted"] else ""
-        lines += [
-            f"{row['dataset']}  (unit: {row['unit']}, {row['relation']})",
-            f"  budget  epsilon {row['epsilon']:g}  delta {row['delta']:g}",
-            f"  spent   epsilon {row['epsilon_spent']:g}  delta {row['delta_spent']:g}"
-            f"  in {row['releases']} release{'s' * (row['releases'] != 1)}{unfinished}",
-            f"  left    epsilon {row['epsilon_left']:g}  delta {row['delta_left']:g}",
-        ]
-    return "\n".join(lines)
+        yield f"{row['dataset']}  (unit: {row['unit']}, {row['relation']})"
+        yield f"  budget  epsilon {row['epsilon']:g}  delta {row['delta']:g}"
+        spent = f"epsilon {row['epsilon_spent']:g}  delta {row['delta_spent']:g}"
+        yield f"  spent   {spent}  in {row['releases']} release{'s' * (row['releases'] != 1)}{unfinished}"
+        yield f"  left    epsilon {row['epsilon_left']:g}  delta {row['delta_left']:g}"
 
 
 @ledger_app.command("history", cls=Command)
@@ -99,19 +96,17 @@ def history(
         }
         for charge in dprl.Ledger.open(path).history(dataset)
     ]
-    show_result({"ledger": str(path), "charges": rows}, _charges, as_json)
+    show_result({"ledger": str(path), "charges": rows}, _charges(rows), as_json)
 
 
-def _charges(made: dict[str, Any]) -> str:
-    lines = []
-    for row in made["charges"]:
+def _charges(rows: list[dict[str, Any]]) -> Iterator[str]:
+    for row in rows:
         state = f"certificate {row['digest'][:12]}" if row["digest"] else "unfinished (counts as spent)"
         state += ", interrupted before it was recorded" if row["interrupted"] else ""
-        lines.append(
-            f"{row['id']:>4}  {row['charged']}  {row['dataset']}  epsilon {row['epsilon']:g}  delta {row['delta']:g}  "
-            f"{state}  {row['purpose']}"
-        )
-    return "\n".join(lines) or "Nothing was charged yet."
+        cost = f"epsilon {row['epsilon']:g}  delta {row['delta']:g}"
+        yield f"{row['id']:>4}  {row['charged']}  {row['dataset']}  {cost}  {state}  {row['purpose']}"
+    if not rows:
+        yield "Nothing was charged yet."
 
 
 @ledger_app.command("correct", cls=Command)

@@ -40,8 +40,7 @@ def verify(
     result = {"verified": True, "private": found.private, "file": str(found.path)}
     result |= {name: content[name] for name in names} | {"artifacts": sorted(content["artifacts"])}
     result |= {"epsilon_recomputed": found.epsilon, "signed": found.signed, "cautions": list(found.cautions)}
-    words = "\n".join(_lines(found, public_key is not None, ledger))
-    show(result, lambda _: words, as_json)
+    show(result, _lines(found, public_key is not None, ledger), as_json)
 
 
 def _lines(found: Any, key: bool, ledger: Path | None) -> Iterator[str]:

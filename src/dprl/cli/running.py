@@ -22,9 +22,9 @@ RUN, KEY = ".run", "key"
 GOES_ON = "; what was charged stays charged; the same command with --resume goes on"
 
 
-def show(made: Mapping[str, Any], words: Callable[[Any], str], as_json: bool) -> None:
-    """Print a result as one JSON object, or in words."""
-    typer.echo(json.dumps(made, allow_nan=False) if as_json else words(made))
+def show(made: Mapping[str, Any], lines: Iterable[str], as_json: bool) -> None:
+    """Print a result as one JSON object, or in words, line by line."""
+    typer.echo(json.dumps(made, allow_nan=False) if as_json else "\n".join(lines))
 
 
 def released(
@@ -123,7 +123,7 @@ def show_release(asked: Any, release: Any, made: Mapping[str, Any], lines: Itera
         words.append(f"no ledger: nothing was charged, and nothing adds this release to others of the same {whose}.")
     words.append(f"report: {asked.out / 'report.html'}")
     try:
-        show(made, lambda _: "\n".join(words), asked.as_json)
+        show(made, words, asked.as_json)
     except BrokenPipeError:
         raise
     except OSError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -52,9 +53,7 @@ def train(asked: Train) -> None:
     verified = config is not None and config.calibration == VERIFIED
     resumable = asked.private and verified and people and str(asked.environment).startswith("bandit:")
 
-    def call(**how: Any) -> dprl.TrainedRelease | dprl.TrainedPolicy:
-        return dprl.train(asked.environment, algorithm=config, bounds=asked.bounds, **how)
-
+    call = partial(dprl.train, asked.environment, algorithm=config, bounds=asked.bounds)
     whose = "people" if people else "rewards"
     release, paths = released(asked, call, resumable, NOT_RESUMABLE, "people" if people else "samples", LOST)
     training, certificate = release.training, release.certificate

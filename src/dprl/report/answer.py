@@ -19,6 +19,7 @@ from dprl.report.fields import (
     probability_of,
     section,
     text,
+    value_and_interval,
     value_bounds,
 )
 from dprl.report.formatting import MISSING, as_number, decimals, error, number, percent, plain
@@ -94,7 +95,9 @@ def _policy(target: Quantity, places: int | None, bounds: tuple[float, float] | 
     words = target.in_words(places, interval)
     return words | {
         "name": name,
-        "row": charts.Row.of(name, target.value, interval, words, reference),
+        "row": charts.Row(
+            name=name, value=target.value, interval=interval, reference=reference, text=value_and_interval(words)
+        ),
         "interval": (words["interval"] or MISSING) + "†" * clipped,
         "clipped": clipped,
         "weight": "" if weight is None else number(weight, 2),
@@ -170,22 +173,21 @@ def _propensities(found: dict[str, Any], bounds: dict[str, Any], units: str) -> 
     if "regression" in found:
         return _regression(found, bounds)
     strata = [text(name, "(unnamed)") for name in items(found.get("strata"))]
-    tables = [[numbers(row) for row in items(found.get(key))] for key in ("propensities", "noisy_counts")]
+    probabilities, counts = _table(found, "propensities"), _table(found, "noisy_counts")
     lost = numbers(items(found.get("noisy_counts_of_lost")))
-    if len(lost) == len(strata) == len(tables[1]):
-        tables[1] = [[*counts, gone] for counts, gone in zip(tables[1], lost, strict=True)]
-    if not strata or any(len(table) != len(strata) for table in tables):
+    if len(lost) == len(strata) == len(counts):
+        counts = [[*row, gone] for row, gone in zip(counts, lost, strict=True)]
+    if not strata or not len(probabilities) == len(counts) == len(strata):
         return None
-    actions, called = max(map(len, tables[0])), items(bounds.get("action_names"))
+    actions = max(map(len, probabilities))
     rows = [
-        [name, number(sum(n for n in counts if n is not None), 0)]
+        [name, number(sum(n for n in people if n is not None), 0)]
         + ["–" if p is None else number(p, 2) for p in (*shares, *[None] * (actions - len(shares)))]
-        for name, shares, counts in zip(strata, *tables, strict=True)
+        for name, shares, people in zip(strata, probabilities, counts, strict=True)
     ]
-    names = [text(called[a], "") if len(called) == actions else f"Action {a}" for a in range(actions)]
     people = f"{units.capitalize() if bounds.get('horizon') == 1 else 'Decisions'}, with noise"
     return {
-        "columns": list(enumerate(["Stratum", people, *names])),
+        "columns": list(enumerate(["Stratum", people, *_actions(bounds, actions)])),
         "rows": rows[:_MOST_STRATA],
         "strata": len(rows),
         "noise": error(as_number(found.get("standard_deviation_of_noise")), None),
@@ -196,22 +198,27 @@ def _propensities(found: dict[str, Any], bounds: dict[str, Any], units: str) -> 
 def _regression(found: dict[str, Any], bounds: dict[str, Any]) -> dict[str, Any] | None:
     """Return the coefficients of the propensity regression and their noise, a row for each term."""
     terms = [text(name, "(unnamed)") for name in items(found.get("regression"))]
-    tables = [
-        [numbers(row) for row in items(found.get(key))] for key in ("coefficients", "standard_deviation_of_noise")
-    ]
-    if not terms or len(tables[0]) != len(tables[1]) or any(len(row) != len(terms) for t in tables for row in t):
+    known, noise = _table(found, "coefficients"), _table(found, "standard_deviation_of_noise")
+    if not terms or len(known) != len(noise) or any(len(row) != len(terms) for row in known + noise):
         return None
+
+    def cell(x: float | None, deviation: float | None) -> str:
+        return "–" if x is None or deviation is None else f"{number(x, 2)} ± {number(deviation, 2)}"
+
+    first, *others = _actions(bounds, len(known)) or [""]
+    columns = [map(cell, *pair) for pair in zip(known, noise, strict=True)]
+    rows = [*zip(terms, *columns[1:], strict=True)]
+    return {"columns": list(enumerate(["Term", *others])), "rows": rows, "against": first}
+
+
+def _table(found: dict[str, Any], key: str) -> list[list[float | None]]:
+    return [numbers(row) for row in items(found.get(key))]
+
+
+def _actions(bounds: dict[str, Any], count: int) -> list[str]:
+    """Return what so many actions are called, by their names where the bounds have one for each."""
     called = items(bounds.get("action_names"))
-    names = [text(called[a], "") if len(called) == len(tables[0]) else f"Action {a}" for a in range(len(tables[0]))]
-    rows = [
-        [term]
-        + [
-            "–" if x is None or s is None else f"{number(x, 2)} ± {number(s, 2)}"
-            for x, s in ((one[i], other[i]) for one, other in list(zip(*tables, strict=True))[1:])
-        ]
-        for i, term in enumerate(terms)
-    ]
-    return {"columns": list(enumerate(["Term", *names[1:]])), "rows": rows, "against": names[0]}
+    return [text(called[a], "") if len(called) == count else f"Action {a}" for a in range(count)]
 
 
 def _shares(name: str, privacy: float | None, sampling: float | None) -> dict[str, Any]:

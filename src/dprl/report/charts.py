@@ -37,19 +37,6 @@ class Row:
     reference: float | None = None
     text: str
 
-    @classmethod
-    def of(
-        cls,
-        name: str,
-        value: float | None,
-        interval: tuple[float, float] | None,
-        words: Mapping[str, str],
-        reference: float | None = None,
-    ) -> Row:
-        """Return a row whose text is made of the ``value`` and the ``interval`` in words."""
-        known = f" ({words['interval']})" if words["interval"] else ""
-        return cls(name=name, value=value, interval=interval, reference=reference, text=words["value"] + known)
-
     @property
     def width(self) -> float:
         """Return the width of the interval, which is infinite where an end is, or where there is none."""
@@ -235,14 +222,16 @@ def _frame(top: float, grid: Sequence[float], domain: tuple[float, float], title
     x_axis = _axis(low, high, right - left)
     right = min(right, _WIDTH - max((text_width(label, 12.0) for _, label in x_axis), default=0.0) / 2.0)
     x, y = _Scale(low, high, left, right), _Scale(*domain, bottom, top)
-    svg = new_svg(_WIDTH, bottom + 26.0, title)
+    width, height = px(_WIDTH), px(bottom + 26.0)
+    svg = ET.Element("svg", {"viewBox": f"0 0 {width} {height}", "width": width, "height": height, "role": "img"})
+    ET.SubElement(svg, "title").text = title  # for those who do not see it
     for at, label in y_axis:
-        draw_line(svg, left, y(at), right, y(at), "zero" if at == 0.0 else "grid")
+        draw(svg, "line", "zero" if at == 0.0 else "grid", x1=left, y1=y(at), x2=right, y2=y(at))
         draw_text(svg, left - 7.0, y(at) + 4.0, label, "tick", anchor="end")
     for at, label in x_axis:
-        draw_line(svg, x(at), bottom, x(at), bottom + 4.0, "axis")
+        draw(svg, "line", "axis", x1=x(at), y1=bottom, x2=x(at), y2=bottom + 4.0)
         draw_text(svg, x(at), bottom + 18.0, label, "tick", anchor="middle")
-    draw_line(svg, left, bottom, right, bottom, "axis")
+    draw(svg, "line", "axis", x1=left, y1=bottom, x2=right, y2=bottom)
     turned = draw_text(svg, 0.0, 0.0, y_name, "axis-label", anchor="middle")
     turned.set("transform", f"translate(12 {px((top + bottom) / 2.0)}) rotate(-90)")
     return _Frame(svg, x, y)
@@ -284,23 +273,10 @@ def _between(grid: Sequence[float], i: int) -> float:
 # --- elements: an element tree escapes names and keeps the markup well formed ----------------------------------------
 
 
-def new_svg(width: float, height: float, title: str) -> ET.Element:
-    """Return an empty chart of this size, in pixels, with its name for those who do not see it."""
-    box = f"0 0 {px(width)} {px(height)}"
-    svg = ET.Element("svg", {"viewBox": box, "width": px(width), "height": px(height), "role": "img"})
-    ET.SubElement(svg, "title").text = title
-    return svg
-
-
 def draw(parent: ET.Element, tag: str, kind: str, **attributes: float | str) -> ET.Element:
     """Draw an element of the style sheet's class ``kind``, with numbers in pixels, and return it."""
     written = {name: value if isinstance(value, str) else px(value) for name, value in attributes.items()}
     return ET.SubElement(parent, tag, {**written, "class": kind})
-
-
-def draw_line(parent: ET.Element, x1: float, y1: float, x2: float, y2: float, kind: str) -> None:
-    """Draw a straight line of the style sheet's class ``kind``."""
-    draw(parent, "line", kind, x1=x1, y1=y1, x2=x2, y2=y2)
 
 
 def draw_path(parent: ET.Element, points: Iterable[tuple[float, float]], kind: str, close: bool = False) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from dprl.report import charts
 from dprl.report.fields import (
+    WORDS,
     Quantity,
     action_name,
     endpoints,
@@ -16,6 +17,7 @@ from dprl.report.fields import (
     points,
     section,
     text,
+    value_and_interval,
     value_bounds,
     words_of,
 )
@@ -30,9 +32,6 @@ def choice_view(choice: dict[str, Any]) -> dict[str, str] | None:
     return {name: plain(choice.get(key)) for name, key in known.items()} if choice else None
 
 
-_LEARNERS = {"fitted-q": "fitted Q iteration", "advantage": "a noisy regression of advantages over what was done"}
-
-
 def learned_words(estimate: dict[str, Any]) -> dict[str, Any] | None:
     """Return what is said of a learned rule or policy, from ``estimate.json``; None where nothing was learned.
 
@@ -45,31 +44,21 @@ def learned_words(estimate: dict[str, Any]) -> dict[str, Any] | None:
     rules, learner = section(choice.get("rules")), section(choice.get("learner"))
     if not rules and not learner:
         return None
-    what = "policy" if learner else "rule"
-    contrasts = {c["against"]: c for c in contrasts_view(estimate)}
-    logged, alone = contrasts.get("logged"), section(choice.get("less_best_action"))
+    what, words = "policy" if learner else "rule", WORDS["learned"]
+    logged = {c["against"]: c for c in contrasts_view(estimate)}.get("logged", {"better": None, "between": ""})
+    case = {None: "untold", "": "unshown", "logged": "worse"}.get(logged["better"], "better")
+    between = f" ({logged['between']})" if logged["between"] else ""
     rule = text(choice.get("policy"), "(unnamed)")
-    better = logged is not None and logged["better"] not in ("", "logged")
-    if logged is None:
-        lead = f"This release does not tell whether the learned {what} is better than what was done: {rule}"
-    elif better:
-        lead = f"The learned {what}, {rule}, is worth {logged['amount']} more than what was done"
-    elif logged["better"]:
-        lead = f"The learned {what} is worse than what was done: {rule}, is worth {logged['amount']} less"
-    else:
-        lead = f"This release does not show that the learned {what} is better than what was done: it estimates "
-        lead += f"that the {what}, {rule}, is worth {logged['amount']} more"
-    between = f" ({logged['between']})" if logged and logged["between"] else ""
     cases = [c for c in items(choice.get("cases")) if isinstance(c, list) and len(c) == 2]
     called = items(section(estimate.get("bounds")).get("action_names"))
     cases = [([text(test, "") for test in items(tests)], action_name(action, called)) for tests, action in cases]
-    single, first = len(cases) == 1, Quantity(section(next(iter(items(estimate.get("contrasts"))), None)))
+    first = Quantity(section(next(iter(items(estimate.get("contrasts"))), None)))
     return {
         "what": what,
-        "how": _LEARNERS.get(text(learner.get("name"), ""), "noisy sums"),
-        "better": better,
-        "lead": f"{lead}{between}.",
-        "against_best": _against_best(alone, single, first.total_error),
+        "how": words["how"].get(text(learner.get("name"), ""), words["how"]["other"]),
+        "better": case == "better",
+        "lead": words["lead"][case].format(**{**logged, "what": what, "rule": rule, "between": between}),
+        "against_best": _against_best(section(choice.get("less_best_action")), len(cases) == 1, first.total_error),
         "cases": cases,
         "branches": _branches(cases),
         "classes": [(text(name, ""), plain(count)) for name, count in section(rules.get("levels")).items()],
@@ -116,40 +105,24 @@ def _against_best(found: dict[str, Any], single: bool, error: float | None) -> s
     if low is None or high is None:
         return ""
     places, value = decimals(error, resolution=2.0), as_number(found.get("value"))
+    case = "better" if low > 0.0 else "worse" if high < 0.0 else "unshown"
     if single:
-        if low >= 0.0:
-            return "It is the same for everybody, and worth more than any other action for everybody."
-        return (
-            f"It is the same for everybody; another action for everybody is worth at most {number(-low, places)} more."
-        )
-    between = f" ({words_of((low, high), places)})"
-    if low > 0.0:
-        return f"It is worth {number(value, places)} more than the best single action for everybody{between}."
-    if high < 0.0:
-        more = number(-(value or 0.0), places)
-        return f"One action for everybody is worth {more} more than it ({words_of((-high, -low), places)})."
-    return (
-        "It is not shown to be better than the best single action for everybody: it is estimated to be worth "
-        f"{number(value, places)} more{between}."
-    )
+        case = "single" if low >= 0.0 else "single_unshown"
+    return WORDS["learned"]["against_best"][case].format(
+        value=number(value, places), less=number(-(value or 0.0), places), most=number(-low, places),
+        interval=words_of((low, high), places), turned=words_of((-high, -low), places),
+    )  # fmt: skip
 
 
 def _left_out(found: dict[str, Any]) -> str:
     """Return why larger rules, or a larger basis, were not looked for; an empty sentence where they were."""
-    strength = as_number(found.get("strength"))
+    words, strength, handicap = WORDS["learned"]["left_out"], *numbers([found.get("strength"), found.get("handicap")])
     if strength is not None:
-        return (
-            f"A larger basis, {text(found.get('basis'), '')}, was not taken: for it an action's rows would be only "
-            f"{number(strength, 1)} times the noise in their sums."
-        )
-    handicap = as_number(found.get("handicap"))
+        return words["basis"].format(basis=text(found.get("basis"), ""), strength=number(strength, 1))
     if handicap is None:
         return ""
-    return (
-        f"Rules of {text(found.get('level'), 'several comparisons')} were not looked for: with so few people and so "
-        f"small an epsilon, chance and noise, for which {percent(handicap / 2.0)} of the value range would be allowed, "
-        "would decide which of them looks best."
-    )
+    level = text(found.get("level"), "several comparisons")
+    return words["rules"].format(level=level, handicap=percent(handicap / 2.0))
 
 
 def contrasts_view(estimate: dict[str, Any]) -> list[dict[str, Any]]:
@@ -159,6 +132,7 @@ def contrasts_view(estimate: dict[str, Any]) -> list[dict[str, Any]]:
     out = []
     for contrast in found:
         places, coarse = (decimals(contrast.total_error, resolution) for resolution in (10.0, 2.0))
+        strength = as_number(contrast.found.get("confounding"))
         interval = contrast.interval if len(found) == 1 else contrast.simultaneous_interval
         low, high = interval or (-math.inf, math.inf)
         better, worse = contrast.names if low > 0.0 else contrast.names[::-1]
@@ -169,15 +143,11 @@ def contrasts_view(estimate: dict[str, Any]) -> list[dict[str, Any]]:
             "better": better if low > 0.0 or high < 0.0 else "",
             "worse": worse, "silent": low <= least - most < most - least <= high,
             "amount": number(amount, coarse), "between": words_of(turned, coarse),
-            "confounding": _confounding(as_number(contrast.found.get("confounding"))),
+            # how strong a confounder must be to carry an interval to zero, where it is away from zero
+            "confounding": "" if strength is None or strength <= 1.0 else number(strength, 2),
             **contrast.in_words(places, interval),
         })  # fmt: skip
     return out
-
-
-def _confounding(strength: float | None) -> str:
-    """Return how strong a confounder must be to carry an interval to zero, where it is away from zero and known."""
-    return "" if strength is None or strength <= 1.0 else number(strength, 2)
 
 
 def subgroups_view(estimate: dict[str, Any]) -> list[dict[str, Any]]:
@@ -229,7 +199,7 @@ def _row_of_group(group: str, found: Quantity, bounds: tuple[float, float] | Non
         "sign": "more" if low > 0.0 else "less" if high < 0.0 else "",
         "amount": number(None if value is None else abs(value), places),
         "between": words_of(ends, places).replace(" to ", " and "),
-        "row": charts.Row.of(group, value, interval, words),
+        "row": charts.Row(name=group, value=value, interval=interval, text=value_and_interval(words)),
     }  # fmt: skip
 
 

@@ -235,3 +235,8 @@ class Quantity:
 def words_of(interval: tuple[float, float] | None, places: int | None) -> str:
     """Return an interval in words; nothing for none."""
     return "" if interval is None else f"{number(interval[0], places)} to {number(interval[1], places)}"
+
+
+def value_and_interval(words: dict[str, str]) -> str:
+    """Return a value and, where there is one, its interval, both of which are in words already."""
+    return f"{words['value']} ({words['interval']})" if words["interval"] else words["value"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import unicodedata
+from collections.abc import Callable
 from typing import Any
 
 MINUS = "\N{MINUS SIGN}"
@@ -175,13 +176,16 @@ def clean(data: Any) -> Any:
 
     Names come from outside: they must neither reorder the words beside them nor make the page unencodable.
     """
-    if isinstance(data, str):
-        return "".join(_visible(c) for c in data)
-    if isinstance(data, list):
-        return [clean(v) for v in data]
+    return each_text(data, lambda text: "".join(map(_visible, text)))
+
+
+def each_text(data: Any, change: Callable[[str], str]) -> Any:
+    """Return plain data with each of its texts changed, names of fields included."""
     if isinstance(data, dict):
-        return {clean(k): clean(v) for k, v in data.items()}
-    return data
+        return {each_text(name, change): each_text(value, change) for name, value in data.items()}
+    if isinstance(data, list):
+        return [each_text(value, change) for value in data]
+    return change(data) if isinstance(data, str) else data
 
 
 def _visible(character: str) -> str:

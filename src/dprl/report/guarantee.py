@@ -11,7 +11,7 @@ import re
 from typing import Any
 
 from dprl.report.fields import WORDS, items, leaves, listed_facts, section, spoken, text
-from dprl.report.formatting import MISSING, as_number, at_most, clean, one_in, percent, plain, power_of_ten
+from dprl.report.formatting import MISSING, as_number, at_most, clean, each_text, one_in, percent, plain, power_of_ten
 
 _REWARDS = "reward functions"
 _PLACES = ("first part", "second part")
@@ -41,16 +41,9 @@ def with_names_of_arms(content: Any, certificate: dict[str, Any]) -> list[Any]:
     arms = {code: f"always {name}" for code, name in names.items() if said.get(code) == f"{name} for everybody."}
     pattern = re.compile(rf"(?<!\w)({'|'.join(map(re.escape, sorted(arms, key=len, reverse=True)))})(?!\w)")
 
-    def named(value: Any) -> Any:
-        if isinstance(value, dict):
-            return {named(key): named(each) for key, each in value.items()}
-        if isinstance(value, list):
-            return list(map(named, value))
-        return pattern.sub(lambda code: arms[code[0]], value) if isinstance(value, str) else value
-
     if not arms:
         return [content, certificate]
-    return named([content, certificate])
+    return each_text([content, certificate], lambda text: pattern.sub(lambda code: arms[code[0]], text))
 
 
 def view_of_guarantee(content: dict[str, Any], certificate: dict[str, Any]) -> dict[str, Any]:
