@@ -15,6 +15,7 @@ Trials of an experiment need nothing of this: ``jit(vmap(...))`` over noise keys
 from __future__ import annotations
 
 import itertools
+import math
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
@@ -182,28 +183,20 @@ def _grouped(
     expected: int,
     padding: int,
 ) -> Iterator[tuple[np.ndarray, np.ndarray, bool]]:
-    """Yield the same units in blocks of as many whole slices for each device, or in one block that one device takes.
+    """Yield the same units in so many blocks at a time that each device has as many whole slices of them, and whether
+    several devices share them: where all that is expected is one slice, one device takes each block.
 
-    Which of them, and the size, follow from the length of the bucket and public facts alone, as a block's size does.
+    How many blocks, and their size, follow from the length of the bucket and public facts alone.
     """
-    for length, blocks in itertools.groupby(chunks, key=lambda chunk: chunk[0].shape[1]):
-        index, live = np.zeros((0, length), dtype=np.int32), np.zeros(0, dtype=bool)
-        size = 0
-        for more, counts in blocks:
-            slice_units = min(len(more), width(length))
-            if slice_units == len(more) and expected <= len(more):  # all that is expected is one slice
-                yield more, counts, False
-                continue
-            together = devices * slice_units
-            size = together * -(-len(more) // together)
-            index, live = np.concatenate([index.astype(more.dtype), more]), np.concatenate([live, counts])
-            while len(index) >= size:
-                yield index[:size], live[:size], True
-                index, live = index[size:], live[size:]
-        if len(index):
-            missing = size - len(index)
-            filler = np.full((missing, length), padding, dtype=index.dtype)
-            yield np.concatenate([index, filler]), np.concatenate([live, np.zeros(missing, dtype=bool)]), True
+    for (block, length), blocks in itertools.groupby(chunks, key=lambda chunk: chunk[0].shape):
+        slices = max(1, block // width(length))
+        spread = slices > 1 or expected > block
+        together = devices // math.gcd(devices, slices) if spread else 1
+        while some := list(itertools.islice(blocks, together)):
+            index, live = (np.concatenate(parts) for parts in zip(*some, strict=True))
+            missing = together * block - len(live)
+            filled = np.pad(index, [(0, missing), (0, 0)], constant_values=padding)
+            yield filled, np.pad(live, (0, missing)), spread
 
 
 def _placed(data: UnitRows, mesh: Mesh) -> tuple[Any, ...]:
