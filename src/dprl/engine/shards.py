@@ -14,6 +14,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from functools import lru_cache, partial
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -216,24 +217,18 @@ class ShardWorker:
     """Worker that answers for a :class:`Task`. It keeps the shard that it was asked for last."""
 
     def __init__(self, task: Task) -> None:
-        self._task = task
-        self._shards: dict[tuple[int, int], Shard] = {}
+        self._program, self._shard = task.plan.program, lru_cache(1)(partial(Shard, task))
 
-    def begin(self, start: int, stop: int, weights: np.ndarray | None = None) -> tuple[Any, ...]:
+    def begin(self, start: int, stop: int, weights: np.ndarray | None = None) -> FirstPass:
         """Run :meth:`Shard.begin` on these units."""
-        return tuple(self._shard(start, stop).begin(weights))
+        return self._shard(start, stop).begin(weights)
 
     def total(self, told: tuple[int, Any], start: int, stop: int, included: bytes) -> np.ndarray:
         """Run :meth:`Shard.total` on these units at a stage and its state; ``included`` has a bit for each unit."""
-        shard, (stage, state), program = self._shard(start, stop), told, self._task.plan.program
+        (stage, state), program = told, self._program
         assert program is not None
-        bits = np.unpackbits(np.frombuffer(included, dtype=np.uint8), count=shard.units).astype(bool)
-        return shard.total(program, stage, program.stages[stage].mechanism, state, bits)
-
-    def _shard(self, start: int, stop: int) -> Shard:
-        if (start, stop) not in self._shards:
-            self._shards = {(start, stop): Shard(self._task, start, stop)}
-        return self._shards[start, stop]
+        bits = np.unpackbits(np.frombuffer(included, dtype=np.uint8), count=stop - start).astype(bool)
+        return self._shard(start, stop).total(program, stage, program.stages[stage].mechanism, state, bits)
 
 
 def _digest(vectors: np.ndarray, ratios: np.ndarray | None, log: Trajectories) -> int:

@@ -39,8 +39,8 @@ _EVERYWHERE, _APART = PartitionSpec(), PartitionSpec(UNITS)
 _PLACED: dict[tuple[int, Mesh], tuple[Any, ...]] = {}
 
 
-class Source(Protocol):
-    """Units whose vectors are summed where they are: in memory, in files, on other machines, as they arrive."""
+class Units(Protocol):
+    """Units of privacy, and what one more person does to them."""
 
     @property
     def units(self) -> int:
@@ -52,23 +52,17 @@ class Source(Protocol):
         """All that one more person may do to the set of units."""
         ...
 
+
+class Source(Units, Protocol):
+    """Units whose vectors are summed where they are: in memory, in files, on other machines, as they arrive."""
+
     def total(self, program: Any, stage: int, mechanism: Any, state: Any, included: Any) -> Num[AnyArray, " dim"]:
         """Return the exact sum of the clipped vectors of those who are ``included``. Private."""
         ...
 
 
-class Blocks(Protocol):
+class Blocks(Units, Protocol):
     """Units whose rows compiled code can take by their numbers."""
-
-    @property
-    def units(self) -> int:
-        """Number of units, private; or number of places."""
-        ...
-
-    @property
-    def stability(self) -> tuple[Stability, ...]:
-        """All that one more person may do to the set of units."""
-        ...
 
     def block(self, units: Any, state: Any = None) -> Any:
         """Return the rows of the ``units``.

@@ -182,7 +182,7 @@ def plan_release(
     plan.refuse_the_hopeless()
     return {
         "algorithm": plan.name,
-        "estimator": plan.estimator,
+        "estimator": plan.query.words,
         "quantity": plan.config.quantity or (MEAN_REWARD if unit == "transition" else RETURN),
         "epsilon": budget.epsilon,
         "delta": budget.delta,

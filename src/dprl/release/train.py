@@ -238,12 +238,7 @@ def _train_q(environment: Any, algorithm: FunctionalQ, bounds: Any, asked: Relea
         return TrainedRelease(function, document=q_training_of(plan, function, status, returns))
 
     purpose = Purpose(REWARD_FUNCTION, declared_words(account, plan.relation), f"train {plan.name}")
-    return release(asked, certificate, account, purpose, {}, read=None, make=made, restore=_never_restored)
-
-
-def _never_restored(path: Path) -> TrainedRelease:
-    """Refuse: a run that asks an environment has no folder."""
-    raise RuntimeError(f"{path} is of a run that cannot be resumed.")
+    return release(asked, certificate, account, purpose, {}, read=None, make=made, restore=None)
 
 
 def _opened(environment: Any, bounds: Any) -> tuple[EnvironmentSpec, Any]:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -20,24 +20,11 @@ from dprl.data.readers import Log
 from dprl.engine import shards as sizes
 from dprl.engine.plan import Plan
 from dprl.engine.shards import FirstPass, Shard, Task, combine_shards, sum_of
-from dprl.engine.unit_source import Source
 from dprl.errors import DprlError
 from dprl.mechanisms.gaussian_sum import ADDS_ONE_UNIT
 from dprl.release.engines.ray_workers import RayWorkers, open_workers
 
 ENGINES = ("local", "ray")
-
-
-class Engine(Source, Protocol):
-    """The units of a log in parts."""
-
-    def begin(self, weights: np.ndarray | None = None) -> FirstPass:
-        """Return a pass over the rows: the value query, and a digest of all that enters the mechanisms.
-
-        ``weights`` are those of the released value function, where values are taken around it: see
-        :meth:`~dprl.engine.shards.Shard.begin`.
-        """
-        ...
 
 
 class RayUnits:
@@ -51,13 +38,13 @@ class RayUnits:
         self._ranges: list[tuple[int, int]] = []
 
     def begin(self, weights: np.ndarray | None = None) -> FirstPass:
-        """Read the rows once; see :class:`Engine`."""
+        """Read the rows once; see :meth:`~dprl.engine.shards.Shard.begin`."""
         rows = np.cumsum(self._task.parts.rows_of(np.arange(self.units)))
         count = len(self._workers)
         aims = np.arange(1, count) * (int(rows[-1]) if self.units else 0) // count
         self._ranges = list(pairwise([0, *np.searchsorted(rows, aims).tolist(), self.units]))
         shares = [(start, stop, weights) for start, stop in self._ranges]
-        return combine_shards([FirstPass(*found) for found in self._workers.begin(shares)])
+        return combine_shards(self._workers.begin(shares))
 
     def total(self, program: Any, stage: int, mechanism: Any, state: Any, included: np.ndarray) -> np.ndarray:
         """Return the sum of a step; see :class:`~dprl.engine.unit_source.Source`."""
@@ -65,6 +52,10 @@ class RayUnits:
             raise RuntimeError("The workers have another program.")
         shares = [(a, b, np.packbits(included[a:b]).tobytes()) for a, b in self._ranges]
         return sum_of(self._workers.totals((stage, state), shares))
+
+
+Engine = Shard | RayUnits
+"""The units of a log in parts, a :class:`~dprl.engine.unit_source.Source` that is read once before the first sum."""
 
 
 def check_engine(engine: str | None, shards: int | None, address: str | None) -> str:
@@ -93,7 +84,8 @@ def open_engine(
     shards: int | None = None,
     address: str | None = None,
 ) -> Iterator[Engine | None]:
-    """Start the engine of a log in parts; None for a log in memory. No row is read before :meth:`Engine.begin`.
+    """Start the engine of a log in parts; None for a log in memory. No row is read before its
+    ``begin``.
 
     Args:
         engine: what :func:`check_engine` gave.
@@ -117,6 +109,5 @@ def open_engine(
     if engine == "local":
         yield Shard(task)
         return
-    sent = replace(task, log=replace(log, behavior_policy=None))
-    with open_workers(lambda dumps: dumps(sent), shards, address) as workers:
+    with open_workers(replace(task, log=replace(log, behavior_policy=None)), shards, address) as workers:
         yield RayUnits(workers, task)

@@ -22,7 +22,6 @@ from dprl.environments.people import People
 from dprl.errors import DprlError
 from dprl.learning.policy_gradient.trainer import PolicyGradient
 from dprl.learning.policy_gradient.users import AskedPeople, Simulated, acting, blocks_of, sum_of_met
-from dprl.mechanisms.gaussian_sum import Stability
 from dprl.release.engines.ray_workers import RayWorkers, open_workers
 
 
@@ -52,27 +51,16 @@ class UsersTask:
 
 
 @dataclass(frozen=True)
-class OnWorkers:
+class OnWorkers(AskedPeople):
     """The people of a log in parts, who are asked by workers; a :class:`~dprl.engine.unit_source.Source`."""
 
-    asked: AskedPeople
     workers: RayWorkers
-
-    @property
-    def units(self) -> int:
-        """Number of units; private."""
-        return self.asked.units
-
-    @property
-    def stability(self) -> tuple[Stability, ...]:
-        """Changes that one more person may make to the set of units."""
-        return self.asked.stability
 
     def total(self, program: Any, stage: int, mechanism: Any, state: Any, included: Included) -> np.ndarray:
         """Return the sum of a step; see :class:`~dprl.engine.unit_source.Source`."""
         del stage
         places = blocks_of(program.block_size(mechanism), included)
-        blocks = self.asked.people.numbers(places.ravel()).reshape(places.shape)
+        blocks = self.people.numbers(places.ravel()).reshape(places.shape)
         count = min(len(self.workers), max(1, len(blocks)))
         shares = zip(np.array_split(blocks, count), np.array_split(places, count), strict=True)
         return sum_of(self.workers.totals(state, list(shares)))
@@ -105,5 +93,5 @@ def open_users_engine(
         raise DprlError(
             "dp-pg adds up in floating point here, where digits depend on who adds what: leave the engine out."
         )
-    with open_workers(lambda dumps: dumps(UsersTask(program, people.users)), shards, address) as workers:
-        yield OnWorkers(asked, workers)
+    with open_workers(UsersTask(program, people.users), shards, address) as workers:
+        yield OnWorkers(people, asked.places, workers)

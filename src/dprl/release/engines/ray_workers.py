@@ -156,14 +156,14 @@ class RayWorkers:
             left = max(0.0, min(limits) - time.monotonic()) if limits else None
             done, _ = self._ray.wait(list(waiting), num_returns=1, timeout=left)
             if not done:
-                raise _no_room(method)
+                raise _refusal("no room", method)
             shard, name, _ = waiting.pop(done[0])
             try:
                 kind, answer = self._ray.get(done[0])
             except self._ray.exceptions.RayError:  # not ours: what a worker's own code raises comes as an answer
                 attempts[shard] += 1
                 if attempts[shard] == ATTEMPTS:
-                    raise _gave_up(method) from None
+                    raise _refusal("gave up", method) from None
                 self._end(self._workers[shard])
                 self._workers[shard] = self._started(shard)
                 # a share may take any time, a worker may not: where a machine is gone, there may be no room for it
@@ -172,7 +172,7 @@ class RayWorkers:
             if kind == REFUSED:
                 raise DprlError(answer)
             if kind == FAILED:
-                raise _failed(name, answer)
+                raise _refusal(FAILED, name, answer)
             if name == method:
                 answers[shard] = answer
             else:
@@ -181,11 +181,11 @@ class RayWorkers:
 
 
 @contextmanager
-def open_workers(pickled: Callable[[Any], bytes], shards: int | None, address: str | None) -> Iterator[RayWorkers]:
+def open_workers(task: Any, shards: int | None, address: str | None) -> Iterator[RayWorkers]:
     """Workers on the cluster at ``address``, on the one that this process is connected to, or on one of their own.
 
     Args:
-        pickled: the task, from Ray's own way to pickle functions.
+        task: see :class:`Worker`.
         shards: number of workers; by default one for each processor.
     """
     ray = import_ray()
@@ -195,46 +195,44 @@ def open_workers(pickled: Callable[[Any], bytes], shards: int | None, address: s
         if shards > there:
             raise DprlError(f"The Ray cluster has {there} processors: ask for as many --shards at most.")
         try:
-            task = pickled(ray.cloudpickle.dumps)
+            pickled = ray.cloudpickle.dumps(task)
         except Exception:
             raise DprlError(
                 "A policy cannot be sent to the workers: put it into a file, and name it FILE.py:function."
             ) from None
-        workers = RayWorkers(ray, task, shards, cores)
+        workers = RayWorkers(ray, pickled, shards, cores)
         try:
             yield workers
         finally:
             workers.close()
 
 
-def _no_room(method: str) -> DprlError:
-    if method == "ready":
-        return DprlError("The Ray cluster has no room for the workers: ask for fewer --shards.")
-    return DprlError(
-        f"The Ray cluster had no room for a worker in the place of one that ended, for {ROOM_SECONDS // 60} minutes: "
-        "add a machine, or ask for fewer --shards. What was charged is not lost: the release can be resumed from its "
-        "run folder, if it has one."
-    )
-
-
-def _gave_up(method: str) -> DprlError:
-    if method == "ready":
-        return DprlError(
-            "The Ray cluster cannot start a worker: the same dprl and its libraries must be installed on every machine."
-        )
-    return DprlError(
-        f"A worker ended {ATTEMPTS} times over the same share, as it does when memory is short: ask for other "
-        "--shards. What was charged is not lost: the release can be resumed from its run folder, if it has one."
-    )
-
-
-def _failed(method: str, name: str) -> DprlError:
-    if method == "ready":
-        return DprlError(
-            f"A worker cannot take up its task ({name}): the log in parts and the policies' files must have the same "
-            "path on every machine, and a policy that is no file must be in a module that is installed there."
-        )
-    return DprlError(
-        f"A worker could not compute its share ({name}); what it says of the rows is not shown. With the engine local "
+_CHARGED = "What was charged is not lost: the release can be resumed from its run folder, if it has one."
+_SENTENCES = {
+    ("no room", "ready"): "The Ray cluster has no room for the workers: ask for fewer --shards.",
+    ("no room", "share"): (
+        "The Ray cluster had no room for a worker in the place of one that ended, for {minutes} minutes: add a "
+        f"machine, or ask for fewer --shards. {_CHARGED}"
+    ),
+    ("gave up", "ready"): (
+        "The Ray cluster cannot start a worker: the same dprl and its libraries must be installed on every machine."
+    ),
+    ("gave up", "share"): (
+        "A worker ended {attempts} times over the same share, as it does when memory is short: ask for other --shards. "
+        + _CHARGED
+    ),
+    (FAILED, "ready"): (
+        "A worker cannot take up its task ({error}): the log in parts and the policies' files must have the same path "
+        "on every machine, and a policy that is no file must be in a module that is installed there."
+    ),
+    (FAILED, "share"): (
+        "A worker could not compute its share ({error}); what it says of the rows is not shown. With the engine local "
         "the same happens here."
-    )
+    ),
+}
+"""What goes wrong, and whether workers were to be made ready or to compute a share -> what is said."""
+
+
+def _refusal(what: str, method: str, error: str = "") -> DprlError:
+    sentence = _SENTENCES[what, "ready" if method == "ready" else "share"]
+    return DprlError(sentence.format(minutes=ROOM_SECONDS // 60, attempts=ATTEMPTS, error=error))
