@@ -158,15 +158,15 @@ def sum_over_devices(
     """
     rate, total = mechanism.sampling_rate, np.zeros(mechanism.dimension, dtype=np.int64)
     expected = max(1, round(data.declared * rate))
-    options, apart, there = (program, stage, mechanism), NamedSharding(mesh, _APART), None
+    options, apart, same = (program, stage, mechanism), NamedSharding(mesh, _APART), None
     for index, live, spread in _grouped(data.chunks(included, rate), mesh.size, width, expected, data.padding):
         # as a NumPy array it is waited for: no two all-reductions are under way
         if not spread:
             total += np.asarray(block_sum(*options, state, data.columns, index, live))
             continue
-        if there is None:
-            there = jax.device_put(state, NamedSharding(mesh, _EVERYWHERE)), _placed(data, mesh)
-        total += np.asarray(_all_reduced(mesh, block_sum, *options, *there, *jax.device_put((index, live), apart)))
+        if same is None:
+            same = jax.device_put(state, NamedSharding(mesh, _EVERYWHERE)), _placed(data, mesh)
+        total += np.asarray(_all_reduced(mesh, block_sum, options, same, jax.device_put((index, live), apart)))
     return total
 
 
@@ -202,19 +202,8 @@ def _placed(data: UnitRows, mesh: Mesh) -> tuple[Any, ...]:
     return _PLACED[key]
 
 
-@partial(jax.jit, static_argnames=("mesh", "block_sum", "program", "stage", "mechanism"))
+@partial(jax.jit, static_argnames=("mesh", "block_sum", "options"))
 def _all_reduced(
-    mesh: Mesh,
-    block_sum: Callable[..., jax.Array],
-    program: Any,
-    stage: int,
-    mechanism: Any,
-    state: Any,
-    arrays: tuple[Any, ...],
-    index: Any,
-    live: Any,
+    mesh: Mesh, block_sum: Callable[..., jax.Array], options: tuple[Any, ...], same: tuple[Any, Any], units: Any
 ) -> jax.Array:
-    def here(same: Any, units: Any) -> jax.Array:
-        return block_sum(program, stage, mechanism, *same, *units)
-
-    return all_reduced(mesh, here, (state, arrays), (index, live))
+    return all_reduced(mesh, lambda same, units: block_sum(*options, *same, *units), same, units)

@@ -222,7 +222,7 @@ def evaluate(
         run=run,
         resume=resume,
     )
-    chosen = check_engine(engine, shards, address)
+    where = check_engine(engine, shards, address)
     named = named_policies(target_policy)
     check_best(best, choosing_share, named, compare, subgroups)
     log = opened_log(log, named, bounds, unit, person, behavior_policy)
@@ -248,14 +248,14 @@ def evaluate(
         plan = plan_of_best(*facts, policies, *how, choosing_share)
     else:
         plan = make_plan(*facts, targets, *how, pairs, subgroups)
-    if chosen == "ray":  # a file's function is loaded again where it is needed
+    if where.engine == "ray":  # a file's function is loaded again where it is needed
         sent, below = [_sent(named[name], policy) for name, policy in policies.items()], _sent(below, behavior)
     else:
         sent, below = targets, behavior
     request = {"compare": [list(pair) for pair in pairs]} if pairs else {}
     request |= {"subgroups": list(subgroups)} if subgroups else {}
     request |= {"best": plan.first.parts.share} if plan.first is not None else {}
-    opened = partial(open_engine, chosen, log, plan, sent, below, exact=simulated, shards=shards, address=address)
+    opened = partial(open_engine, where, log, plan, sent, below, simulated)
     return carry_out(asked, plan, log, policies, behavior, noise, outcome, request, features, opened)
 
 

@@ -22,7 +22,7 @@ from dprl.engine.plan import Plan
 from dprl.engine.shards import FirstPass, Shard, Task, combine_shards, sum_of
 from dprl.errors import DprlError
 from dprl.mechanisms.gaussian_sum import ADDS_ONE_UNIT
-from dprl.release.engines.ray_workers import RayWorkers, open_workers
+from dprl.release.engines.ray_workers import RayWorkers, Workplace, open_workers
 
 ENGINES = ("local", "ray")
 
@@ -58,8 +58,8 @@ Engine = Shard | RayUnits
 """The units of a log in parts, a :class:`~dprl.engine.unit_source.Source` that is read once before the first sum."""
 
 
-def check_engine(engine: str | None, shards: int | None, address: str | None) -> str:
-    """Return the engine's name. Refuses one that there is not, and what only workers have."""
+def check_engine(engine: str | None, shards: int | None, address: str | None) -> Workplace:
+    """Return where sums are computed. Refuses an engine that there is not, and what only workers have."""
     engine = "local" if engine is None else engine
     if engine not in ENGINES:
         raise DprlError(f"engine must be one of {', '.join(ENGINES)}.")
@@ -69,45 +69,35 @@ def check_engine(engine: str | None, shards: int | None, address: str | None) ->
         raise DprlError("shards must be a whole number from 1 to 4096.")
     if address is not None and not (isinstance(address, str) and address):
         raise DprlError("address must be that of a Ray cluster, such as 10.0.0.1:6379, or auto.")
-    return engine
+    return Workplace(engine, shards, address)
 
 
 @contextmanager
 def open_engine(
-    engine: str,
-    log: Log,
-    plan: Plan,
-    policies: Sequence[Any],
-    behavior: Any = None,
-    *,
-    exact: bool = False,
-    shards: int | None = None,
-    address: str | None = None,
+    where: Workplace, log: Log, plan: Plan, policies: Sequence[Any], behavior: Any, exact: bool
 ) -> Iterator[Engine | None]:
     """Start the engine of a log in parts; None for a log in memory. No row is read before its
     ``begin``.
 
     Args:
-        engine: what :func:`check_engine` gave.
+        where: what :func:`check_engine` gave.
         policies, behavior: as :class:`Task` takes them; for workers, what can be sent to them.
         exact: see :class:`Task`.
-        shards: number of workers; by default one for each processor.
-        address: of a Ray cluster that runs; by default one is started on this machine, for this release alone.
 
     Raises:
         DprlError: the log is not in parts and the engine needs them, or the workers cannot be started.
     """
     if not isinstance(log.source, Parts):
-        if engine != "local":
+        if where.engine != "local":
             raise DprlError(
-                f"The engine {engine} needs a log in parts: make one with `dprl data partition LOG --by COLUMN --out "
-                "FOLDER` and evaluate that folder."
+                f"The engine {where.engine} needs a log in parts: make one with `dprl data partition LOG --by COLUMN "
+                "--out FOLDER` and evaluate that folder."
             )
         yield None
         return
     task = Task(plan, log, tuple(policies), behavior, exact, sizes.KEPT_BYTES, sizes.BLOCK_ROWS)
-    if engine == "local":
+    if where.engine == "local":
         yield Shard(task)
         return
-    with open_workers(replace(task, log=replace(log, behavior_policy=None)), shards, address) as workers:
+    with open_workers(replace(task, log=replace(log, behavior_policy=None)), where) as workers:
         yield RayUnits(workers, task)

@@ -22,7 +22,7 @@ from dprl.environments.people import People
 from dprl.errors import DprlError
 from dprl.learning.policy_gradient.trainer import PolicyGradient
 from dprl.learning.policy_gradient.users import AskedPeople, Simulated, acting, blocks_of, sum_of_met
-from dprl.release.engines.ray_workers import RayWorkers, open_workers
+from dprl.release.engines.ray_workers import RayWorkers, Workplace, open_workers
 
 
 @dataclass(frozen=True)
@@ -67,31 +67,27 @@ class OnWorkers(AskedPeople):
 
 
 @contextmanager
-def open_users_engine(
-    engine: str, people: People, program: PolicyGradient, shards: int | None = None, address: str | None = None
-) -> Iterator[Source | Simulated]:
+def open_users_engine(where: Workplace, people: People, program: PolicyGradient) -> Iterator[Source | Simulated]:
     """Open the source of a program's people: in compiled code, on this process, or on workers. No row is read yet.
 
     Args:
-        engine: what :func:`~dprl.release.engines.engine.check_engine` gave.
-        shards: number of workers; by default one for each processor.
-        address: of a Ray cluster that runs; by default one is started on this machine, for this release alone.
+        where: what :func:`~dprl.release.engines.engine.check_engine` gave.
 
     Raises:
         DprlError: the engine needs a log in parts and exact sums, or the workers cannot be started.
     """
     asked = AskedPeople(people, None if program.mechanism.batch is None else program.shape.users)
-    if engine == "local":
+    if where.engine == "local":
         yield asked if people.simulator is None else Simulated(people.simulator, program.shape)
         return
     if not isinstance(people, BanditInParts):
         raise DprlError(
-            f"The engine {engine} needs users of a log in parts: make one with `dprl data partition FILE --by "
+            f"The engine {where.engine} needs users of a log in parts: make one with `dprl data partition FILE --by "
             "person_id --out FOLDER` and learn from bandit:FOLDER."
         )
     if not program.mechanism.certifies:
         raise DprlError(
             "dp-pg adds up in floating point here, where digits depend on who adds what: leave the engine out."
         )
-    with open_workers(UsersTask(program, people.users), shards, address) as workers:
+    with open_workers(UsersTask(program, people.users), where) as workers:
         yield OnWorkers(people, asked.places, workers)

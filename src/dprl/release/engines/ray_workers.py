@@ -15,7 +15,7 @@ import pickle
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 from dprl.cluster import cluster, import_ray
 from dprl.errors import DprlError
@@ -32,6 +32,20 @@ Answer = tuple[str, Any]
 DONE, REFUSED, FAILED = "done", "refused", "failed"
 # what one worker may have of its own, and what does not change digits
 _OWN = ("cpus", "XLA_FLAGS")
+
+
+class Workplace(NamedTuple):
+    """Place where sums over a log in parts are computed; it changes no digit.
+
+    Attributes:
+        engine: ``local`` for this process, or ``ray``.
+        shards: number of workers of the engine ``ray``; by default one for each processor.
+        address: of a Ray cluster that runs; by default one is started on this machine, for this release alone.
+    """
+
+    engine: str
+    shards: int | None
+    address: str | None
 
 
 class Worker:
@@ -181,17 +195,17 @@ class RayWorkers:
 
 
 @contextmanager
-def open_workers(task: Any, shards: int | None, address: str | None) -> Iterator[RayWorkers]:
-    """Workers on the cluster at ``address``, on the one that this process is connected to, or on one of their own.
+def open_workers(task: Any, where: Workplace) -> Iterator[RayWorkers]:
+    """Workers on the cluster at an address, on the one that this process is connected to, or on one of their own.
 
     Args:
         task: see :class:`Worker`.
-        shards: number of workers; by default one for each processor.
+        where: a place with the engine ``ray``.
     """
     ray = import_ray()
-    with cluster(ray, shards, address) as cores:
+    with cluster(ray, where.shards, where.address) as cores:
         there = int(ray.cluster_resources().get("CPU", 0))
-        shards = max(1, there) if shards is None else shards
+        shards = max(1, there) if where.shards is None else where.shards
         if shards > there:
             raise DprlError(f"The Ray cluster has {there} processors: ask for as many --shards at most.")
         try:
