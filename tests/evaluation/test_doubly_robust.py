@@ -258,7 +258,7 @@ def test_every_policy_of_a_release_is_served():
         (alone,) = decoded(one, vectors_of(one, log, theta, [policy]).sum(axis=0), theta)
         assert (found.value, found.mean_weight) == pytest.approx((alone.value, alone.mean_weight))
     assert both[0].value != pytest.approx(both[1].value, abs=1e-3)
-    assert plan.query.words == "doubly robust"
+    assert plan.estimator == "doubly robust"
     assert plan.value_mechanism.noise_multiplier == pytest.approx(one.value_mechanism.noise_multiplier)
 
 

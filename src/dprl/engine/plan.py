@@ -86,6 +86,11 @@ class Plan(Shown):
         return sum(stage.mechanism.steps for stage in self.stages)
 
     @property
+    def estimator(self) -> str:
+        """Name of the estimator that gives the values, in words."""
+        return self.query.words
+
+    @property
     def around_function(self) -> bool:
         """Whether values are taken around the released value function, and therefore after it."""
         return self.query.around_function
@@ -128,7 +133,7 @@ class Plan(Shown):
         ]
 
     def _page(self) -> str:
-        return plan_page(self.name, self.query.words, self.budget.epsilon, self.budget.delta, self.expectation())
+        return plan_page(self.name, self.estimator, self.budget.epsilon, self.budget.delta, self.expectation())
 
     def hopeless(self) -> list[bool]:
         """Return for each target policy whether the noise alone makes its interval as wide as the declared range."""

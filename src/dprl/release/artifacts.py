@@ -82,7 +82,7 @@ def estimate_of(
         "schema": "dprl.estimate/1",
         "status": status,
         "algorithm": plan.name,
-        "estimator": plan.query.words,
+        "estimator": plan.estimator,
         "quantity": plan.config.quantity or (MEAN_REWARD if log.unit == "transition" else RETURN),
         "epsilon": plan.budget.epsilon,
         "delta": plan.budget.delta,

@@ -180,7 +180,7 @@ def plan_release(
     plan.refuse_the_hopeless()
     return {
         "algorithm": plan.name,
-        "estimator": plan.query.words,
+        "estimator": plan.estimator,
         "quantity": plan.config.quantity or (MEAN_REWARD if unit == "transition" else RETURN),
         "epsilon": budget.epsilon,
         "delta": budget.delta,

@@ -36,10 +36,6 @@ class UsersTask:
     def _aside(self) -> ThreadPoolExecutor:
         return ThreadPoolExecutor(1)
 
-    def share(self) -> UsersTask:
-        """Return the part that one worker has: people are told with every step."""
-        return self
-
     def total(self, state: Any, blocks: np.ndarray, places: np.ndarray) -> np.ndarray:
         """Return ``(dimension,)`` int64: the sum over ``blocks`` ``(B, size)`` of users' numbers, who stand in
         ``places``.

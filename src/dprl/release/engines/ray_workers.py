@@ -49,10 +49,10 @@ class Workplace(NamedTuple):
 
 
 class Worker:
-    """A Ray actor. It keeps what it compiled and what its task's share keeps; nothing else from call to call.
+    """A Ray actor. It keeps what it compiled and what its task keeps; nothing else from call to call.
 
     Args:
-        task: pickled; its ``share()`` has the methods ``begin`` and ``total`` that are called here.
+        task: pickled; it has the methods ``begin`` and ``total`` that are called here.
         facts: of the driver, see :func:`facts`.
         core: processor to stay on, where the machine is the driver's own.
     """
@@ -69,21 +69,21 @@ class Worker:
 
     def ready(self) -> Answer:
         """Tell whether the task can be done here: no row is read."""
-        return self._answered(lambda: self._share() and None)
+        return self._answered(lambda: self._task() and None)
 
     def begin(self, *arguments: Any) -> Answer:
         """Return a share of the first pass."""
-        return self._answered(lambda: self._share().begin(*arguments))
+        return self._answered(lambda: self._task().begin(*arguments))
 
     def total(self, state: bytes, *arguments: Any) -> Answer:
         """Return a share of a step's sum."""
-        return self._answered(lambda: self._share().total(pickle.loads(state), *arguments))
+        return self._answered(lambda: self._task().total(pickle.loads(state), *arguments))
 
     def pid(self) -> int:
         """Return the process."""
         return os.getpid()
 
-    def _share(self) -> Any:
+    def _task(self) -> Any:
         if self._opened is None:
             here = facts()
             if self._facts != here:
@@ -93,7 +93,7 @@ class Worker:
                     "its digits may differ: let workers be of one kind, and start the release on such a machine "
                     "(JAX_PLATFORMS=cpu keeps JAX off a GPU)."
                 )
-            self._opened = pickle.loads(self._pickled).share()
+            self._opened = pickle.loads(self._pickled)
         return self._opened
 
     def _answered(self, work: Callable[[], Any]) -> Answer:
