@@ -76,8 +76,7 @@ def check_engine(engine: str | None, shards: int | None, address: str | None) ->
 def open_engine(
     where: Workplace, log: Log, plan: Plan, policies: Sequence[Any], behavior: Any, exact: bool
 ) -> Iterator[Engine | None]:
-    """Start the engine of a log in parts; None for a log in memory. No row is read before its
-    ``begin``.
+    """Start the engine of a log in parts; None for a log in memory. No row is read before ``begin`` of the engine.
 
     Args:
         where: what :func:`check_engine` gave.
