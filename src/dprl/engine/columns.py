@@ -234,6 +234,7 @@ def can_be_made(columns: Mapping[str, Any], name: str) -> bool:
     return set(COEFFICIENTS[name]) <= set(columns)
 
 
+@dataclass(frozen=True)
 class Columns:
     """Columns by name, as attributes. Coefficients, which are products of columns, are attributes as well."""
 

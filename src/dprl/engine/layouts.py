@@ -49,7 +49,6 @@ class Block(Columns):
     there are sums over a unit's rows of one transition. A coefficient is linear in a row, so this is the same.
     """
 
-    columns: Mapping[str, Any]
     bands: Bands | None = None  # the shared transitions' diagonals, where they have some
 
     @property
@@ -104,7 +103,6 @@ class UnitRows(OfUnits):
         padding: index of the padding row, which is the number of the log's rows (private).
     """
 
-    columns: Mapping[str, Any]
     buckets: tuple[tuple[Int[np.ndarray, " _"], Int[np.ndarray, "_ _"]], ...]
     units: int
     declared: int
@@ -173,8 +171,6 @@ def _padded_index(rows: Rows, units: Any, length: int) -> Int[np.ndarray, "units
 class PaddedUnits(OfUnits):
     """Every unit's rows padded to one length, ``(U, L, ...)`` by name. Use it for experiments and tests."""
 
-    columns: Mapping[str, Any]
-
     @property
     def units(self) -> int:
         """Number of units."""
@@ -209,7 +205,6 @@ class SharedTransitions(OfUnits):
         bands: the transitions' diagonals, where they have some.
     """
 
-    columns: Mapping[str, Any]
     bands: Bands | None = None
 
     @property

@@ -96,7 +96,7 @@ def run_steps(
     if isinstance(program.stages[stage].mechanism, FilteredGaussianSum):
         if steps is not None or trace is not None:
             raise RuntimeError("A filtered stage is run from its first step to its end, and is not traced.")
-        return filtered_steps(program, stage, mechanism, noise, data, state, batch)[0], None
+        return filtered_steps(program, stage, mechanism, noise, data, state, batch), None
     first = jnp.asarray(0 if steps is None else steps[0], dtype=jnp.uint32)
     count = mechanism.steps if steps is None else steps[1]
     last, width, drawn = first + jnp.uint32(count - 1), draw_width(mechanism), mechanism.bind(noise)
@@ -116,10 +116,8 @@ def run_steps(
     return state, kept
 
 
-def filtered_steps(
-    program: Any, stage: int, mechanism: Any, noise: Any, data: Any, state: State, batch: int = 32
-) -> tuple[State, Any]:
-    """Run a stage under a Renyi filter; return its final state and how many steps were drawn.
+def filtered_steps(program: Any, stage: int, mechanism: Any, noise: Any, data: Any, state: State, batch: int) -> State:
+    """Run a stage under a Renyi filter, and return its final state.
 
     A step that the filter does not admit ends the stage: the scan goes on, and the state stays as it is.
     """
@@ -132,18 +130,16 @@ def filtered_steps(
         return jnp.where(live, after, spent), live, mechanism.draw(noise, step, width, level=level)
 
     def body(carry: Any, step: Any) -> tuple[Any, None]:
-        state, drawn, (spent, live, draw) = carry
+        state, (spent, live, draw) = carry
         total = _batch_total(program, stage, mechanism, noise, data, state, step, batch)
         following = program.update(stage, state, mechanism.release(total, draw), step)
         state = jax.tree.map(lambda new, old: jnp.where(live, new, old), following, state)
         # the next step's noise is drawn here for the same reason as in run_steps
-        after = admit(state, spent, live, jnp.minimum(step + jnp.uint32(1), last))
-        return (state, drawn + live, after), None
+        return (state, admit(state, spent, live, jnp.minimum(step + jnp.uint32(1), last))), None
 
     begin = admit(state, jnp.zeros((), jnp.int64), jnp.ones((), dtype=bool), jnp.zeros((), jnp.uint32))
-    carry = (state, jnp.zeros((), jnp.int32), begin)
-    (state, drawn, _), _ = jax.lax.scan(body, carry, jnp.arange(mechanism.steps, dtype=jnp.uint32))
-    return state, drawn
+    (state, _), _ = jax.lax.scan(body, (state, begin), jnp.arange(mechanism.steps, dtype=jnp.uint32))
+    return state
 
 
 def draw_width(mechanism: GaussianSum) -> int:

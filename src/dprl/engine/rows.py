@@ -48,14 +48,6 @@ class Rows(Columns):
         """Number of rows of each unit."""
         return np.diff(self.offsets)
 
-    def first(self, units: int) -> Rows:
-        """Return the rows of the first ``units`` units."""
-        offsets = self.offsets[: units + 1]
-        n = int(offsets[-1])
-        if n == int(self.offsets[-1]):
-            return self
-        return Rows(self.mapped(lambda x: np.concatenate([x[:n], x[-1:]])), offsets)
-
     def with_room(self) -> Rows:
         """Fill the rows up with zeros to the next power of two: logs of many sizes are compiled for once.
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from functools import cached_property, lru_cache, partial
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -40,7 +41,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Task:
-    """Everything that a shard needs to know. It is sent to other processes as it stands.
+    """Everything that a shard needs to know. It is sent to other processes as it stands, which sum up shards.
 
     Attributes:
         plan: the release's.
@@ -64,15 +65,27 @@ class Task:
         assert isinstance(self.log.source, Parts)
         return self.log.source
 
-    def share(self) -> ShardWorker:
-        """Return a worker for a process of its own."""
-        return ShardWorker(self)
-
     @property
     def row_bytes(self) -> int:
         """Approximate bytes of a row while it is prepared, from public facts."""
         features = 0 if self.plan.features is None else self.plan.features.row_size
         return 8 * features + 24 * len(self.plan.bounds.state) + 96
+
+    @cached_property
+    def _shard(self) -> Callable[[int, int], Shard]:
+        """Function that gives a shard, of which the last one is kept with all that it has prepared."""
+        return lru_cache(1)(partial(Shard, self))
+
+    def begin(self, start: int, stop: int, weights: np.ndarray | None = None) -> FirstPass:
+        """Run :meth:`Shard.begin` on these units, in the process of a worker."""
+        return self._shard(start, stop).begin(weights)
+
+    def total(self, told: tuple[int, Any], start: int, stop: int, included: bytes) -> np.ndarray:
+        """Run :meth:`Shard.total` on these units at a stage and its state; ``included`` has a bit for each unit."""
+        (stage, state), program = told, self.plan.program
+        assert program is not None
+        bits = np.unpackbits(np.frombuffer(included, dtype=np.uint8), count=stop - start).astype(bool)
+        return self._shard(start, stop).total(program, stage, program.stages[stage].mechanism, state, bits)
 
 
 class FirstPass(NamedTuple):
@@ -210,30 +223,6 @@ class Shard:
         assert ratios is not None
         plan = self._task.plan
         return unit_rows(plan.rows(log, ratios), plan.bounds.units)
-
-
-class ShardWorker:
-    """Worker that answers for a :class:`Task`. It keeps the shard that it was asked for last."""
-
-    def __init__(self, task: Task) -> None:
-        self._task = task
-        self._shards: dict[tuple[int, int], Shard] = {}
-
-    def begin(self, start: int, stop: int, weights: np.ndarray | None = None) -> tuple[Any, ...]:
-        """Run :meth:`Shard.begin` on these units."""
-        return tuple(self._shard(start, stop).begin(weights))
-
-    def total(self, told: tuple[int, Any], start: int, stop: int, included: bytes) -> np.ndarray:
-        """Run :meth:`Shard.total` on these units at a stage and its state; ``included`` has a bit for each unit."""
-        shard, (stage, state), program = self._shard(start, stop), told, self._task.plan.program
-        assert program is not None
-        bits = np.unpackbits(np.frombuffer(included, dtype=np.uint8), count=shard.units).astype(bool)
-        return shard.total(program, stage, program.stages[stage].mechanism, state, bits)
-
-    def _shard(self, start: int, stop: int) -> Shard:
-        if (start, stop) not in self._shards:
-            self._shards = {(start, stop): Shard(self._task, start, stop)}
-        return self._shards[start, stop]
 
 
 def _digest(vectors: np.ndarray, ratios: np.ndarray | None, log: Trajectories) -> int:

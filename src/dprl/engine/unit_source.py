@@ -15,6 +15,7 @@ Trials of an experiment need nothing of this: ``jit(vmap(...))`` over noise keys
 from __future__ import annotations
 
 import itertools
+import math
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
@@ -38,8 +39,8 @@ _EVERYWHERE, _APART = PartitionSpec(), PartitionSpec(UNITS)
 _PLACED: dict[tuple[int, Mesh], tuple[Any, ...]] = {}
 
 
-class Source(Protocol):
-    """Units whose vectors are summed where they are: in memory, in files, on other machines, as they arrive."""
+class Units(Protocol):
+    """Units of privacy, and what one more person does to them."""
 
     @property
     def units(self) -> int:
@@ -51,23 +52,17 @@ class Source(Protocol):
         """All that one more person may do to the set of units."""
         ...
 
+
+class Source(Units, Protocol):
+    """Units whose vectors are summed where they are: in memory, in files, on other machines, as they arrive."""
+
     def total(self, program: Any, stage: int, mechanism: Any, state: Any, included: Any) -> Num[AnyArray, " dim"]:
         """Return the exact sum of the clipped vectors of those who are ``included``. Private."""
         ...
 
 
-class Blocks(Protocol):
+class Blocks(Units, Protocol):
     """Units whose rows compiled code can take by their numbers."""
-
-    @property
-    def units(self) -> int:
-        """Number of units, private; or number of places."""
-        ...
-
-    @property
-    def stability(self) -> tuple[Stability, ...]:
-        """All that one more person may do to the set of units."""
-        ...
 
     def block(self, units: Any, state: Any = None) -> Any:
         """Return the rows of the ``units``.
@@ -163,15 +158,15 @@ def sum_over_devices(
     """
     rate, total = mechanism.sampling_rate, np.zeros(mechanism.dimension, dtype=np.int64)
     expected = max(1, round(data.declared * rate))
-    options, apart, there = (program, stage, mechanism), NamedSharding(mesh, _APART), None
+    options, apart, same = (program, stage, mechanism), NamedSharding(mesh, _APART), None
     for index, live, spread in _grouped(data.chunks(included, rate), mesh.size, width, expected, data.padding):
         # as a NumPy array it is waited for: no two all-reductions are under way
         if not spread:
             total += np.asarray(block_sum(*options, state, data.columns, index, live))
             continue
-        if there is None:
-            there = jax.device_put(state, NamedSharding(mesh, _EVERYWHERE)), _placed(data, mesh)
-        total += np.asarray(_all_reduced(mesh, block_sum, *options, *there, *jax.device_put((index, live), apart)))
+        if same is None:
+            same = jax.device_put(state, NamedSharding(mesh, _EVERYWHERE)), _placed(data, mesh)
+        total += np.asarray(_all_reduced(mesh, block_sum, options, same, jax.device_put((index, live), apart)))
     return total
 
 
@@ -182,28 +177,20 @@ def _grouped(
     expected: int,
     padding: int,
 ) -> Iterator[tuple[np.ndarray, np.ndarray, bool]]:
-    """Yield the same units in blocks of as many whole slices for each device, or in one block that one device takes.
+    """Yield the same units in so many blocks at a time that each device has as many whole slices of them, and whether
+    several devices share them: where all that is expected is one slice, one device takes each block.
 
-    Which of them, and the size, follow from the length of the bucket and public facts alone, as a block's size does.
+    How many blocks, and their size, follow from the length of the bucket and public facts alone.
     """
-    for length, blocks in itertools.groupby(chunks, key=lambda chunk: chunk[0].shape[1]):
-        index, live = np.zeros((0, length), dtype=np.int32), np.zeros(0, dtype=bool)
-        size = 0
-        for more, counts in blocks:
-            slice_units = min(len(more), width(length))
-            if slice_units == len(more) and expected <= len(more):  # all that is expected is one slice
-                yield more, counts, False
-                continue
-            together = devices * slice_units
-            size = together * -(-len(more) // together)
-            index, live = np.concatenate([index.astype(more.dtype), more]), np.concatenate([live, counts])
-            while len(index) >= size:
-                yield index[:size], live[:size], True
-                index, live = index[size:], live[size:]
-        if len(index):
-            missing = size - len(index)
-            filler = np.full((missing, length), padding, dtype=index.dtype)
-            yield np.concatenate([index, filler]), np.concatenate([live, np.zeros(missing, dtype=bool)]), True
+    for (block, length), blocks in itertools.groupby(chunks, key=lambda chunk: chunk[0].shape):
+        slices = max(1, block // width(length))
+        spread = slices > 1 or expected > block
+        together = devices // math.gcd(devices, slices) if spread else 1
+        while some := list(itertools.islice(blocks, together)):
+            index, live = (np.concatenate(parts) for parts in zip(*some, strict=True))
+            missing = together * block - len(live)
+            filled = np.pad(index, [(0, missing), (0, 0)], constant_values=padding)
+            yield filled, np.pad(live, (0, missing)), spread
 
 
 def _placed(data: UnitRows, mesh: Mesh) -> tuple[Any, ...]:
@@ -215,19 +202,8 @@ def _placed(data: UnitRows, mesh: Mesh) -> tuple[Any, ...]:
     return _PLACED[key]
 
 
-@partial(jax.jit, static_argnames=("mesh", "block_sum", "program", "stage", "mechanism"))
+@partial(jax.jit, static_argnames=("mesh", "block_sum", "options"))
 def _all_reduced(
-    mesh: Mesh,
-    block_sum: Callable[..., jax.Array],
-    program: Any,
-    stage: int,
-    mechanism: Any,
-    state: Any,
-    arrays: tuple[Any, ...],
-    index: Any,
-    live: Any,
+    mesh: Mesh, block_sum: Callable[..., jax.Array], options: tuple[Any, ...], same: tuple[Any, Any], units: Any
 ) -> jax.Array:
-    def here(same: Any, units: Any) -> jax.Array:
-        return block_sum(program, stage, mechanism, *same, *units)
-
-    return all_reduced(mesh, here, (state, arrays), (index, live))
+    return all_reduced(mesh, lambda same, units: block_sum(*options, *same, *units), same, units)

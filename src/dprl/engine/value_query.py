@@ -242,10 +242,10 @@ def release_total(
 
 
 def release_vector(
-    mechanism: GaussianSum, noise: NoiseSource, vectors: Float[np.ndarray, "units dim"], journal: Journal = NO_JOURNAL
+    mechanism: GaussianSum, noise: NoiseSource, vectors: Float[np.ndarray, "units dim"]
 ) -> Float[np.ndarray, " dim"]:
     """Return the noisy sum of the units' vectors; see :func:`release_total`."""
-    return release_total(mechanism, noise, lambda: clipped_total(mechanism, vectors), journal)
+    return release_total(mechanism, noise, lambda: clipped_total(mechanism, vectors))
 
 
 def exact_sum(vectors: Float[np.ndarray, "units dim"]) -> tuple[int, ...]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dprl.accounting import events
@@ -40,52 +39,35 @@ def gaussian_accountant() -> str:
     return accountant_name().replace(RELATION, "neighbours one sensitivity apart")
 
 
-def certificate_from(
-    plan: Plan | LearningPlan | PGPlan,
-    noise: Any,
-    status: str,
-    *,
-    unit: str,
-    relation: str,
-    released: str,
-    not_protected: Sequence[str],
-    mechanisms: Sequence[Mapping[str, Any]],
-    accountant: str,
-    assumed_public: Mapping[str, Any],
-) -> dict[str, Any]:
+def certificate_from(plan: Plan | LearningPlan | PGPlan, noise: Any, status: str, **stated: Any) -> dict[str, Any]:
     """Return the certificate before it is sealed, from public facts known before anything private is read.
 
-    Only what is verified is called a certificate; anything else is a statement.
+    Only what is verified is called a certificate; anything else is a statement. Of a plan without an event no cost is
+    stated.
 
     Args:
         noise: source of the release's noise.
         status: see :func:`status_of`.
-        unit: what is protected.
-        relation: between which neighbours.
-        released: what is handed out, in words.
-        not_protected: what is not protected, in sentences.
-        mechanisms: one row for each mechanism.
-        accountant: name of the accountant that computed epsilon.
-        assumed_public: everything that was taken as public.
+        stated: what a front door says of its kind of release, under the certificate's own names: ``privacy_unit``,
+            ``neighbouring_relation``, ``released`` (what is handed out, in words), ``not_protected`` (in sentences),
+            ``mechanisms`` (one row for each), ``accountant`` (the name of the one that computed epsilon) and
+            ``assumed_public`` (everything that was taken as public).
     """
-    certified = plan.event is not None
+    costs = {
+        "event": events.to_json(plan.event) if plan.event is not None else None,
+        "accountant": stated.pop("accountant"),
+        "epsilon_of_event": plan.epsilon_of_event if math.isfinite(plan.epsilon_of_event) else None,
+        "delta_of_event": plan.delta_of_event,
+        "delta_sampler": plan.delta_sampler,
+    }
     return {
         "schema": "dprl.certificate/1" if status == "verified" else "dprl.statement/1",
         "status": status,
         "epsilon": plan.budget.epsilon,
         "delta": plan.budget.delta,
-        "privacy_unit": unit,
-        "neighbouring_relation": relation,
-        "released": released,
-        "not_protected": list(not_protected),
-        "mechanisms": list(mechanisms),
-        "event": events.to_json(plan.event) if plan.event is not None else None,
-        "accountant": accountant if certified else None,
-        "epsilon_of_event": plan.epsilon_of_event if certified and math.isfinite(plan.epsilon_of_event) else None,
-        "delta_of_event": plan.delta_of_event if certified else None,
-        "delta_sampler": plan.delta_sampler if certified else None,
         "noise": {"secure": noise.secure, "source": noise.describe()},
-        "assumed_public": dict(assumed_public),
         "ledger": None,
         "versions": versions(),
+        **stated,
+        **(dict.fromkeys(costs) if plan.event is None else costs),
     }

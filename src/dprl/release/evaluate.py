@@ -23,7 +23,6 @@ from dprl.accounting.ledger import Ledger
 from dprl.data.parts import Parts
 from dprl.data.readers import Log
 from dprl.data.sources import LogSource
-from dprl.data.trajectories import Trajectories
 from dprl.engine.options import Learned, ValueFunctionConfig, ValuesConfig
 from dprl.engine.plan import Plan
 from dprl.errors import DprlError
@@ -47,7 +46,7 @@ from dprl.release.engines.engine import check_engine, open_engine
 from dprl.release.pipeline import Handout, Purpose, ReleaseRequest, release
 from dprl.release.plan import check_best, load_behavior, load_policies, named_policies, opened_log
 from dprl.release.run_folder import RunFolder
-from dprl.release.touch import InMemory, InParts, read_rows, references, release_rows
+from dprl.release.touch import PrivateRows, read_rows, references, release_rows
 from dprl.report.shown import frame_of
 from dprl.value_functions.linear import ValueFunction, load_value_function
 
@@ -222,7 +221,7 @@ def evaluate(
         run=run,
         resume=resume,
     )
-    chosen = check_engine(engine, shards, address)
+    where = check_engine(engine, shards, address)
     named = named_policies(target_policy)
     check_best(best, choosing_share, named, compare, subgroups)
     log = opened_log(log, named, bounds, unit, person, behavior_policy)
@@ -248,14 +247,14 @@ def evaluate(
         plan = plan_of_best(*facts, policies, *how, choosing_share)
     else:
         plan = make_plan(*facts, targets, *how, pairs, subgroups)
-    if chosen == "ray":  # a file's function is loaded again where it is needed
+    if where.engine == "ray":  # a file's function is loaded again where it is needed
         sent, below = [_sent(named[name], policy) for name, policy in policies.items()], _sent(below, behavior)
     else:
         sent, below = targets, behavior
     request = {"compare": [list(pair) for pair in pairs]} if pairs else {}
     request |= {"subgroups": list(subgroups)} if subgroups else {}
     request |= {"best": plan.first.parts.share} if plan.first is not None else {}
-    opened = partial(open_engine, chosen, log, plan, sent, below, exact=simulated, shards=shards, address=address)
+    opened = partial(open_engine, where, log, plan, sent, below, simulated)
     return carry_out(asked, plan, log, policies, behavior, noise, outcome, request, features, opened)
 
 
@@ -290,12 +289,7 @@ def carry_out(
     account = asked.account()
     with opened() as units:
 
-        def made(loaded: Trajectories | None, folder: RunFolder | None) -> Release:
-            if units is not None:
-                rows = InParts(plan, log, units)
-            else:
-                assert loaded is not None
-                rows = InMemory(plan, loaded, targets, behavior)
+        def made(rows: PrivateRows, folder: RunFolder | None) -> Release:
             found = release_rows(plan, rows, noise, folder, asked.progress)
             exact = references(found.rows, found.learned) if simulated else None
             valued = policies if found.first is None else found.first.policies
@@ -310,7 +304,7 @@ def carry_out(
             "strategy": plan.query.strategy.tolist(),
         }  # fmt: skip
         purpose = Purpose(log.unit, RELATION, f"evaluate {plan.name}")
-        reading, whole = partial(read_rows, log, units), {**shared, **request}
+        reading, whole = partial(read_rows, plan, log, units, targets, behavior), {**shared, **request}
         return release(asked, certificate, account, purpose, whole, read=reading, make=made, restore=_restored)
 
 

@@ -40,6 +40,13 @@ def _environment(facts: EnvironmentSpec, doing: Mapping[str, Any]) -> dict[str, 
     }
 
 
+def _assumed(plan: LearningPlan | PGPlan, environment: Mapping[str, Any], **more: Any) -> dict[str, Any]:
+    """Return everything that was taken as public: the environment, the options, and ``more`` by name."""
+    conditions = {} if plan.claim is None else {"preconditions": plan.claim.preconditions}
+    options = {"hyper_parameters": plan.config.hyper_parameters(), "policies": []}
+    return {"environment": environment, **options, **more, **conditions}
+
+
 def _slices(learned: QFunction | ReleasedPolicy, facts: EnvironmentSpec) -> list[dict[str, Any]]:
     """Return what the report draws of a function, with the name of each component."""
     return [piece | {"name": facts.name_of(piece["component"])} for piece in learned.slices()]
@@ -60,6 +67,9 @@ _RELEASED = {
     "gradient": "The noisy part of every update that has rewards in it",
     "output": "The sum of the optimal Q-function of the public model and one path of a Gaussian process an action",
 }
+_MEAN_OF_PEOPLE = (
+    "The reward function is the mean of those of {} people: replacing one of them moves it by at most the radius."
+)
 _PURPOSE = {"functional": "rewards", "observed-reward": "rewards", "gradient": "updates", "output": "Q-function"}
 
 
@@ -100,31 +110,18 @@ def q_training_of(
 def q_certificate_of(plan: LearningPlan, noise: Any, status: str) -> dict[str, Any]:
     """Return the certificate before it is sealed, from public facts known before the first reward is asked for."""
     config, variant = plan.config, _variant(plan)
-    mechanisms = [] if plan.mechanism is None else [plan.mechanism.describe(_PURPOSE[variant])]
-    released = plan.claim.released if plan.claim else f"{_RELEASED[variant]}, from which the Q-function is computed."
-    assumed: dict[str, Any] = {
-        "environment": _q_environment(plan),
-        "hyper_parameters": config.hyper_parameters(),
-        "policies": [],
-    }
-    if config.people is not None:
-        assumed["reading"] = (
-            f"The reward function is the mean of those of {config.people} people: replacing one of them moves it by at "
-            "most the radius."
-        )
-    if plan.claim is not None:
-        assumed["preconditions"] = plan.claim.preconditions
+    reading = {} if config.people is None else {"reading": _MEAN_OF_PEOPLE.format(config.people)}
     return certificate_from(
         plan,
         noise,
         status,
-        unit=REWARD_FUNCTION,
-        relation=plan.relation.words(),
-        released=released,
-        not_protected=REWARDS_NOT_PROTECTED,
-        mechanisms=mechanisms,
+        privacy_unit=REWARD_FUNCTION,
+        neighbouring_relation=plan.relation.words(),
+        released=plan.claim.released if plan.claim else f"{_RELEASED[variant]}, from which the Q-function is computed.",
+        not_protected=list(REWARDS_NOT_PROTECTED),
+        mechanisms=[] if plan.mechanism is None else [plan.mechanism.describe(_PURPOSE[variant])],
         accountant=gaussian_accountant(),
-        assumed_public=assumed,
+        assumed_public=_assumed(plan, _q_environment(plan), **reading),
     )
 
 
@@ -237,21 +234,13 @@ def policy_certificate_of(plan: PGPlan, noise: Any, status: str, people: str) ->
     """
     sampled = plan.config.poisson
     name = "Gaussian noise on sums over sampled users" if sampled else MECHANISM
-    assumed: dict[str, Any] = {
-        "environment": _policy_environment(plan.facts),
-        "units": plan.config.users,
-        "hyper_parameters": plan.config.hyper_parameters(),
-        "policies": [],
-        "reading": _SAMPLED_AGAIN if sampled else _READINGS[people],
-    }
-    if plan.claim is not None:
-        assumed["preconditions"] = plan.claim.preconditions
+    reading = _SAMPLED_AGAIN if sampled else _READINGS[people]
     return certificate_from(
         plan,
         noise,
         status,
-        unit=UNIT,
-        relation=plan.relation,
+        privacy_unit=UNIT,
+        neighbouring_relation=plan.relation,
         released=(
             "Every iterate of the policy, and the noisy sums over batches of people from which they are computed; the "
             f"file holds {_ITERATES[plan.config.release]}{_sharpened(plan.config.sharpness)}. {_JOINT}"
@@ -263,7 +252,7 @@ def policy_certificate_of(plan: PGPlan, noise: Any, status: str, people: str) ->
         ],
         mechanisms=[] if plan.mechanism is None else [plan.mechanism.describe(name, "gradients")],
         accountant=accountant_name() if sampled else gaussian_accountant(),
-        assumed_public=assumed,
+        assumed_public=_assumed(plan, _policy_environment(plan.facts), units=plan.config.users, reading=reading),
     )
 
 

@@ -220,7 +220,7 @@ def release(
     *,
     read: Callable[[Claim | None], Any] | None,
     make: Callable[[Any, RunFolder | None], H],
-    restore: Callable[[Path], H],
+    restore: Callable[[Path], H] | None,
 ) -> H:
     """Take a checked and planned release all the way: run folder, charge, claim, noise, certificate.
 
@@ -233,11 +233,12 @@ def release(
         read: reads the rows, and hands them to the claim that it is given, if it is given one. None where there are no
             rows, but a simulator, or people who have not come yet.
         make: what is handed out, but for its certificate, of what was read; binds the run folder, if there is one.
-        restore: the same from a folder in which it was saved; raises if it cannot be read.
+        restore: the same from a folder in which it was saved; raises if it cannot be read. None where nothing has a
+            run folder.
     """
     folder = _open_run(asked, certificate, account, request)
     try:
-        finished = None if folder is None else _finished(folder, restore)
+        finished = None if folder is None or restore is None else _finished(folder, restore)
         charge = _charged(asked, account, purpose, folder, finished)
         if folder is not None and finished is not None:
             if charge is not None:

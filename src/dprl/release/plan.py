@@ -149,8 +149,7 @@ def plan_release(
     """
     known = read_bounds(bounds)
     policies = load_policies(target_policy, known)
-    if isinstance(behavior_policy, str) and behavior_policy.startswith("column"):
-        raise DprlError("The behaviour policy must be a function of states; a column of the log is behavior_prob.")
+    behavior = load_behavior(behavior_policy, known)
     if source is not None:
         unit = opened_log(source, policies, bounds, unit, person, behavior_policy).unit
     unit = unit or ("person" if person else "trajectory")
@@ -168,9 +167,8 @@ def plan_release(
     facts, how = (algorithm, known, budget), (features, TOTAL_VARIATION, unit)
     if learn:
         config = values_of_learned(algorithm, known)
-        below = None if behavior_policy is None else load_behavior(behavior_policy, known)
         plan = plan_of_learned(
-            config, known, budget, TOTAL_VARIATION, unit, cuts=cuts, behavior=below, share=choosing_share,
+            config, known, budget, TOTAL_VARIATION, unit, cuts=cuts, behavior=behavior, share=choosing_share,
             learner=learner, basis=basis, deviation=return_deviation,
         )  # fmt: skip
         pairs, names = plan.contrasts, list(plan.first.names)  # type: ignore[union-attr]

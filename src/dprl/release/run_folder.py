@@ -106,7 +106,7 @@ class RunFolder:
                 if any(os.path.lexists(path / name) for name in (DATA, JOURNAL, FINISHED)):
                     raise tampered(path)
                 # cut off while it was made, before anything was charged or drawn
-                folder._clear(KEY)
+                folder._remove_key()
                 folder._fill(facts)
                 return folder
             if os.path.lexists(path / KEY):
@@ -174,7 +174,7 @@ class RunFolder:
         if hasattr(self, "journal"):
             self.journal.close()
         try:
-            self._clear(KEY)
+            self._remove_key()
             # out of the way with one rename, so that no half of it is ever met; without the key it holds no secret
             rest = self.path.with_name(f".{self.path.name}.{secrets.token_hex(4)}.removed")
             os.rename(self.path, rest)
@@ -247,15 +247,9 @@ class RunFolder:
             os.replace(unfinished, self.path / name)
             sync(self.path)
 
-    def _clear(self, *names: str) -> None:
-        for name in names:
-            for path in (self.path / name, self.path / f".{name}"):
-                try:
-                    os.unlink(path)
-                except FileNotFoundError:
-                    continue
-                if name == KEY:
-                    sync(self.path)
+    def _remove_key(self) -> None:
+        (self.path / KEY).unlink(missing_ok=True)
+        sync(self.path)
 
 
 def open_run(path: str | Path, resume: bool, facts: Mapping[str, Any]) -> RunFolder:

@@ -125,16 +125,24 @@ PrivateRows = InMemory | InParts
 """Rows of a log, on their way into the mechanisms of a plan. All that they give is private."""
 
 
-def read_rows(log: Log, units: Engine | None, claim: Claim | None) -> Trajectories | None:
-    """Read the rows of a log and claim them; of one in parts, whose rows are read as they are needed, check them."""
+def read_rows(
+    plan: Plan, log: Log, units: Engine | None, policies: Sequence[Any], behavior: Any, claim: Claim | None
+) -> PrivateRows:
+    """Read the rows of a log and claim them; of one in parts, claim them before its engine reads them.
+
+    Args:
+        units: engine of a log in parts; None for one in memory.
+        policies, behavior: target policies and the public behaviour policy, for a log in memory.
+        claim: what is told all rows before anything is made of them; without one those in parts are only checked.
+    """
     if units is None:
-        return log.load(claim)
+        return InMemory(plan, log.load(claim), policies, behavior)
     assert isinstance(log.source, Parts)
     if claim is None:
         log.source.check()
     else:
         log.claim_in_blocks(claim)
-    return None
+    return InParts(plan, log, units)
 
 
 class Released(NamedTuple):

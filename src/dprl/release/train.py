@@ -43,6 +43,7 @@ from dprl.registry import find_audited
 from dprl.release.certificate import status_of
 from dprl.release.engines.engine import check_engine
 from dprl.release.engines.logged_users import open_users_engine
+from dprl.release.engines.ray_workers import Workplace
 from dprl.release.learning_artifacts import (
     TRAINING,
     policy_certificate_of,
@@ -204,7 +205,7 @@ def train(
         certifies=not learns_policy or algorithm.calibration == VERIFIED,
     )
     if learns_policy:
-        return _train_policy(environment, algorithm, bounds, asked, engine, shards, address)
+        return _train_policy(environment, algorithm, bounds, asked, check_engine(engine, shards, address))
     return _train_q(environment, algorithm, bounds, asked)
 
 
@@ -238,12 +239,7 @@ def _train_q(environment: Any, algorithm: FunctionalQ, bounds: Any, asked: Relea
         return TrainedRelease(function, document=q_training_of(plan, function, status, returns))
 
     purpose = Purpose(REWARD_FUNCTION, declared_words(account, plan.relation), f"train {plan.name}")
-    return release(asked, certificate, account, purpose, {}, read=None, make=made, restore=_never_restored)
-
-
-def _never_restored(path: Path) -> TrainedRelease:
-    """Refuse: a run that asks an environment has no folder."""
-    raise RuntimeError(f"{path} is of a run that cannot be resumed.")
+    return release(asked, certificate, account, purpose, {}, read=None, make=made, restore=None)
 
 
 def _opened(environment: Any, bounds: Any) -> tuple[EnvironmentSpec, Any]:
@@ -283,15 +279,7 @@ def _numbers(weights: np.ndarray) -> np.ndarray:
     return np.nan_to_num(weights, nan=0.0, posinf=0.0, neginf=0.0)
 
 
-def _train_policy(
-    users: Any,
-    algorithm: DPPG,
-    bounds: Any,
-    asked: ReleaseRequest,
-    engine: str | None,
-    shards: int | None,
-    address: str | None,
-) -> TrainedPolicy:
+def _train_policy(users: Any, algorithm: DPPG, bounds: Any, asked: ReleaseRequest, where: Workplace) -> TrainedPolicy:
     """Learn a policy from users of whom each interacts once; see :func:`train`.
 
     Args:
@@ -301,8 +289,8 @@ def _train_policy(
             arrive.
         asked: what every front door is asked; it may have a run folder if the users stand in a log, who can be asked
             again what they were asked before.
+        where: place where people of a log in parts are asked.
     """
-    chosen = check_engine(engine, shards, address)
     noise = asked.noise()
     if asked.seed is None and not asked.certifies:  # has floating-point noise, which is no secure one
         noise = SeededNoise.from_seed(int(noise.uniform_index(0, 2**31 - 1)))
@@ -319,7 +307,7 @@ def _train_policy(
     if asked.run is not None and not people.in_log:
         raise DprlError("Only what is learned from a bandit's log can be resumed: leave the run folder out.")
     account = asked.declared_account(UNIT, plan.relation)
-    with open_users_engine(chosen, people, program, shards, address) as source:
+    with open_users_engine(where, people, program) as source:
 
         def made(_rows: Any, folder: RunFolder | None) -> TrainedPolicy:
             bound, journal = noise, NO_JOURNAL

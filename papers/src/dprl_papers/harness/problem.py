@@ -190,7 +190,14 @@ class Logs:
 
     def rows(self, trial: int, units: int) -> Any:
         """Return rows of the first ``units`` trajectories."""
-        return self._all_rows(trial).first(units)
+        from dprl.engine.rows import Rows
+
+        rows = self._all_rows(trial)
+        offsets = rows.offsets[: units + 1]
+        n = int(offsets[-1])
+        if n == int(rows.offsets[-1]):
+            return rows
+        return Rows(rows.mapped(lambda x: np.concatenate([x[:n], x[-1:]])), offsets)
 
     def padded(self, trial: int, units: int) -> Any:
         """Return rows of the first ``units`` trajectories, padded to one length."""

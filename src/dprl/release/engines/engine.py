@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -20,24 +20,11 @@ from dprl.data.readers import Log
 from dprl.engine import shards as sizes
 from dprl.engine.plan import Plan
 from dprl.engine.shards import FirstPass, Shard, Task, combine_shards, sum_of
-from dprl.engine.unit_source import Source
 from dprl.errors import DprlError
 from dprl.mechanisms.gaussian_sum import ADDS_ONE_UNIT
-from dprl.release.engines.ray_workers import RayWorkers, open_workers
+from dprl.release.engines.ray_workers import RayWorkers, Workplace, open_workers
 
 ENGINES = ("local", "ray")
-
-
-class Engine(Source, Protocol):
-    """The units of a log in parts."""
-
-    def begin(self, weights: np.ndarray | None = None) -> FirstPass:
-        """Return a pass over the rows: the value query, and a digest of all that enters the mechanisms.
-
-        ``weights`` are those of the released value function, where values are taken around it: see
-        :meth:`~dprl.engine.shards.Shard.begin`.
-        """
-        ...
 
 
 class RayUnits:
@@ -51,13 +38,13 @@ class RayUnits:
         self._ranges: list[tuple[int, int]] = []
 
     def begin(self, weights: np.ndarray | None = None) -> FirstPass:
-        """Read the rows once; see :class:`Engine`."""
+        """Read the rows once; see :meth:`~dprl.engine.shards.Shard.begin`."""
         rows = np.cumsum(self._task.parts.rows_of(np.arange(self.units)))
         count = len(self._workers)
         aims = np.arange(1, count) * (int(rows[-1]) if self.units else 0) // count
         self._ranges = list(pairwise([0, *np.searchsorted(rows, aims).tolist(), self.units]))
         shares = [(start, stop, weights) for start, stop in self._ranges]
-        return combine_shards([FirstPass(*found) for found in self._workers.begin(shares)])
+        return combine_shards(self._workers.begin(shares))
 
     def total(self, program: Any, stage: int, mechanism: Any, state: Any, included: np.ndarray) -> np.ndarray:
         """Return the sum of a step; see :class:`~dprl.engine.unit_source.Source`."""
@@ -67,8 +54,12 @@ class RayUnits:
         return sum_of(self._workers.totals((stage, state), shares))
 
 
-def check_engine(engine: str | None, shards: int | None, address: str | None) -> str:
-    """Return the engine's name. Refuses one that there is not, and what only workers have."""
+Engine = Shard | RayUnits
+"""The units of a log in parts, a :class:`~dprl.engine.unit_source.Source` that is read once before the first sum."""
+
+
+def check_engine(engine: str | None, shards: int | None, address: str | None) -> Workplace:
+    """Return where sums are computed. Refuses an engine that there is not, and what only workers have."""
     engine = "local" if engine is None else engine
     if engine not in ENGINES:
         raise DprlError(f"engine must be one of {', '.join(ENGINES)}.")
@@ -78,45 +69,34 @@ def check_engine(engine: str | None, shards: int | None, address: str | None) ->
         raise DprlError("shards must be a whole number from 1 to 4096.")
     if address is not None and not (isinstance(address, str) and address):
         raise DprlError("address must be that of a Ray cluster, such as 10.0.0.1:6379, or auto.")
-    return engine
+    return Workplace(engine, shards, address)
 
 
 @contextmanager
 def open_engine(
-    engine: str,
-    log: Log,
-    plan: Plan,
-    policies: Sequence[Any],
-    behavior: Any = None,
-    *,
-    exact: bool = False,
-    shards: int | None = None,
-    address: str | None = None,
+    where: Workplace, log: Log, plan: Plan, policies: Sequence[Any], behavior: Any, exact: bool
 ) -> Iterator[Engine | None]:
-    """Start the engine of a log in parts; None for a log in memory. No row is read before :meth:`Engine.begin`.
+    """Start the engine of a log in parts; None for a log in memory. No row is read before ``begin`` of the engine.
 
     Args:
-        engine: what :func:`check_engine` gave.
+        where: what :func:`check_engine` gave.
         policies, behavior: as :class:`Task` takes them; for workers, what can be sent to them.
         exact: see :class:`Task`.
-        shards: number of workers; by default one for each processor.
-        address: of a Ray cluster that runs; by default one is started on this machine, for this release alone.
 
     Raises:
         DprlError: the log is not in parts and the engine needs them, or the workers cannot be started.
     """
     if not isinstance(log.source, Parts):
-        if engine != "local":
+        if where.engine != "local":
             raise DprlError(
-                f"The engine {engine} needs a log in parts: make one with `dprl data partition LOG --by COLUMN --out "
-                "FOLDER` and evaluate that folder."
+                f"The engine {where.engine} needs a log in parts: make one with `dprl data partition LOG --by COLUMN "
+                "--out FOLDER` and evaluate that folder."
             )
         yield None
         return
     task = Task(plan, log, tuple(policies), behavior, exact, sizes.KEPT_BYTES, sizes.BLOCK_ROWS)
-    if engine == "local":
+    if where.engine == "local":
         yield Shard(task)
         return
-    sent = replace(task, log=replace(log, behavior_policy=None))
-    with open_workers(lambda dumps: dumps(sent), shards, address) as workers:
+    with open_workers(replace(task, log=replace(log, behavior_policy=None)), where) as workers:
         yield RayUnits(workers, task)

@@ -22,8 +22,7 @@ from dprl.environments.people import People
 from dprl.errors import DprlError
 from dprl.learning.policy_gradient.trainer import PolicyGradient
 from dprl.learning.policy_gradient.users import AskedPeople, Simulated, acting, blocks_of, sum_of_met
-from dprl.mechanisms.gaussian_sum import Stability
-from dprl.release.engines.ray_workers import RayWorkers, open_workers
+from dprl.release.engines.ray_workers import RayWorkers, Workplace, open_workers
 
 
 @dataclass(frozen=True)
@@ -37,10 +36,6 @@ class UsersTask:
     def _aside(self) -> ThreadPoolExecutor:
         return ThreadPoolExecutor(1)
 
-    def share(self) -> UsersTask:
-        """Return the part that one worker has: people are told with every step."""
-        return self
-
     def total(self, state: Any, blocks: np.ndarray, places: np.ndarray) -> np.ndarray:
         """Return ``(dimension,)`` int64: the sum over ``blocks`` ``(B, size)`` of users' numbers, who stand in
         ``places``.
@@ -52,58 +47,43 @@ class UsersTask:
 
 
 @dataclass(frozen=True)
-class OnWorkers:
+class OnWorkers(AskedPeople):
     """The people of a log in parts, who are asked by workers; a :class:`~dprl.engine.unit_source.Source`."""
 
-    asked: AskedPeople
     workers: RayWorkers
-
-    @property
-    def units(self) -> int:
-        """Number of units; private."""
-        return self.asked.units
-
-    @property
-    def stability(self) -> tuple[Stability, ...]:
-        """Changes that one more person may make to the set of units."""
-        return self.asked.stability
 
     def total(self, program: Any, stage: int, mechanism: Any, state: Any, included: Included) -> np.ndarray:
         """Return the sum of a step; see :class:`~dprl.engine.unit_source.Source`."""
         del stage
         places = blocks_of(program.block_size(mechanism), included)
-        blocks = self.asked.people.numbers(places.ravel()).reshape(places.shape)
+        blocks = self.people.numbers(places.ravel()).reshape(places.shape)
         count = min(len(self.workers), max(1, len(blocks)))
         shares = zip(np.array_split(blocks, count), np.array_split(places, count), strict=True)
         return sum_of(self.workers.totals(state, list(shares)))
 
 
 @contextmanager
-def open_users_engine(
-    engine: str, people: People, program: PolicyGradient, shards: int | None = None, address: str | None = None
-) -> Iterator[Source | Simulated]:
+def open_users_engine(where: Workplace, people: People, program: PolicyGradient) -> Iterator[Source | Simulated]:
     """Open the source of a program's people: in compiled code, on this process, or on workers. No row is read yet.
 
     Args:
-        engine: what :func:`~dprl.release.engines.engine.check_engine` gave.
-        shards: number of workers; by default one for each processor.
-        address: of a Ray cluster that runs; by default one is started on this machine, for this release alone.
+        where: what :func:`~dprl.release.engines.engine.check_engine` gave.
 
     Raises:
         DprlError: the engine needs a log in parts and exact sums, or the workers cannot be started.
     """
     asked = AskedPeople(people, None if program.mechanism.batch is None else program.shape.users)
-    if engine == "local":
+    if where.engine == "local":
         yield asked if people.simulator is None else Simulated(people.simulator, program.shape)
         return
     if not isinstance(people, BanditInParts):
         raise DprlError(
-            f"The engine {engine} needs users of a log in parts: make one with `dprl data partition FILE --by "
+            f"The engine {where.engine} needs users of a log in parts: make one with `dprl data partition FILE --by "
             "person_id --out FOLDER` and learn from bandit:FOLDER."
         )
     if not program.mechanism.certifies:
         raise DprlError(
             "dp-pg adds up in floating point here, where digits depend on who adds what: leave the engine out."
         )
-    with open_workers(lambda dumps: dumps(UsersTask(program, people.users)), shards, address) as workers:
-        yield OnWorkers(asked, workers)
+    with open_workers(UsersTask(program, people.users), where) as workers:
+        yield OnWorkers(people, asked.places, workers)

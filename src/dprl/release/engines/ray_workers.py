@@ -15,7 +15,7 @@ import pickle
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 from dprl.cluster import cluster, import_ray
 from dprl.errors import DprlError
@@ -34,11 +34,25 @@ DONE, REFUSED, FAILED = "done", "refused", "failed"
 _OWN = ("cpus", "XLA_FLAGS")
 
 
+class Workplace(NamedTuple):
+    """Place where sums over a log in parts are computed; it changes no digit.
+
+    Attributes:
+        engine: ``local`` for this process, or ``ray``.
+        shards: number of workers of the engine ``ray``; by default one for each processor.
+        address: of a Ray cluster that runs; by default one is started on this machine, for this release alone.
+    """
+
+    engine: str
+    shards: int | None
+    address: str | None
+
+
 class Worker:
-    """A Ray actor. It keeps what it compiled and what its task's share keeps; nothing else from call to call.
+    """A Ray actor. It keeps what it compiled and what its task keeps; nothing else from call to call.
 
     Args:
-        task: pickled; its ``share()`` has the methods ``begin`` and ``total`` that are called here.
+        task: pickled; it has the methods ``begin`` and ``total`` that are called here.
         facts: of the driver, see :func:`facts`.
         core: processor to stay on, where the machine is the driver's own.
     """
@@ -55,21 +69,21 @@ class Worker:
 
     def ready(self) -> Answer:
         """Tell whether the task can be done here: no row is read."""
-        return self._answered(lambda: self._share() and None)
+        return self._answered(lambda: self._task() and None)
 
     def begin(self, *arguments: Any) -> Answer:
         """Return a share of the first pass."""
-        return self._answered(lambda: self._share().begin(*arguments))
+        return self._answered(lambda: self._task().begin(*arguments))
 
     def total(self, state: bytes, *arguments: Any) -> Answer:
         """Return a share of a step's sum."""
-        return self._answered(lambda: self._share().total(pickle.loads(state), *arguments))
+        return self._answered(lambda: self._task().total(pickle.loads(state), *arguments))
 
     def pid(self) -> int:
         """Return the process."""
         return os.getpid()
 
-    def _share(self) -> Any:
+    def _task(self) -> Any:
         if self._opened is None:
             here = facts()
             if self._facts != here:
@@ -79,7 +93,7 @@ class Worker:
                     "its digits may differ: let workers be of one kind, and start the release on such a machine "
                     "(JAX_PLATFORMS=cpu keeps JAX off a GPU)."
                 )
-            self._opened = pickle.loads(self._pickled).share()
+            self._opened = pickle.loads(self._pickled)
         return self._opened
 
     def _answered(self, work: Callable[[], Any]) -> Answer:
@@ -156,14 +170,14 @@ class RayWorkers:
             left = max(0.0, min(limits) - time.monotonic()) if limits else None
             done, _ = self._ray.wait(list(waiting), num_returns=1, timeout=left)
             if not done:
-                raise _no_room(method)
+                raise _refusal("no room", method)
             shard, name, _ = waiting.pop(done[0])
             try:
                 kind, answer = self._ray.get(done[0])
             except self._ray.exceptions.RayError:  # not ours: what a worker's own code raises comes as an answer
                 attempts[shard] += 1
                 if attempts[shard] == ATTEMPTS:
-                    raise _gave_up(method) from None
+                    raise _refusal("gave up", method) from None
                 self._end(self._workers[shard])
                 self._workers[shard] = self._started(shard)
                 # a share may take any time, a worker may not: where a machine is gone, there may be no room for it
@@ -172,7 +186,7 @@ class RayWorkers:
             if kind == REFUSED:
                 raise DprlError(answer)
             if kind == FAILED:
-                raise _failed(name, answer)
+                raise _refusal(FAILED, name, answer)
             if name == method:
                 answers[shard] = answer
             else:
@@ -181,60 +195,58 @@ class RayWorkers:
 
 
 @contextmanager
-def open_workers(pickled: Callable[[Any], bytes], shards: int | None, address: str | None) -> Iterator[RayWorkers]:
-    """Workers on the cluster at ``address``, on the one that this process is connected to, or on one of their own.
+def open_workers(task: Any, where: Workplace) -> Iterator[RayWorkers]:
+    """Workers on the cluster at an address, on the one that this process is connected to, or on one of their own.
 
     Args:
-        pickled: the task, from Ray's own way to pickle functions.
-        shards: number of workers; by default one for each processor.
+        task: see :class:`Worker`.
+        where: a place with the engine ``ray``.
     """
     ray = import_ray()
-    with cluster(ray, shards, address) as cores:
+    with cluster(ray, where.shards, where.address) as cores:
         there = int(ray.cluster_resources().get("CPU", 0))
-        shards = max(1, there) if shards is None else shards
+        shards = max(1, there) if where.shards is None else where.shards
         if shards > there:
             raise DprlError(f"The Ray cluster has {there} processors: ask for as many --shards at most.")
         try:
-            task = pickled(ray.cloudpickle.dumps)
+            pickled = ray.cloudpickle.dumps(task)
         except Exception:
             raise DprlError(
                 "A policy cannot be sent to the workers: put it into a file, and name it FILE.py:function."
             ) from None
-        workers = RayWorkers(ray, task, shards, cores)
+        workers = RayWorkers(ray, pickled, shards, cores)
         try:
             yield workers
         finally:
             workers.close()
 
 
-def _no_room(method: str) -> DprlError:
-    if method == "ready":
-        return DprlError("The Ray cluster has no room for the workers: ask for fewer --shards.")
-    return DprlError(
-        f"The Ray cluster had no room for a worker in the place of one that ended, for {ROOM_SECONDS // 60} minutes: "
-        "add a machine, or ask for fewer --shards. What was charged is not lost: the release can be resumed from its "
-        "run folder, if it has one."
-    )
-
-
-def _gave_up(method: str) -> DprlError:
-    if method == "ready":
-        return DprlError(
-            "The Ray cluster cannot start a worker: the same dprl and its libraries must be installed on every machine."
-        )
-    return DprlError(
-        f"A worker ended {ATTEMPTS} times over the same share, as it does when memory is short: ask for other "
-        "--shards. What was charged is not lost: the release can be resumed from its run folder, if it has one."
-    )
-
-
-def _failed(method: str, name: str) -> DprlError:
-    if method == "ready":
-        return DprlError(
-            f"A worker cannot take up its task ({name}): the log in parts and the policies' files must have the same "
-            "path on every machine, and a policy that is no file must be in a module that is installed there."
-        )
-    return DprlError(
-        f"A worker could not compute its share ({name}); what it says of the rows is not shown. With the engine local "
+_CHARGED = "What was charged is not lost: the release can be resumed from its run folder, if it has one."
+_SENTENCES = {
+    ("no room", "ready"): "The Ray cluster has no room for the workers: ask for fewer --shards.",
+    ("no room", "share"): (
+        "The Ray cluster had no room for a worker in the place of one that ended, for {minutes} minutes: add a "
+        f"machine, or ask for fewer --shards. {_CHARGED}"
+    ),
+    ("gave up", "ready"): (
+        "The Ray cluster cannot start a worker: the same dprl and its libraries must be installed on every machine."
+    ),
+    ("gave up", "share"): (
+        "A worker ended {attempts} times over the same share, as it does when memory is short: ask for other --shards. "
+        + _CHARGED
+    ),
+    (FAILED, "ready"): (
+        "A worker cannot take up its task ({error}): the log in parts and the policies' files must have the same path "
+        "on every machine, and a policy that is no file must be in a module that is installed there."
+    ),
+    (FAILED, "share"): (
+        "A worker could not compute its share ({error}); what it says of the rows is not shown. With the engine local "
         "the same happens here."
-    )
+    ),
+}
+"""What goes wrong, and whether workers were to be made ready or to compute a share -> what is said."""
+
+
+def _refusal(what: str, method: str, error: str = "") -> DprlError:
+    sentence = _SENTENCES[what, "ready" if method == "ready" else "share"]
+    return DprlError(sentence.format(minutes=ROOM_SECONDS // 60, attempts=ATTEMPTS, error=error))
