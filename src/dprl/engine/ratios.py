@@ -42,6 +42,22 @@ def step_ratios(
     return np.clip(np.nan_to_num(ratio, posinf=np.inf), 0.0, trajectories.bounds.max_importance_ratio)
 
 
+def policy_columns(
+    policy: Policy | ColumnPolicy | LoggedPolicy, trajectories: Trajectories, behavior: Policy | None = None
+) -> Float[np.ndarray, "rows columns"]:
+    """Return everything that vectors may be made of a policy, for a run folder to bind.
+
+    It is the ratios and, of a policy that is a function, the probabilities of all actions: two policies may differ in
+    actions alone that were not taken.
+    """
+    ratios = step_ratios(policy, trajectories, behavior)[:, None]
+    if isinstance(policy, ColumnPolicy | LoggedPolicy):
+        return ratios
+    actions = trajectories.bounds.actions
+    assert actions is not None, "a callable policy needs discrete actions"
+    return np.hstack([ratios, policy_probabilities(policy, trajectories.observation, actions)])
+
+
 def cumulative_ratios(ratios: Float[np.ndarray, " rows"], trajectories: Trajectories) -> Float[np.ndarray, " rows"]:
     """Return the products rho_{0:t}, at most ``max_cumulative_ratio``. The bound applies to the whole product.
 

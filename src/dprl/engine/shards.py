@@ -25,7 +25,7 @@ from dprl.data.trajectories import Trajectories
 from dprl.engine.layouts import UnitRows, unit_rows
 from dprl.engine.plan import Plan
 from dprl.engine.program import sum_of_rows
-from dprl.engine.ratios import step_ratios
+from dprl.engine.ratios import policy_columns, step_ratios
 from dprl.engine.value_query import clipped_total, exact_sum
 from dprl.mechanisms.gaussian_sum import ADDS_ONE_UNIT
 from dprl.policies.loading import load_policy
@@ -142,7 +142,7 @@ class Shard:
         def prepared(units: np.ndarray) -> tuple[np.ndarray, int]:
             log = self._taken(units)
             if not known:
-                return np.zeros((log.units, mechanism.dimension)), self._digest_of_ratios(log)
+                return np.zeros((log.units, mechanism.dimension)), self._digest_of_policies(log)
             vectors = query.unit_vectors(log, self._policies, self._behavior)
             return vectors, _digest(vectors, self._ratios(log), log)
 
@@ -212,10 +212,10 @@ class Shard:
         """Return ``(N,)`` ratios of the first target policy, whose value function is learned; None where none is."""
         return None if self._task.plan.program is None else step_ratios(self._policies[0], log, self._behavior)
 
-    def _digest_of_ratios(self, log: Trajectories) -> int:
-        """Return the digest of all policies' ratios, which with rows and weights fix the value query."""
-        nothing = np.zeros((log.units, 0))
-        return sum(_digest(nothing, step_ratios(policy, log, self._behavior), log) for policy in self._policies)
+    def _digest_of_policies(self, log: Trajectories) -> int:
+        """Return the digest of what the policies do, each in its place; with rows and weights it fixes the query."""
+        columns = [policy_columns(policy, log, self._behavior) for policy in self._policies]
+        return _digest(np.zeros((log.units, 0)), np.hstack(columns), log)
 
     def _prepared(self, units: np.ndarray) -> UnitRows:
         log = self._taken(units)
@@ -225,15 +225,16 @@ class Shard:
         return unit_rows(plan.rows(log, ratios), plan.bounds.units)
 
 
-def _digest(vectors: np.ndarray, ratios: np.ndarray | None, log: Trajectories) -> int:
-    """Add up the digests of the units, each made from that unit's vector and ratios.
+def _digest(vectors: np.ndarray, columns: np.ndarray | None, log: Trajectories) -> int:
+    """Add up the digests of the units, each made from that unit's vector and its rows of ``columns`` ``(N, ...)``.
 
     The sum is the same in any order and number of shards.
     """
-    offsets = log.episode_offsets[log.unit_offsets] * 8
+    offsets = log.episode_offsets[log.unit_offsets]
     own, steps, width = memoryview(vectors.tobytes()), memoryview(b""), vectors.shape[1] * 8
-    if ratios is not None:
-        steps = memoryview(ratios.tobytes())
+    if columns is not None:
+        steps = memoryview(columns.tobytes())
+        offsets = offsets * columns[:1].nbytes
     total = 0
     for unit, (start, stop) in enumerate(zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)):
         digest = hashlib.blake2b(own[unit * width : (unit + 1) * width], digest_size=16)

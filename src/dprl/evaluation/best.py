@@ -23,7 +23,7 @@ from dprl.accounting.events import DpEvent
 from dprl.accounting.rows import MOST_CANDIDATES
 from dprl.config import DERIVED
 from dprl.data.trajectories import Trajectories
-from dprl.engine.ratios import step_ratios
+from dprl.engine.ratios import policy_columns, step_ratios
 from dprl.engine.two_parts import FirstPart, FromFirst, TwoParts, checked_share
 from dprl.errors import DprlError
 from dprl.evaluation.importance_sampling import ImportanceQuery, ImportanceSampling, make_query
@@ -99,9 +99,9 @@ class Choice(FirstPart):
         return value / (self.query.scale.width / 2.0) * self.parts.first * POINTS
 
     def entering(self, log: Trajectories, behavior: Any) -> Iterator[Any]:
-        """Yield the ratios of all candidates, and of what is valued besides. Private."""
+        """Yield what scores and values are made of all candidates, and of what is valued besides. Private."""
         for policy in (*self.candidates.values(), *self.beside.values()):
-            yield step_ratios(policy, log, behavior)
+            yield policy_columns(policy, log, behavior)
 
     def released(self, log: Trajectories, behavior: Any, noise: Any, journal: Any) -> FromFirst:
         """Return the candidate that wins, and with it what is valued."""

@@ -20,7 +20,7 @@ from dprl.config import DERIVED
 from dprl.data.trajectories import Trajectories
 from dprl.engine.layouts import unit_rows
 from dprl.engine.program import run_on_host
-from dprl.engine.ratios import step_ratios
+from dprl.engine.ratios import policy_columns, step_ratios
 from dprl.engine.rows import rows_of
 from dprl.engine.two_parts import FirstPart, FromFirst, TwoParts
 from dprl.errors import DprlError, require
@@ -100,11 +100,10 @@ class Teaching(FirstPart):
         return super().described() | {"learner": learner}
 
     def entering(self, log: Trajectories, behavior: Any) -> Iterator[Any]:
-        """Yield actions, behaviour probabilities by ratios, and the ratios of what is valued besides. Private."""
-        yield log.action
+        """Yield behaviour probabilities by ratios, and what values are made of policies besides. Private."""
         yield step_ratios(UniformPolicy(self.program.actions), log, behavior)  # the learned policy's are not known yet
         for policy in self.beside.values():
-            yield step_ratios(policy, log, behavior)
+            yield policy_columns(policy, log, behavior)
 
     def released(self, log: Trajectories, behavior: Any, noise: Any, journal: Any) -> FromFirst:
         """Return the learned policy, and with it what is valued."""

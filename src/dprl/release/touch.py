@@ -19,7 +19,7 @@ from dprl.engine.layouts import UnitRows, unit_rows
 from dprl.engine.options import Learned
 from dprl.engine.plan import Plan
 from dprl.engine.program import run_on_host
-from dprl.engine.ratios import step_ratios
+from dprl.engine.ratios import policy_columns, step_ratios
 from dprl.engine.two_parts import FromFirst
 from dprl.engine.value_query import LearningQuery, TabledQuery, as_numbers, clipped_total, exact_sum, release_total
 from dprl.evaluation.contrasts import Contrast, contrasts_of
@@ -59,8 +59,8 @@ class InMemory:
         """Yield vectors, or all that they are made of, and the program's rows: policies, features and row order too."""
         log, first = self.log, self.plan.first
         if self.plan.around_function or first is not None:
-            yield from (log.observation, log.reward, log.valid, log.episode_offsets, log.unit_offsets)
-            yield from (step_ratios(policy, log, self.behavior) for policy in self.policies)
+            yield from (log.observation, log.action, log.reward, log.valid, log.episode_offsets, log.unit_offsets)
+            yield from (policy_columns(policy, log, self.behavior) for policy in self.policies)
         else:
             yield self._vectors
         if first is not None:  # who is valued, and by whom, is not known yet
