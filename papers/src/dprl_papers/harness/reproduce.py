@@ -50,7 +50,7 @@ def make_request(
     if trials is None:
         trials = paper.quick_trials if quick else paper.trials
     if trials < 1:
-        raise DprlError("The number of trials must be at least 1.")
+        raise DprlError("--trials must be at least 1.")
     methods = library_methods()
     if plugin is not None:
         methods = add_methods(methods, plugin.methods, plugin.path.name)
