@@ -135,16 +135,9 @@ def _transitions(domain: Domain, features: Features, count: int) -> dict[str, An
     while found < _SPREAD * count:
         log = domain.simulate(domain.bounds(each), MOMENT_SEED + units // each)
         rows = rows_of(log, domain.ratios(log), features, domain.discount, value, dtype=np.float64, columns=TRANSITION)
-        parts.append(
-            {
-                "states": rows.states[:-1],
-                "next_states": rows.next_states[:-1],
-                "alive": rows.alive[:-1],
-                "reward": rows.reward[:-1],
-                "weight": rows.weight[:-1],
-                "weight_rho": (rows.weight * rows.rho)[:-1],
-            }
-        )
+        names = ("states", "next_states", "alive", "reward", "weight")
+        kept = {name: getattr(rows, name) for name in names} | {"weight_rho": rows.weight * rows.rho}
+        parts.append({name: x[:-1] for name, x in kept.items()})
         found, units = found + len(log.reward), units + log.units
     joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     chosen = np.sort(np.random.default_rng(0).choice(found, min(count, found), replace=False))
@@ -226,14 +219,14 @@ def run_curves(
     Returns:
         A state for each of ``at``, every array with a leading axis of trials.
     """
-    kept = None if mechanisms is None else tuple(mechanisms)
+    used = tuple(mechanisms or (stage.mechanism.in_float() for stage in program.stages))
     keys, states = jnp.asarray(keys), []
-    state, done = _before(program, kept, batch, keys, logs, starts), 0
+    state, done = _before(program, used, batch, keys, logs, starts), 0
     stride = math.gcd(*at)  # one compiled program for all intervals, unless it would be called too often
     for step in at:
         while done < step:
             count = stride if at[-1] <= _CALLS * stride else step - done
-            state = _onward(program, kept, batch, count, keys, logs, state, np.uint32(done))
+            state = _onward(program, used, batch, count, keys, logs, state, np.uint32(done))
             done += count
         states.append(state)
     return tuple(states)
@@ -244,15 +237,21 @@ def answers(program: Program, state: Any) -> np.ndarray:
     return np.asarray(_answers(program, state), dtype=np.float64)
 
 
+@partial(jax.jit, static_argnames="program")
+def _answers(program: Program, states: Any) -> Any:
+    return jax.vmap(lambda state: program.answer(program.finish(len(program.stages) - 1, state)))(states)
+
+
 @partial(jax.jit, static_argnames=("program", "mechanisms", "batch"))
 def _before(
-    program: Program, mechanisms: tuple[GaussianSum, ...] | None, batch: int, keys: Any, logs: Any, starts: Any
+    program: Program, mechanisms: tuple[GaussianSum, ...], batch: int, keys: Any, logs: Any, starts: Any
 ) -> Any:
+    """Return states after every stage but the last."""
+
     def one(key: Any, log: Any, start: Any) -> Any:
         state = program.init() if start is None else start
         for number in range(len(program.stages) - 1):
-            mechanism, noise = _mechanism(program, mechanisms, number), _stream(program, key, number)
-            state = program.finish(number, run_steps(program, number, mechanism, noise, log, state, batch=batch)[0])
+            state = program.finish(number, _run(program, mechanisms, batch, number, key, log, state))
         return state
 
     return jax.vmap(one)(keys, logs, starts)
@@ -260,26 +259,17 @@ def _before(
 
 @partial(jax.jit, static_argnames=("program", "mechanisms", "batch", "count"))
 def _onward(
-    program: Program, mechanisms: tuple[GaussianSum, ...] | None, batch: int, count: int, keys: Any, logs: Any,
+    program: Program, mechanisms: tuple[GaussianSum, ...], batch: int, count: int, keys: Any, logs: Any,
     states: Any, first: Any,
 ) -> Any:  # fmt: skip
+    """Return states after ``count`` further steps of the last stage."""
     last = len(program.stages) - 1
-
-    def one(key: Any, log: Any, state: Any) -> Any:
-        mechanism, noise = _mechanism(program, mechanisms, last), _stream(program, key, last)
-        return run_steps(program, last, mechanism, noise, log, state, steps=(first, count), batch=batch)[0]
-
-    return jax.vmap(one)(keys, logs, states)
+    return jax.vmap(lambda *given: _run(program, mechanisms, batch, last, *given, (first, count)))(keys, logs, states)
 
 
-@partial(jax.jit, static_argnames="program")
-def _answers(program: Program, states: Any) -> Any:
-    return jax.vmap(lambda state: program.answer(program.finish(len(program.stages) - 1, state)))(states)
-
-
-def _mechanism(program: Program, mechanisms: tuple[GaussianSum, ...] | None, number: int) -> Any:
-    return program.stages[number].mechanism.in_float() if mechanisms is None else mechanisms[number]
-
-
-def _stream(program: Program, key: Any, number: int) -> SeededNoise:
-    return SeededNoise(key).stream(program.stages[number].name)
+def _run(
+    program: Program, mechanisms: tuple[GaussianSum, ...], batch: int, number: int, key: Any, log: Any, state: Any,
+    steps: tuple[Any, int] | None = None,
+) -> Any:  # fmt: skip
+    noise = SeededNoise(key).stream(program.stages[number].name)
+    return run_steps(program, number, mechanisms[number], noise, log, state, steps=steps, batch=batch)[0]
