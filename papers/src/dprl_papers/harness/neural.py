@@ -61,8 +61,6 @@ class NeuralMetrics:
         self.rows = _transitions(domain, features, transitions)
         self.inputs = _directions(features, self.rows["states"])
         self.truth_states = jnp.asarray(domain.truth.states, dtype=jnp.float64)
-        start = domain.start
-        self.start_states = None if start is None else jnp.asarray(start.states, dtype=jnp.float64)
 
     def errors(self, theta: np.ndarray, w: np.ndarray | None = None, clamp: bool = True) -> dict[str, np.ndarray]:
         """Return errors of each trial, in the unit of the reward or its square; not a number where theta is not finite.
@@ -79,12 +77,10 @@ class NeuralMetrics:
             largest value over all w is half of ``mspbe``, where ``w`` is given; and ``value``, the error of the mean
             over the start states, where the domain says the policy's value.
         """
-        columns: dict[str, list[float]] = {}
-        for i, weights in enumerate(np.asarray(theta, dtype=np.float64)):
-            dual = None if w is None else np.asarray(w[i], dtype=np.float64)
-            for name, error in self._errors(weights, dual, clamp).items():
-                columns.setdefault(name, []).append(error)
-        return {name: np.array(column) for name, column in columns.items()}
+        weights = np.asarray(theta, dtype=np.float64)
+        duals = [None] * len(weights) if w is None else np.asarray(w, dtype=np.float64)
+        each = [self._errors(*one, clamp) for one in zip(weights, duals, strict=True)]
+        return {name: np.array([errors[name] for errors in each]) for name in each[0]}
 
     def _errors(self, theta: np.ndarray, w: np.ndarray | None, clamp: bool) -> dict[str, float]:
         finite = bool(np.isfinite(theta).all())
@@ -103,9 +99,9 @@ class NeuralMetrics:
         if w is not None:
             q = np.asarray(dot)
             out["objective"] = squared * float(weight_rho @ (delta * q) - 0.5 * weight @ q**2)
-        if self.domain.start is not None and self.start_states is not None:
-            mean = float(self.domain.start.weights @ self._values(theta, self.start_states, clamp))
-            out["value"] = abs(mean - self.domain.policy_value)
+        if (start := self.domain.start) is not None:
+            mean = float(start.weights @ self._values(theta, jnp.asarray(start.states, dtype=jnp.float64), clamp))
+            out["value"] = abs(mean - start.mean)
         return out
 
     def _values(self, theta: np.ndarray, states: Any, clamp: bool) -> np.ndarray:

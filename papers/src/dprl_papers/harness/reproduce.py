@@ -21,7 +21,7 @@ from dprl_papers.harness.runner import Request, Runner
 from dprl_papers.harness.spec import Log, Measured, Paper
 from dprl_papers.harness.store import Store, as_json, read_json
 from dprl_papers.harness.versions import commit
-from dprl_papers.harness.work import Done, check_engine, spread
+from dprl_papers.harness.work import Done, spread
 
 RESULTS, REPORT, PROVENANCE = "results.json", "report.html", "provenance.json"
 Progress = Callable[[int, int, str], None]
@@ -87,7 +87,7 @@ def reproduce(
         out: folder of the results.
         progress: told how many tasks are done, of how many, and what was done last.
         workers: that compute side by side; None for one on each processor.
-        engine: ``local`` are processes of this machine, ``ray`` those of a Ray cluster.
+        engine: ``local`` are processes of this machine, ``ray`` those of a Ray cluster; the command checks it.
         address: of a Ray cluster that runs; by default one is started on this machine, for this run alone.
 
     Returns:
@@ -96,7 +96,6 @@ def reproduce(
     Raises:
         DprlError: ``out`` holds something else, or cannot be written; or workers cannot be started.
     """
-    check_engine(engine, workers, address)
     tell = progress or (lambda done, total, words: None)
     runner = Runner(request, Store(out, request.paper.number))
     store, tasks, done = runner.store, runner.tasks(), []
