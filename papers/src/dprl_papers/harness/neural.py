@@ -260,7 +260,11 @@ def _onward(
 ) -> Any:  # fmt: skip
     """Return states after ``count`` further steps of the last stage."""
     last = len(program.stages) - 1
-    return jax.vmap(lambda *given: _run(program, mechanisms, batch, last, *given, (first, count)))(keys, logs, states)
+
+    def one(key: Any, log: Any, state: Any) -> Any:
+        return _run(program, mechanisms, batch, last, key, log, state, (first, count))
+
+    return jax.vmap(one)(keys, logs, states)
 
 
 def _run(

@@ -250,7 +250,7 @@ def _solved(points: int, ends: bool = False) -> tuple[np.ndarray, np.ndarray, np
     return IntervalWalk().transition_matrix(grid), 0.5 - middle if ends else middle, start
 
 
-def _backward(choose: Callable[[list[np.ndarray]], np.ndarray], points: int, ends: bool, values: np.ndarray) -> Any:
+def _backward(choose: Callable[[list[np.ndarray]], Any], points: int, ends: bool, values: np.ndarray) -> Any:
     """Return ``(...,)`` returns by dynamic programming from the end; ``choose`` makes one value of the actions'."""
     P, paid, start = _solved(points, ends)
     line = points == GRID
