@@ -217,7 +217,7 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def without_marks(text: str) -> str:
     """Return a page without its marks of what is stale, which no test compares: they come and go with the code."""
-    return "\n".join(line for line in text.split("\n") if not line.startswith(STALE)).replace(", stale |", " |")
+    return re.sub(rf"^{re.escape(STALE)}.*\n\n", "", text, flags=re.MULTILINE).replace(", stale |", " |")
 
 
 def markdown(figure: Mapping[str, Any], paper: Paper) -> str:
