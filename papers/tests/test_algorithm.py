@@ -38,7 +38,7 @@ def test_it_is_the_algorithm(domain, monkeypatch):
     given = trials(domain, tuned=0.7)
     found = METHOD.answer(given, KEYS)
     setting = given.setting
-    config = METHOD.tunable[0](discount=0.99, **METHOD.tunable[1], step_size=0.7)  # type: ignore[index]
+    config = METHOD.configured(setting).replace(step_size=0.7)  # type: ignore[misc]
     program = program_for(config, setting.bounds, setting.features, setting.budget)
     single = jax.jit(lambda key, data: run(program, SeededNoise(key), data)[1])
     for i, key in enumerate(KEYS):
@@ -56,8 +56,8 @@ def test_a_factor_of_the_step_size(domain):
     once = METHOD.answer(trials(domain, tuned=0.35, factor=2.0), KEYS)
     np.testing.assert_allclose(once, METHOD.answer(trials(domain, tuned=0.7), KEYS), atol=1e-6)
     setting = trials(domain).setting
-    kind, options, _ = METHOD.tunable  # type: ignore[misc]
-    chosen = program_for(kind(discount=0.99, **options), setting.bounds, setting.features, setting.budget)
+    config = METHOD.configured(setting)  # type: ignore[misc]
+    chosen = program_for(config, setting.bounds, setting.features, setting.budget)
     by_rule = METHOD.answer(trials(domain, factor=3.0), KEYS)
     tuned = METHOD.answer(trials(domain, tuned=3.0 * chosen.config.step_size), KEYS)  # type: ignore[attr-defined]
     np.testing.assert_allclose(by_rule, tuned, atol=1e-5)
@@ -75,12 +75,12 @@ def test_a_guarantee_is_the_budget_unless_it_says_otherwise(domain):
 def test_the_version_follows_the_algorithm(monkeypatch):
     from dprl_papers.harness import versions
 
-    before = METHOD.version()
+    before = versions.fingerprint(METHOD.files())
     imported = versions.imported
     (file,) = METHOD.sources
     other = versions.module_file("dprl.evaluation.td")
     monkeypatch.setattr(versions, "imported", lambda path: (*imported(path), other) if path == file else imported(path))
-    assert METHOD.version() != before
+    assert versions.fingerprint(METHOD.files()) != before
 
 
 def test_what_a_plugin_calls_verified_is_unreviewed(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
 
 import jax
 import numpy as np
@@ -17,7 +18,7 @@ from dprl_papers.domains import acrobot, cart_pole, hiv, mountain_car
 from dprl_papers.harness.domain import MOMENT_SEED, load_domain
 from dprl_papers.harness.exact_chain import Chain
 from dprl_papers.harness.q_learning import SoftPolicy, fitted_q, learn, step_scale
-from dprl_papers.harness.simulated import mean_return, rollout_values
+from dprl_papers.harness.simulated import Simulator, mean_return
 
 
 def z_scores(values, errors, again, errors_again):
@@ -90,15 +91,22 @@ def test_fitted_q_finds_the_best_values_of_a_table():
     np.testing.assert_allclose(weights, optimal(SHORT, TABLE), atol=0.02)
 
 
+class Halved(Chain):
+    """Half of a reward is more than is allowed."""
+
+    @property
+    def reward_bounds(self):
+        return (0.0, 0.5)
+
+
 def test_rollouts_have_the_chains_values():
+    simulator = partial(Simulator, steps=200, batch=5_000)
     chain, table = Chain(length=6, actions=2, horizon=3), np.random.default_rng(0).dirichlet(np.ones(2), size=5)
     policy, states = TabularPolicy(table), np.arange(5, dtype=np.int32)
-    values, errors = rollout_values(
-        chain, policy, states, 0, steps=200, repetitions=2500, rewards=(0.0, 1.0), batch=5_000
-    )
+    values, errors = simulator(environment=chain).values(policy, states, 0, 2500)
     assert np.all(errors < 0.003)
     assert np.all(np.abs(values - chain.values(table)) < 5 * errors)  # the horizon of 3 ends nothing
-    halved, _ = rollout_values(chain, policy, states, 0, steps=200, repetitions=2500, rewards=(0.0, 0.5), batch=5_000)
+    halved, _ = simulator(environment=Halved(length=6, actions=2, horizon=3)).values(policy, states, 0, 2500)
     np.testing.assert_allclose(halved, values / 2)
 
 

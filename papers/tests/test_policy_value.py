@@ -92,8 +92,8 @@ def test_starts_are_those_of_logs(name):
 
 def test_exact_values():
     chain, paid = load_domain("chain"), load_domain("chain_bernoulli")
-    assert chain.policy_value == pytest.approx(Chain().value())
-    assert chain.truncated_value == pytest.approx(Chain().value(steps=chain.public.horizon), abs=1e-12)
+    assert chain.policy_value == pytest.approx(Chain().values().mean())
+    assert chain.truncated_value == pytest.approx(Chain().values(steps=chain.public.horizon).mean(), abs=1e-12)
     assert paid.policy_value == pytest.approx(0.2 * chain.policy_value)
     assert chain.policy_value_error == 0.0
     # outcomes of people who all get the arm; the clips hardly matter
@@ -115,13 +115,14 @@ def test_the_error_of_a_value(domain):
     metrics = Metrics(domain)
     weights = np.linalg.solve(metrics.phi, TINY.values())
     found = metrics.errors(np.stack([weights, 0.0 * weights, 3.0 * weights]), False, False)["value"]
-    np.testing.assert_allclose(found, [0.0, TINY.value(), 2.0 * TINY.value()], atol=1e-12)
+    np.testing.assert_allclose(found, [0.0, TINY.values().mean(), 2.0 * TINY.values().mean()], atol=1e-12)
     # clamped, state by state
     clamped = metrics.errors(3.0 * weights[None], False, True)["value"]
-    np.testing.assert_allclose(clamped, np.minimum(3.0 * TINY.values(), 1.0).mean() - TINY.value())
+    np.testing.assert_allclose(clamped, np.minimum(3.0 * TINY.values(), 1.0).mean() - TINY.values().mean())
     np.testing.assert_allclose(metrics.errors(3.0 * TINY.values()[None], True, True)["value"], clamped)
     np.testing.assert_allclose(
-        metrics.value_errors(np.array([1.5, -2.0]), False)["value"] + [-1.5, -2.0], [-TINY.value(), TINY.value() - 0.0]
+        metrics.value_errors(np.array([1.5, -2.0]), False)["value"] + [-1.5, -2.0],
+        [-TINY.values().mean(), TINY.values().mean() - 0.0],
     )
 
 
@@ -137,8 +138,8 @@ def test_a_figure_of_values(domain, plugin, tmp_path):
     figures = tuple(f for f in request.figures if f.name in ("2", "3"))
     results = reproduce(replace(request, paper=paper, figures=figures), tmp_path)
     two, three = ({s["name"]: s["points"][0] for s in f["series"]} for f in results["figures"])
-    assert three["guess"]["value/range"]["mean"] == pytest.approx(TINY.value() - 0.25)
-    assert three["zero"]["value/range"]["mean"] == pytest.approx(TINY.value())
+    assert three["guess"]["value/range"]["mean"] == pytest.approx(TINY.values().mean() - 0.25)
+    assert three["zero"]["value/range"]["mean"] == pytest.approx(TINY.values().mean())
     assert two["guess"]["rmse"] == {"mean": None, "sd": None, "se": None, "not_finite": 0}
     page = (tmp_path / REPORT).read_text()
     sections = re.split("<section ", page)

@@ -14,6 +14,7 @@ from dprl_papers.harness import record
 from dprl_papers.harness.plugin import load_plugin
 from dprl_papers.harness.reproduce import RESULTS, reproduce
 from dprl_papers.harness.spec import load_paper, papers, parse
+from dprl_papers.harness.store import read_json
 
 
 @pytest.fixture(scope="module")
@@ -113,6 +114,6 @@ def test_a_quick_run_goes_on_no_record(run, tmp_path):
 def test_claims_are_judged_by_all_that_is_on_record():
     """A figure that is compared with another finds it, whichever run computed it."""
     for number in papers():
-        results = record.read_results(record.RECORD / f"{number}.json")
+        results = read_json(record.RECORD / f"{number}.json")
         assert record.merged(results, results, load_paper(number)) == results
         assert all(claim["verdict"] != "not measured" for f in results["figures"] for claim in f["claims"])

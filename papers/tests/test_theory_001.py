@@ -6,17 +6,43 @@ import math
 
 import numpy as np
 import pytest
+from scipy.optimize import linprog
 
 from dprl_papers.paper_001_functional_q.theory import (
     garnet,
     largest_of_path,
     largest_success,
-    largest_success_by_program,
     noise_loss,
     optimal_values,
     printed_bound,
     right_bound,
 )
+
+
+def largest_success_by_program(functions: int, epsilon: float, delta: float) -> float:
+    """Largest success by linear programming over all mechanisms that have one answer for each of a few functions."""
+    k = functions
+    pairs = [(j, other) for j in range(k) for other in range(k) if j != other]
+    size = k * k + len(pairs) * k  # P(answer i under r_j), and the positive parts of the differences of a pair
+    rows, limits = [], []
+    for number, (j, other) in enumerate(pairs):
+        parts = k * k + number * k + np.arange(k)
+        for i in range(k):
+            row = np.zeros(size)
+            row[[j * k + i, other * k + i, parts[i]]] = 1.0, -math.exp(epsilon), -1.0
+            rows.append(row)
+            limits.append(0.0)
+        row = np.zeros(size)
+        row[parts] = 1.0
+        rows.append(row)
+        limits.append(delta)
+    totals = np.zeros((k, size))
+    for j in range(k):
+        totals[j, j * k : (j + 1) * k] = 1.0
+    gain = np.zeros(size)
+    gain[np.arange(k) * (k + 1)] = 1.0 / k
+    found = linprog(-gain, A_ub=np.array(rows), b_ub=limits, A_eq=totals, b_eq=np.ones(k), bounds=(0.0, 1.0))
+    return float(-found.fun)
 
 
 @pytest.mark.parametrize(("functions", "epsilon", "delta"), [(2, 0.9, 1e-4), (3, 0.45, 0.05), (5, 2.0, 0.0)])
@@ -32,8 +58,6 @@ def test_the_issue_s_numbers():
 
 def test_value_iteration_solves_a_garnet():
     """Against the linear program of the paper's appendix D, Eq. (4)."""
-    from scipy.optimize import linprog
-
     following, weights, rewards = garnet(12, 3, 4, np.random.default_rng(0))
     assert all(len(set(row)) == 4 for row in following.reshape(-1, 4))
     P = np.zeros((3, 12, 12))

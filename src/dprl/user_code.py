@@ -49,15 +49,17 @@ def place(error: BaseException) -> str:
     return where
 
 
-def load_python(path: Path, what: str) -> ModuleType:
+def load_python(path: Path, what: str, *, quoted: bool = False) -> ModuleType:
     """Execute a user's Python file, and return it as a module; files beside it may be imported by it.
 
     Args:
         path: of the file.
         what: what it is called in a message, such as ``policy``.
+        quoted: whether a message repeats what the file raised, which only a file that sees no private row may say.
 
     Raises:
-        DprlError: there is no such file, or it cannot be executed; what it raised is named by its type alone.
+        DprlError: there is no such file, or it cannot be executed; what it raised is named by its type, unless it is
+            quoted.
     """
     with explained(f"Cannot read the {what} file {str(path)!r}"):
         there = path.is_file()
@@ -82,7 +84,8 @@ def load_python(path: Path, what: str) -> ModuleType:
             sys.modules[name] = previous
         if isinstance(error, KeyboardInterrupt):
             raise
-        said = f"it raised {type(error).__name__}" + (f": {where}" if (where := place(error)) else "")
+        more = str(error).rstrip(".") if quoted else place(error)
+        said = f"it raised {type(error).__name__}" + (f": {more}" if more else "")
         raise DprlError(f"The {what} file {str(path)!r} cannot be executed: {said}.") from None
     finally:
         sys.path.remove(folder)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dprl.errors import DprlError
 from dprl_papers.harness.one_thread import one_thread_a_cell
+
+if TYPE_CHECKING:
+    from dprl_papers.harness.spec import Paper
 
 
 def reproduce(
@@ -49,7 +52,7 @@ def reproduce(
     from dprl_papers.harness.spec import load_paper, papers
 
     if listing or paper is None:
-        _list(papers() if paper is None else (load_paper(paper).number,), as_json)
+        _list([load_paper(number) for number in (papers() if paper is None else (paper,))], as_json)
         return
     spec = load_paper(paper)
     folder = Path(f"reproduction-{spec.number}" if out is None else out)
@@ -60,8 +63,9 @@ def reproduce(
         return
     if figure is not None and plugin is None:
         spec.figure(figure)  # before anything heavy is imported
-    if trials is not None and trials < 1:
-        raise DprlError("--trials must be at least 1.")
+
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     from dprl_papers.harness.plugin import load_plugin
     from dprl_papers.harness.reproduce import REPORT, make_request
@@ -72,64 +76,43 @@ def reproduce(
     request = make_request(spec, figure, trials, quick, None if plugin is None else load_plugin(plugin))
     for one in request.left_out:
         typer.echo(f"Figure {one.name} is left out: it needs pip install 'dprl[{one.extra}]'.", err=True)
-    with Bars(quiet=as_json) as bars:
-        results = run(request, folder, bars, workers, engine, address)
+    columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.description}"))
+    silent = as_json or not sys.stderr.isatty()
+    with Progress(*columns, console=Console(stderr=True), transient=True, disable=silent) as bars:
+        task = bars.add_task("planning", total=None)
+
+        def tell(done: int, total: int, doing: str) -> None:
+            bars.update(task, completed=done, total=total, description=doing)
+
+        results = run(request, folder, tell, workers, engine, address)
     typer.echo(json.dumps(results, allow_nan=False) if as_json else _words(results, folder / REPORT))
 
 
-class Bars:
-    """A bar of the finished cells on stderr, with what is being computed beside it."""
-
-    def __init__(self, quiet: bool) -> None:
-        self._quiet, self._bar, self._task = quiet or not sys.stderr.isatty(), None, None
-
-    def __enter__(self) -> Bars:
-        if not self._quiet:
-            from rich.console import Console
-            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-            columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.description}"))
-            self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
-            self._task = self._bar.add_task("planning", total=None)
-            self._bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._bar is not None:
-            self._bar.stop()
-
-    def __call__(self, done: int, total: int, doing: str) -> None:
-        if self._bar is not None and self._task is not None:
-            self._bar.update(self._task, completed=done, total=total, description=doing)
-
-
 def _words(results: dict[str, Any], report: Path) -> str:
-    lines = []
-    for figure in results["figures"]:
-        for claim in figure["claims"]:
-            lines.append(
-                f"{figure['name']}: {claim['verdict']}: {claim['words']} {claim['text'][:1].upper()}{claim['text'][1:]}"
-            )
+    """Return what is printed at the end: what came out of each claim, and where the page is."""
+    lines = [
+        f"{figure['name']}: {claim['verdict']}: {claim['words']} {claim['text'][:1].upper()}{claim['text'][1:]}"
+        for figure in results["figures"]
+        for claim in figure["claims"]
+    ]
     return "\n".join([*lines, str(report)])
 
 
-def _list(numbers: tuple[str, ...], as_json: bool) -> None:
-    from dprl_papers.harness.spec import load_paper
-
-    found = {
-        number: {
-            "title": (spec := load_paper(number)).title,
-            "figures": {f.name: f.title for f in spec.figures},
-            "extras": {f.name: f.extra for f in spec.figures if f.extra},
-        }
-        for number in numbers
-    }
+def _list(specifications: Sequence[Paper], as_json: bool) -> None:
+    """Print papers with their figures, and what those need that is not installed with the library."""
     if as_json:
+        found = {
+            spec.number: {
+                "title": spec.title,
+                "figures": {f.name: f.title for f in spec.figures},
+                "extras": {f.name: f.extra for f in spec.figures if f.extra},
+            }
+            for spec in specifications
+        }
         typer.echo(json.dumps(found))
         return
-    for number, about in found.items():
-        typer.echo(f"{number}: {about['title']}")
-        for name, title in about["figures"].items():
-            extra = about["extras"].get(name)
-            typer.echo(f"    {name}: {title}" + (f" (needs pip install 'dprl[{extra}]')" if extra else ""))
+    for spec in specifications:
+        typer.echo(f"{spec.number}: {spec.title}")
+        for f in spec.figures:
+            typer.echo(f"    {f.name}: {f.title}" + (f" (needs pip install 'dprl[{f.extra}]')" if f.extra else ""))
     typer.echo("dprl reproduce PAPER runs all of it, dprl reproduce PAPER --figure NAME one figure.")

@@ -33,18 +33,13 @@ ALGORITHMS = entries(
     ("dp-srm", "recursive_momentum", "recursive momentum, primal-dual", "after Wang et al. (2019); baseline of 000"),
 )
 
-
-def _published(name: str, room: str) -> Entry:
-    return replace(find_audited(name), module=f"dprl_papers.{room}.published", calibration="as-published")
-
-
 AS_PUBLISHED: dict[str, Entry] = {
-    entry.name: entry
-    for entry in (
-        _published("gpope", "paper_004_gpope"),
-        _published("dptd", "paper_000_dptd"),
-        _published("functional-q", "paper_001_functional_q"),
-        _published("dp-pg", "paper_003_dp_pg"),
+    name: replace(find_audited(name), module=f"dprl_papers.{room}.published", calibration="as-published")
+    for name, room in (
+        ("gpope", "paper_004_gpope"),
+        ("dptd", "paper_000_dptd"),
+        ("functional-q", "paper_001_functional_q"),
+        ("dp-pg", "paper_003_dp_pg"),
     )
 }
 """Algorithms of dprl with the mechanisms that their papers print."""

@@ -46,18 +46,19 @@ def algorithm(
     """
     kind = find(config).load_config() if isinstance(config, str) else config
     file = inspect.getsourcefile(kind)
+    configured = partial(_configured, kind, options, at)
     return Method(
         name=name,
         label=label,
         guarantee=guarantee,
-        batch=partial(_answer, kind, options, at),
+        batch=partial(_answer, configured),
         promise=promise,
         options=options | {"config": kind.__name__},
         sources=() if file is None else (Path(file),),
         trivial=trivial,
         clamp=clamp,
         scalable=bool({"step_size", "step_scale"} & set(kind.options())),
-        tunable=(kind, options, at),
+        configured=configured,
     )
 
 
@@ -65,13 +66,14 @@ def is_reviewed(method: Method) -> bool:
     """Return whether a method is one of dprl's own algorithms, made by :func:`algorithm`, with the guarantee that it
     has.
     """
-    made = method.batch
-    if not isinstance(made, partial) or made.func is not _answer or method.promise is not None:
+    made, configured = method.batch, method.configured
+    if not isinstance(made, partial) or made.func is not _answer or made.args != (configured,):
         return False
-    return is_own_kind(made.args[0])
+    own = isinstance(configured, partial) and configured.func is _configured and is_own_kind(configured.args[0])
+    return own and method.promise is None
 
 
-def configuration(
+def _configured(
     kind: type[Any], options: Mapping[str, Any], at: Callable[[Setting], Mapping[str, Any]] | None, setting: Setting
 ) -> Any:
     """Return the algorithm's configuration at a setting, its step size times the setting's factor.
@@ -94,13 +96,10 @@ def _program(config: Any, setting: Setting) -> Any:
     return program_for(config, setting.bounds, setting.features, setting.budget)
 
 
-def _answer(
-    kind: type[Any], options: Mapping[str, Any], at: Callable[[Setting], Mapping[str, Any]] | None, trials: Trials,
-    keys: Any,
-) -> np.ndarray:  # fmt: skip
+def _answer(configured: Callable[[Setting], Any], trials: Trials, keys: Any) -> np.ndarray:
     setting = trials.setting
     step_size = 1.0 if setting.tuned is None else setting.tuned * setting.factor
-    return answers(configuration(kind, options, at, setting), trials, keys, [step_size])[0]
+    return answers(configured(setting), trials, keys, [step_size])[0]
 
 
 def answers(config: Any, trials: Trials, keys: Any, step_sizes: Sequence[float]) -> np.ndarray:
@@ -110,8 +109,8 @@ def answers(config: Any, trials: Trials, keys: Any, step_sizes: Sequence[float])
     if trials.shared:
         theta = np.asarray(_together(program, jnp.asarray(keys), trials.shared_layout(), factors))
     else:
-        logs = zip(keys, trials.padded(), strict=True)
-        theta = np.stack([np.asarray(_one(program, key, log, factors)) for key, log in logs], axis=1)
+        each = [_one(program, key, problem.layout, factors) for key, problem in zip(keys, trials, strict=True)]
+        theta = np.stack([np.asarray(one) for one in each], axis=1)
     centre, half = scale_of(setting.value)
     return centre * setting.features.constant() + half * theta.astype(np.float64)
 

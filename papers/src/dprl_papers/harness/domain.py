@@ -10,7 +10,6 @@ import contextlib
 import functools
 import hashlib
 import importlib
-import importlib.util
 import os
 import re
 import sys
@@ -26,6 +25,7 @@ from dprl.data.trajectories import Trajectories
 from dprl.errors import DprlError
 from dprl.files import replacing
 from dprl.protocols import Bounds, Policy
+from dprl.user_code import load_python
 from dprl.value_functions.features import Features
 
 Moments = tuple[np.ndarray, np.ndarray, np.ndarray]
@@ -256,7 +256,7 @@ def load_domain(spec: str | Path) -> Domain:
     """
     text = str(spec)
     if text.endswith(".py"):
-        module: Any = execute_file(Path(text), "domain")
+        module: Any = load_python(Path(text), "domain", quoted=True)
     elif text in domain_names():
         module = importlib.import_module(f"dprl_papers.domains.{text}")
     else:
@@ -267,38 +267,6 @@ def load_domain(spec: str | Path) -> Domain:
     if not isinstance(domain, Domain):
         raise DprlError(f"The domain {text!r} defines no DOMAIN = Domain(...).")
     return domain
-
-
-def execute_file(path: Path, kind: str) -> Any:
-    """Return the module that a Python file makes when it is executed; ``kind`` of file is what a refusal calls it.
-
-    Raises:
-        DprlError: there is no such file, or it cannot be executed.
-    """
-    if not path.is_file():
-        raise DprlError(f"There is no {kind} file {str(path)!r}.")
-    path = path.resolve()
-    name = f"_dprl_{kind}_" + hashlib.sha256(str(path).encode()).hexdigest()[:16]
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        raise DprlError(f"The {kind} file {str(path)!r} cannot be loaded as Python.")
-    module = importlib.util.module_from_spec(spec)
-    previous, sys.modules[name] = sys.modules.get(name), module  # dataclasses look their module up
-    sys.path.insert(0, str(path.parent))  # a helper module beside the file may be imported by it
-    try:
-        spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:
-        sys.modules.pop(name)
-        if previous is not None:
-            sys.modules[name] = previous
-        if isinstance(error, DprlError):
-            raise
-        raise DprlError(
-            f"The {kind} file {str(path)!r} cannot be executed: it raised {type(error).__name__}: {error}."
-        ) from None
-    finally:
-        sys.path.remove(str(path.parent))
-    return module
 
 
 # What takes long to simulate is kept between runs.

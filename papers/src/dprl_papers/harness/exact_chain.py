@@ -12,7 +12,7 @@ from dprl.errors import DprlError
 from dprl.protocols import Policy
 
 
-class Mspbe(NamedTuple):
+class Moments(NamedTuple):
     """Expected matrices of the mean squared projected Bellman error, tabular features, terminal features zero.
 
     With ``n = length - 1``: ``A`` is ``(n, n)``, ``b`` is ``(n,)``, ``C`` is ``(n, n)`` (Eq. 2.1 of the paper).
@@ -21,15 +21,6 @@ class Mspbe(NamedTuple):
     A: np.ndarray
     b: np.ndarray
     C: np.ndarray
-
-    def error(self, theta: np.ndarray) -> float:
-        """Return the squared norm of ``b - A theta`` in the metric of the inverse of ``C``."""
-        residual = self.b - self.A @ theta
-        return float(residual @ np.linalg.solve(self.C, residual))
-
-    def solution(self) -> np.ndarray:
-        """Return ``(n,)`` values without error; they differ from the true ones by the 1/length weighting."""
-        return np.linalg.solve(self.A, self.b)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,26 +35,16 @@ class Chain(chain.Chain):
             steps: transitions to go; without it the trajectory is never truncated.
         """
         advance = self._table(policy) @ self._advance()
-        n = self.length - 1
+        paid = np.append(np.zeros(self.length - 2), advance[-1])
+        onward = self.discount * (np.diag(1.0 - advance) + np.diag(advance[:-1], k=1))
         if steps is None:
-            # V(s) = p (1 or discount V(s + 1)) + (1 - p) discount V(s), solved from the end backwards.
-            values = np.zeros(n)
-            gain = 1.0
-            for s in reversed(range(n)):
-                values[s] = advance[s] * gain / (1.0 - (1.0 - advance[s]) * self.discount)
-                gain = self.discount * values[s]
-            return values
-        values = np.zeros(n)
+            return np.linalg.solve(np.eye(len(paid)) - onward, paid)
+        values = np.zeros(len(paid))
         for _ in range(steps):
-            gains = np.append(self.discount * values[1:], 1.0)
-            values = advance * gains + (1.0 - advance) * self.discount * values
+            values = paid + onward @ values
         return values
 
-    def value(self, policy: Policy | np.ndarray | None = None, steps: int | None = None) -> float:
-        """Return expected discounted return of a trajectory; ``steps`` as in :meth:`values`."""
-        return float(self.values(policy, steps).mean())
-
-    def mspbe(self, behavior: Policy | np.ndarray | None = None, target: Policy | np.ndarray | None = None) -> Mspbe:
+    def mspbe(self, behavior: Policy | np.ndarray | None = None, target: Policy | np.ndarray | None = None) -> Moments:
         """Return exact ``A``, ``b`` and ``C`` of Eq. (2.1) under ``behavior`` for ``target`` (default: the behaviour).
 
         A trajectory of ``L`` transitions weighs each of them by ``1 / L`` (the paper's sum from 0 to its length has
@@ -99,7 +80,7 @@ class Chain(chain.Chain):
         A = np.diag(move + (1.0 - self.discount) * remain) - self.discount * np.diag(move[:-1], k=1)
         b = np.zeros(n)
         b[-1] = move[-1]
-        return Mspbe(A=A, b=b, C=np.diag(visit))
+        return Moments(A=A, b=b, C=np.diag(visit))
 
     def _advance(self) -> np.ndarray:
         """Return ``(actions,)`` probability of advancing under each action."""

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from dprl.errors import DprlError
-from dprl_papers.harness.versions import fingerprint, module_file
+from dprl_papers.harness.versions import module_file
 
 if TYPE_CHECKING:
     from dprl_papers.harness.problem import Problem, Setting, Trials
@@ -70,7 +70,7 @@ class Method:
         sources: files that determine it, beside the one that defines it.
         trivial: drawn as a reference: what one knows without a value function.
         scalable: whether a factor of its step size (or ridge) means anything to it.
-        tunable: configuration, options and further options of an algorithm whose step size is tuned.
+        configured: the configuration of an algorithm at a setting.
     """
 
     name: str
@@ -87,7 +87,7 @@ class Method:
     sources: tuple[Path, ...] = ()
     trivial: bool = False
     scalable: bool = False
-    tunable: tuple[Any, Any, Any] | None = field(default=None, repr=False)
+    configured: Callable[[Setting], Any] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if sum(f is not None for f in self._functions) != 1:
@@ -118,15 +118,10 @@ class Method:
         return Guarantee(status=self.guarantee)
 
     def files(self) -> set[Path]:
-        """Return the files that it is made by: those of its functions, and its sources."""
-        functions = (*self._functions, self.promise)
-        return {*self.sources, *(Path(f) for function in functions if function and (f := _file_of(function)))}
-
-    def version(self) -> str:
-        """Return of the code behind it; changes whenever any of it does."""
-        # what a method is given, and what its answer is measured by
-        ends = [module_file(f"dprl_papers.harness.{name}") for name in ("problem", "metrics")]
-        return fingerprint([*self.files(), *(file for file in ends if file)])
+        """Return the files that it is made by, what it is given and what its answer is measured by among them."""
+        ends = {module_file(f"dprl_papers.harness.{name}") for name in ("problem", "metrics")}
+        functions = {_file_of(function) for function in (*self._functions, self.promise) if function}
+        return {*self.sources, *(Path(file) for file in functions | ends if file)}
 
 
 def _file_of(function: Any) -> str | None:

@@ -24,8 +24,7 @@ class Metrics:
         self.A, self.b, C = domain.moments(features)
         self.inverse = np.linalg.pinv(C, hermitian=True)
         self.tabular = isinstance(features, Tabular)
-        start = domain.start
-        self.start_phi = None if start is None else features(np.asarray(start.states, dtype=np.float64))
+        self.start_phi = None if domain.start is None else features(domain.start.states.astype(np.float64))
         root = np.sqrt(domain.truth.weights)[:, None]
         self.fit = np.linalg.pinv(root * self.phi) * root.T  # (n, S): values to the nearest weights
 

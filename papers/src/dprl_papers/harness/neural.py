@@ -61,8 +61,6 @@ class NeuralMetrics:
         self.rows = _transitions(domain, features, transitions)
         self.inputs = _directions(features, self.rows["states"])
         self.truth_states = jnp.asarray(domain.truth.states, dtype=jnp.float64)
-        start = domain.start
-        self.start_states = None if start is None else jnp.asarray(start.states, dtype=jnp.float64)
 
     def errors(self, theta: np.ndarray, w: np.ndarray | None = None, clamp: bool = True) -> dict[str, np.ndarray]:
         """Return errors of each trial, in the unit of the reward or its square; not a number where theta is not finite.
@@ -79,12 +77,10 @@ class NeuralMetrics:
             largest value over all w is half of ``mspbe``, where ``w`` is given; and ``value``, the error of the mean
             over the start states, where the domain says the policy's value.
         """
-        columns: dict[str, list[float]] = {}
-        for i, weights in enumerate(np.asarray(theta, dtype=np.float64)):
-            dual = None if w is None else np.asarray(w[i], dtype=np.float64)
-            for name, error in self._errors(weights, dual, clamp).items():
-                columns.setdefault(name, []).append(error)
-        return {name: np.array(column) for name, column in columns.items()}
+        weights = np.asarray(theta, dtype=np.float64)
+        duals = [None] * len(weights) if w is None else np.asarray(w, dtype=np.float64)
+        each = [self._errors(*one, clamp) for one in zip(weights, duals, strict=True)]
+        return {name: np.array([errors[name] for errors in each]) for name in each[0]}
 
     def _errors(self, theta: np.ndarray, w: np.ndarray | None, clamp: bool) -> dict[str, float]:
         finite = bool(np.isfinite(theta).all())
@@ -103,9 +99,9 @@ class NeuralMetrics:
         if w is not None:
             q = np.asarray(dot)
             out["objective"] = squared * float(weight_rho @ (delta * q) - 0.5 * weight @ q**2)
-        if self.domain.start is not None and self.start_states is not None:
-            mean = float(self.domain.start.weights @ self._values(theta, self.start_states, clamp))
-            out["value"] = abs(mean - self.domain.policy_value)
+        if (start := self.domain.start) is not None:
+            mean = float(start.weights @ self._values(theta, jnp.asarray(start.states, dtype=jnp.float64), clamp))
+            out["value"] = abs(mean - start.mean)
         return out
 
     def _values(self, theta: np.ndarray, states: Any, clamp: bool) -> np.ndarray:
@@ -135,16 +131,9 @@ def _transitions(domain: Domain, features: Features, count: int) -> dict[str, An
     while found < _SPREAD * count:
         log = domain.simulate(domain.bounds(each), MOMENT_SEED + units // each)
         rows = rows_of(log, domain.ratios(log), features, domain.discount, value, dtype=np.float64, columns=TRANSITION)
-        parts.append(
-            {
-                "states": rows.states[:-1],
-                "next_states": rows.next_states[:-1],
-                "alive": rows.alive[:-1],
-                "reward": rows.reward[:-1],
-                "weight": rows.weight[:-1],
-                "weight_rho": (rows.weight * rows.rho)[:-1],
-            }
-        )
+        names = ("states", "next_states", "alive", "reward", "weight")
+        kept = {name: getattr(rows, name) for name in names} | {"weight_rho": rows.weight * rows.rho}
+        parts.append({name: x[:-1] for name, x in kept.items()})
         found, units = found + len(log.reward), units + log.units
     joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     chosen = np.sort(np.random.default_rng(0).choice(found, min(count, found), replace=False))
@@ -226,14 +215,14 @@ def run_curves(
     Returns:
         A state for each of ``at``, every array with a leading axis of trials.
     """
-    kept = None if mechanisms is None else tuple(mechanisms)
+    used = tuple(mechanisms or (stage.mechanism.in_float() for stage in program.stages))
     keys, states = jnp.asarray(keys), []
-    state, done = _before(program, kept, batch, keys, logs, starts), 0
+    state, done = _before(program, used, batch, keys, logs, starts), 0
     stride = math.gcd(*at)  # one compiled program for all intervals, unless it would be called too often
     for step in at:
         while done < step:
             count = stride if at[-1] <= _CALLS * stride else step - done
-            state = _onward(program, kept, batch, count, keys, logs, state, np.uint32(done))
+            state = _onward(program, used, batch, count, keys, logs, state, np.uint32(done))
             done += count
         states.append(state)
     return tuple(states)
@@ -244,15 +233,21 @@ def answers(program: Program, state: Any) -> np.ndarray:
     return np.asarray(_answers(program, state), dtype=np.float64)
 
 
+@partial(jax.jit, static_argnames="program")
+def _answers(program: Program, states: Any) -> Any:
+    return jax.vmap(lambda state: program.answer(program.finish(len(program.stages) - 1, state)))(states)
+
+
 @partial(jax.jit, static_argnames=("program", "mechanisms", "batch"))
 def _before(
-    program: Program, mechanisms: tuple[GaussianSum, ...] | None, batch: int, keys: Any, logs: Any, starts: Any
+    program: Program, mechanisms: tuple[GaussianSum, ...], batch: int, keys: Any, logs: Any, starts: Any
 ) -> Any:
+    """Return states after every stage but the last."""
+
     def one(key: Any, log: Any, start: Any) -> Any:
         state = program.init() if start is None else start
         for number in range(len(program.stages) - 1):
-            mechanism, noise = _mechanism(program, mechanisms, number), _stream(program, key, number)
-            state = program.finish(number, run_steps(program, number, mechanism, noise, log, state, batch=batch)[0])
+            state = program.finish(number, _run(program, mechanisms, batch, number, key, log, state))
         return state
 
     return jax.vmap(one)(keys, logs, starts)
@@ -260,26 +255,21 @@ def _before(
 
 @partial(jax.jit, static_argnames=("program", "mechanisms", "batch", "count"))
 def _onward(
-    program: Program, mechanisms: tuple[GaussianSum, ...] | None, batch: int, count: int, keys: Any, logs: Any,
+    program: Program, mechanisms: tuple[GaussianSum, ...], batch: int, count: int, keys: Any, logs: Any,
     states: Any, first: Any,
 ) -> Any:  # fmt: skip
+    """Return states after ``count`` further steps of the last stage."""
     last = len(program.stages) - 1
 
     def one(key: Any, log: Any, state: Any) -> Any:
-        mechanism, noise = _mechanism(program, mechanisms, last), _stream(program, key, last)
-        return run_steps(program, last, mechanism, noise, log, state, steps=(first, count), batch=batch)[0]
+        return _run(program, mechanisms, batch, last, key, log, state, (first, count))
 
     return jax.vmap(one)(keys, logs, states)
 
 
-@partial(jax.jit, static_argnames="program")
-def _answers(program: Program, states: Any) -> Any:
-    return jax.vmap(lambda state: program.answer(program.finish(len(program.stages) - 1, state)))(states)
-
-
-def _mechanism(program: Program, mechanisms: tuple[GaussianSum, ...] | None, number: int) -> Any:
-    return program.stages[number].mechanism.in_float() if mechanisms is None else mechanisms[number]
-
-
-def _stream(program: Program, key: Any, number: int) -> SeededNoise:
-    return SeededNoise(key).stream(program.stages[number].name)
+def _run(
+    program: Program, mechanisms: tuple[GaussianSum, ...], batch: int, number: int, key: Any, log: Any, state: Any,
+    steps: tuple[Any, int] | None = None,
+) -> Any:  # fmt: skip
+    noise = SeededNoise(key).stream(program.stages[number].name)
+    return run_steps(program, number, mechanisms[number], noise, log, state, steps=steps, batch=batch)[0]

@@ -32,10 +32,12 @@ def render(results: Mapping[str, Any], paper: Paper) -> str:
         figures=figures,
         claims=claims,
         verdicts={v: sum(c["verdict"] == v for c in claims) for v in ("holds", "holds in part", "does not hold")},
-        domains=_domains(results),
-        tuned=_tuned(results, paper),
+        tuned=[table for table in paper.tuned if table.method in known and table.domain in results["domains"]],
         delta=power_of_ten(results["delta"]),
         capital=capital,
+        plain=plain,
+        percent=_percent,
+        with_error=with_error,
     )
 
 
@@ -253,36 +255,3 @@ def _cell(error: Mapping[str, Any]) -> str:
 
 def _percent(share: float) -> str:
     return f"{number(100.0 * share, 1)}% of range" if share < 10.0 else f"{number(share)} × range"
-
-
-def _domains(results: Mapping[str, Any]) -> list[list[str]]:
-    return [
-        [
-            d["label"],
-            "on-policy" if d["on_policy"] else "off-policy",
-            d["features"],
-            plain(d["discount"]),
-            " to ".join(plain(end) for end in d["value"]),
-            plain(d["units"]),
-            _percent(d["truth_std"]),
-            "exact" if d["truth_error"] == 0.0 else f"± {_percent(d['truth_error'])}",
-            "–" if d["policy_value"] is None else with_error(d["policy_value"], d["policy_value_error"]),
-        ]
-        for d in results["domains"].values()
-    ]
-
-
-def _tuned(results: Mapping[str, Any], paper: Paper) -> list[list[str]]:
-    used = {split_method(s["name"])[0] for f in results["figures"] for s in f.get("series", ())}
-    return [
-        [
-            table.method,
-            table.domain,
-            plain(table.epsilon),
-            table.what,
-            ", ".join(f"{plain(b)} at {plain(m)}" for m, b in zip(table.units, table.best, strict=True)),
-            table.provenance,
-        ]
-        for table in paper.tuned
-        if table.method in used and table.domain in results["domains"]
-    ]

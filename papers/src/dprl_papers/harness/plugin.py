@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dprl.errors import DprlError
+from dprl.user_code import load_python
 from dprl_papers.harness.algorithm import is_reviewed
-from dprl_papers.harness.domain import Domain, execute_file
+from dprl_papers.harness.domain import Domain
 from dprl_papers.harness.method import Method, add_methods
 from dprl_papers.harness.spec import Measured, Paper
 
@@ -47,7 +48,7 @@ def load_plugin(path: str | Path) -> Plugin:
     path = Path(path)
     if path.suffix != ".py":
         raise DprlError(f"A plugin is a Python file: {str(path)!r} is none.")
-    module = execute_file(path, "plugin")
+    module = load_python(path, "plugin", quoted=True)
     methods, domain = getattr(module, "METHODS", None), getattr(module, "DOMAIN", None)
     if methods is None and domain is None:
         raise DprlError(f"The plugin {str(path)!r} defines neither METHODS nor DOMAIN.")

@@ -5,7 +5,6 @@ One log of the largest size is simulated a trial. All methods see that one log, 
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -144,11 +143,6 @@ class Trials:
         """
         return self.logs.shared_layout(self.setting.units)
 
-    def padded(self) -> Iterator[Any]:
-        """Return each trial's rows, padded to one length (:class:`dprl.engine.layouts.PaddedUnits`)."""
-        for i in range(len(self.seeds)):
-            yield self.logs.padded(i, self.setting.units)
-
 
 class Logs:
     """The logs of some trials of a domain, and their forms; each is made once, when it is asked for."""
@@ -156,43 +150,30 @@ class Logs:
     def __init__(self, domain: Domain, units: int, seeds: tuple[int, ...]) -> None:
         self.domain, self.units, self.seeds = domain, units, seeds
         self.features = make_features(domain.features, domain.bounds(units).observation)
-        self._full: dict[int, Trajectories] = {}
-        self._ratios: dict[int, np.ndarray] = {}
-        self._rows: dict[int, Any] = {}
-        self._shared: Any = None
-        self._padded: dict[tuple[int, int], Any] = {}
-        self._once: dict[tuple[int, int, str], Any] = {}
-        self._slice: tuple[int, Any] | None = None
-        self._lock = threading.RLock()
+        self._made: dict[Any, Any] = {}
+        self._of_size: tuple[int, dict[Any, Any]] = (0, {})
 
     @property
     def shared(self) -> bool:
         return isinstance(self.features, Tabular) and self.features.size <= MAX_SHARED
 
     def full(self, trial: int) -> Trajectories:
-        with self._lock:
-            if trial not in self._full:
-                self._full[trial] = self.domain.log(self.units, self.seeds[trial])
-            return self._full[trial]
+        return _once(self._made, ("log", trial), lambda: self.domain.log(self.units, self.seeds[trial]))
 
     def ratios(self, trial: int) -> np.ndarray:
-        with self._lock:
-            if trial not in self._ratios:
-                self._ratios[trial] = self.domain.ratios(self.full(trial))
-            return self._ratios[trial]
+        return _once(self._made, ("ratios", trial), lambda: self.domain.ratios(self.full(trial)))
 
     def once(self, trial: int, units: int, name: str, make: Callable[[], Any]) -> Any:
-        key = (trial, units, name)
-        with self._lock:
-            if key not in self._once:
-                self._once[key] = make()
-            return self._once[key]
+        """Return what ``make`` gives of the first ``units`` trajectories; kept until another number is asked for."""
+        if self._of_size[0] != units:  # cells come in order of size: the others are not needed again
+            self._of_size = (units, {})
+        return _once(self._of_size[1], (trial, name), make)
 
     def rows(self, trial: int, units: int) -> Any:
         """Return rows of the first ``units`` trajectories."""
         from dprl.engine.rows import Rows
 
-        rows = self._all_rows(trial)
+        rows = _once(self._made, ("rows", trial), lambda: self._rows_of(trial, self.features))
         offsets = rows.offsets[: units + 1]
         n = int(offsets[-1])
         if n == int(rows.offsets[-1]):
@@ -205,21 +186,13 @@ class Logs:
 
         from dprl.engine.layouts import padded_units
 
-        with self._lock:
-            if any(key[1] != units for key in self._padded):
-                self._padded.clear()  # cells come in order of size: the others are not needed again
-            if (trial, units) not in self._padded:
-                # one length for all the logs, so that one program fits
-                longest = max(int(self.full(i).lengths().max(initial=1)) for i in range(len(self.seeds)))
-                length = min(-(-longest // 64) * 64, self.full(0).bounds.horizon)
-                self._padded[trial, units] = device_get(padded_units(self.rows(trial, units), length))
-            return self._padded[trial, units]
+        def make() -> Any:
+            # one length for all the logs, so that one program fits
+            longest = max(int(self.full(i).lengths().max(initial=1)) for i in range(len(self.seeds)))
+            length = min(-(-longest // 64) * 64, self.full(0).bounds.horizon)
+            return device_get(padded_units(self.rows(trial, units), length))
 
-    def _all_rows(self, trial: int) -> Any:
-        with self._lock:
-            if trial not in self._rows:
-                self._rows[trial] = self._rows_of(trial, self.features)
-            return self._rows[trial]
+        return self.once(trial, units, "padded", make)
 
     def _rows_of(self, trial: int, features: Features) -> Any:
         from dprl.engine.columns import COLUMNS
@@ -234,12 +207,8 @@ class Logs:
         """Return the first ``units`` trajectories of all the logs over one finite set of transitions."""
         from jax import device_put
 
-        with self._lock:
-            if self._shared is None:
-                self._shared = self._make_shared()
-            if self._slice is None or self._slice[0] != units:
-                self._slice = (units, device_put(self._shared.of_units(lambda x: x[:, :units])))
-            return self._slice[1]
+        every = _once(self._made, "shared", self._make_shared)
+        return self.once(-1, units, "shared", lambda: device_put(every.of_units(lambda x: x[:, :units])))
 
     def layout(self, trial: int, units: int) -> Any:
         """Return the first ``units`` trajectories of one log, in the layout that this domain has."""
@@ -276,6 +245,12 @@ class Logs:
         unit = log.unit_of_episode()[log.episode_of()]
         target = np.where(log.terminated, -1, self.features.index(log.next_observation))
         return unit, self.features.index(log.observation), target
+
+
+def _once(made: dict[Any, Any], key: Any, make: Callable[[], Any]) -> Any:
+    if key not in made:
+        made[key] = make()
+    return made[key]
 
 
 class _Thin(Tabular):

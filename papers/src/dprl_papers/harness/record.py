@@ -20,8 +20,8 @@ from dprl_papers.harness.measured import with_verdicts
 from dprl_papers.harness.page import capital, tables_of
 from dprl_papers.harness.runner import Runner, Task
 from dprl_papers.harness.spec import Measured, Paper, Programmed, load_paper, papers
-from dprl_papers.harness.store import address
-from dprl_papers.harness.versions import PACKAGES, imported, libraries, module_file
+from dprl_papers.harness.store import address, read_json
+from dprl_papers.harness.versions import PACKAGES, closure, libraries, module_file
 
 ROOT = PACKAGES["dprl_papers"].parents[2]
 RECORD, PAGES, SPECIFICATION = ROOT / "papers" / "results", ROOT / "docs" / "papers", "its specification"
@@ -59,7 +59,8 @@ def made_by(runner: Runner, figure: Measured | Programmed, parts: Iterable[Mappi
         "commits": sorted({commit for cell in cells for commit in cell["commits"]}),
         "versions": libraries(),
         "seconds": round(max(within, cells[0]["seconds"]), 1),
-        "code": {SPECIFICATION: specification(figure)} | {name: digest(file) for name, file in _closure(files)},
+        "code": {SPECIFICATION: specification(figure)}
+        | {name: digest(file) for name, file in sorted((_name(file), file) for file in closure(files, _counts))},
         "cells": cells,
     }
 
@@ -75,18 +76,11 @@ def _cell(what: str, made: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return {"what": what, "commits": commits, "seconds": round(sum(one["seconds"] for one in made), 3)}
 
 
-def _closure(files: Iterable[Path]) -> list[tuple[str, Path]]:
-    """Return files, and those that they import of algorithms, mechanisms, simulators and papers, with their names."""
-    found: dict[str, Path] = {}
-    todo = list(files)
-    while todo:
-        path = todo.pop()
-        name = _name(path)
-        if name in found or name.endswith("__init__.py") or name.startswith(_PLUMBING):
-            continue
-        found[name] = path
-        todo += [file for file in imported(path) if _name(file).startswith((*_ROOMS, "dprl_papers/"))]
-    return sorted(found.items())
+def _counts(path: Path) -> bool:
+    """Return whether numbers hang on a file: on algorithms, mechanisms, simulators, papers, and a plugin's files."""
+    name = _name(path)
+    plumbing = name.startswith(_PLUMBING) or name.endswith("__init__.py")
+    return not plumbing and (not name.startswith("dprl/") or name.startswith(_ROOMS))
 
 
 def _name(path: Path) -> str:
@@ -141,14 +135,6 @@ def merged(old: Mapping[str, Any] | None, new: Mapping[str, Any], paper: Paper) 
     return {**new, "domains": old["domains"] | new["domains"], "figures": with_verdicts(kept, paper)}
 
 
-def read_results(path: Path) -> dict[str, Any] | None:
-    """Return the results in a file, or None where there are none."""
-    try:
-        return json.loads(path.read_bytes())
-    except (OSError, ValueError):
-        return None
-
-
 def write_pages(number: str, out: Path) -> list[Path]:
     """Put the results of ``out``, if it has any, on record, and write the paper's page and the table of all records.
 
@@ -157,10 +143,10 @@ def write_pages(number: str, out: Path) -> list[Path]:
     """
     if not (PAGES / f"{number}.md").is_file():
         raise DprlError("--pages writes papers/results and docs/papers: use it in a checkout of the repository.")
-    found, file = read_results(out), RECORD / f"{number}.json"
+    found, file = read_json(out), RECORD / f"{number}.json"
     if found is not None and (found["quick"] or found["plugin"] or found["paper"] != number):
         raise DprlError(f"{str(out)!r} has a quick run, a plugin's, or another paper's: it does not go on record.")
-    old = read_results(file)
+    old = read_json(file)
     if new := old if found is None else _rounded(found):
         RECORD.mkdir(exist_ok=True)
         text = json.dumps(merged(old, new, load_paper(number)), indent=1, ensure_ascii=False)
@@ -187,7 +173,7 @@ def pages() -> dict[Path, str]:
     made, rows = {}, list[list[str]]()
     for number in papers():
         paper, path = load_paper(number), PAGES / f"{number}.md"
-        results = read_results(RECORD / f"{number}.json") or {"figures": []}
+        results = read_json(RECORD / f"{number}.json") or {"figures": []}
         figures = {f["name"]: f for f in results["figures"]}
 
         def block(mark: re.Match[str], figures: Any = figures, paper: Paper = paper) -> str:
@@ -231,7 +217,7 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def without_marks(text: str) -> str:
     """Return a page without its marks of what is stale, which no test compares: they come and go with the code."""
-    return "\n".join(line for line in text.split("\n") if not line.startswith(STALE)).replace(", stale |", " |")
+    return re.sub(rf"^{re.escape(STALE)}.*\n\n", "", text, flags=re.MULTILINE).replace(", stale |", " |")
 
 
 def markdown(figure: Mapping[str, Any], paper: Paper) -> str:

@@ -16,12 +16,12 @@ from dprl_papers.harness.measured import results_of
 from dprl_papers.harness.method import add_methods, library_methods
 from dprl_papers.harness.page import render
 from dprl_papers.harness.plugin import Plugin
-from dprl_papers.harness.record import made_by, merged, read_results
+from dprl_papers.harness.record import made_by, merged
 from dprl_papers.harness.runner import Request, Runner
-from dprl_papers.harness.spec import Measured, Paper
-from dprl_papers.harness.store import Store, as_json
+from dprl_papers.harness.spec import Log, Measured, Paper
+from dprl_papers.harness.store import Store, as_json, read_json
 from dprl_papers.harness.versions import commit
-from dprl_papers.harness.work import Done, check_engine, spread
+from dprl_papers.harness.work import Done, spread
 
 RESULTS, REPORT, PROVENANCE = "results.json", "report.html", "provenance.json"
 Progress = Callable[[int, int, str], None]
@@ -41,7 +41,8 @@ def make_request(
     if own is not None:
         if own.name in {f.name for f in paper.figures} | {x.domain for x in paper.logs}:
             raise DprlError(f"The domain of a plugin needs a name of its own: {own.name!r} is taken.")
-        paper = dataclasses.replace(paper, figures=(*paper.figures, own))
+        log = Log(domain=own.name, units=int(max(own.values)), batch=5)
+        paper = dataclasses.replace(paper, figures=(*paper.figures, own), logs=(*paper.logs, log))
     wanted = paper.figures if figure is None else (paper.figure(figure),)
     figures = tuple(f for f in wanted if is_installed(f.extra))
     left_out = tuple(f for f in wanted if f not in figures)
@@ -50,7 +51,7 @@ def make_request(
     if trials is None:
         trials = paper.quick_trials if quick else paper.trials
     if trials < 1:
-        raise DprlError("The number of trials must be at least 1.")
+        raise DprlError("--trials must be at least 1.")
     methods = library_methods()
     if plugin is not None:
         methods = add_methods(methods, plugin.methods, plugin.path.name)
@@ -86,7 +87,7 @@ def reproduce(
         out: folder of the results.
         progress: told how many tasks are done, of how many, and what was done last.
         workers: that compute side by side; None for one on each processor.
-        engine: ``local`` are processes of this machine, ``ray`` those of a Ray cluster.
+        engine: ``local`` are processes of this machine, ``ray`` those of a Ray cluster; the command checks it.
         address: of a Ray cluster that runs; by default one is started on this machine, for this run alone.
 
     Returns:
@@ -95,7 +96,6 @@ def reproduce(
     Raises:
         DprlError: ``out`` holds something else, or cannot be written; or workers cannot be started.
     """
-    check_engine(engine, workers, address)
     tell = progress or (lambda done, total, words: None)
     runner = Runner(request, Store(out, request.paper.number))
     store, tasks, done = runner.store, runner.tasks(), []
@@ -115,7 +115,7 @@ def reproduce(
     new = as_json(results_of(runner, computed))
     for figure, about in zip(request.figures, new["figures"], strict=True):
         about["made"] = made_by(runner, figure, parts.get(figure.name, ()))
-    results = merged(read_results(out / RESULTS), new, request.paper)
+    results = merged(read_json(out / RESULTS), new, request.paper)
     store.write(RESULTS, json.dumps(results, indent=1, allow_nan=False) + "\n")
     store.write(REPORT, render(results, request.paper))
     return results

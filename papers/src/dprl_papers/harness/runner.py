@@ -97,10 +97,7 @@ class Request:
 
     def log(self, domain: str) -> Log:
         """Return how much of a domain is simulated."""
-        log = next((x for x in self.paper.logs if x.domain == domain), None)
-        if log is None:
-            assert self.plugin is not None
-            log = Log(domain=domain, units=max(int(v) for v in self.plugin.units), quick=500, batch=5)
+        log = next(x for x in self.paper.logs if x.domain == domain)
         return dataclasses.replace(log, units=log.quick) if self.quick else log
 
     def cell(self, domain: str, units: int, name: str, epsilon: float, factor: float = 1.0) -> Cell:
@@ -157,9 +154,7 @@ class Runner:
 
     def __init__(self, request: Request, store: Store) -> None:
         self.request, self.store = request, store
-        # of this runner: its plugin may have a domain or a method of the same name as another's
-        self.domain = cache(self._domain)
-        self._code = cache(self._code_of)
+        self._code = cache(fingerprint)  # of this runner: a plugin may have changed before the next one
         self._logs = lru_cache(maxsize=1)(self._make_logs)
 
     def __reduce__(self) -> Any:
@@ -192,10 +187,10 @@ class Runner:
         method = self.request.methods[cell.method]
         return {
             "domain": cell.domain,
-            "domain_code": self._code(cell.domain, True),
+            "domain_code": self._code(frozenset({self.domain_file(cell.domain), *FOLDER.glob("*.safetensors")})),
             "log_units": self.request.log(cell.domain).units,
             "method": cell.method,
-            "method_code": self._code(cell.method, False),
+            "method_code": self._code(frozenset(method.files())),
             "options": {k: v if isinstance(v, int | float | str | bool) else str(v) for k, v in method.options.items()},
             "units": cell.units,
             "epsilon": cell.epsilon,
@@ -260,21 +255,18 @@ class Runner:
             epochs=max(cell.at, default=0),
         )
 
-    def _domain(self, name: str) -> Domain:
-        plugin = self.request.plugin
-        own = None if plugin is None else plugin.domain
-        return own if own is not None and own.name == name else load_domain(name)
-
-    def _code_of(self, name: str, is_domain: bool) -> str:
-        if not is_domain:
-            return self.request.methods[name].version()
-        return fingerprint([self.domain_file(name), *FOLDER.glob("*.safetensors")])
+    def domain(self, name: str) -> Domain:
+        """Return a domain by its name: the plugin's, or one of this package."""
+        return self._of_plugin(name) or load_domain(name)
 
     def domain_file(self, name: str) -> Path:
         """Return the file that a domain is made by."""
         plugin = self.request.plugin
-        own = plugin is not None and plugin.domain is not None and plugin.domain.name == name
-        return plugin.path if plugin is not None and own else FOLDER / f"{name}.py"
+        return plugin.path if plugin is not None and self._of_plugin(name) else FOLDER / f"{name}.py"
+
+    def _of_plugin(self, name: str) -> Domain | None:
+        plugin = self.request.plugin
+        return plugin.domain if plugin is not None and plugin.domain and plugin.domain.name == name else None
 
     def _make_logs(self, domain: str, first: int, last: int) -> tuple[Logs, Metrics]:
         place, seed = self.domain(domain), self.request.paper.seed

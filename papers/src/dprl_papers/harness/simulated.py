@@ -22,6 +22,9 @@ from dprl.environments.rollout import _draw, rollout
 from dprl.protocols import Bounds, Environment, Interval, Policy
 from dprl_papers.harness.domain import Domain, Truth, from_rollout
 
+STARTS = ("start_states", "start_values", "start_errors", "start_truncated")
+"""What a domain's file holds of the start distribution; the last, where a log may be cut."""
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Simulator:
@@ -49,23 +52,24 @@ class Simulator:
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return values of ``policy`` at ``(S, d)`` observations, and their standard errors, ``(S,)`` each.
 
+        Rewards are clipped to their bounds, as those of a log are; no horizon ends a rollout.
+
         Args:
             policy: a policy that JAX can trace.
             observations: where rollouts begin.
             seed: of the rollouts.
-            repetitions: rollouts from each state.
+            repetitions: rollouts from each state, at least 2.
             steps: after which a rollout is cut, where it is not at :attr:`steps`.
         """
-        return rollout_values(
-            self.environment,
-            policy,
-            self.states_of(observations),
-            seed,
-            steps=self.steps if steps is None else steps,
-            repetitions=repetitions,
-            rewards=self.environment.reward_bounds,
-            batch=self.batch,
-        )
+        states, parts = self.states_of(observations), []
+        width = max(1, min(repetitions, self.batch // len(observations)))
+        for i, first in enumerate(range(0, repetitions, width)):
+            repeated = jax.tree.map(lambda x: jnp.repeat(jnp.asarray(x), width, axis=0), states)
+            key = jax.random.fold_in(jax.random.key(seed), i)
+            returns = _returns(self.environment, policy, steps or self.steps, key, repeated)
+            parts.append(np.asarray(returns).reshape(-1, width)[:, : repetitions - first])
+        returns = np.concatenate(parts, axis=1)
+        return returns.mean(axis=1), returns.std(axis=1, ddof=1) / np.sqrt(returns.shape[1])
 
     def starts(self, policy: Policy, observations: np.ndarray, seed: int, repetitions: int) -> dict[str, np.ndarray]:
         """Return what a file holds of the starts; values until a log's horizon are of the same rollouts.
@@ -78,12 +82,7 @@ class Simulator:
         """
         values, errors = self.values(policy, observations, seed, repetitions)
         truncated, _ = self.values(policy, observations, seed, repetitions, self.environment.horizon)
-        return {
-            "start_states": observations,
-            "start_values": values,
-            "start_errors": errors,
-            "start_truncated": truncated,
-        }
+        return dict(zip(STARTS, (observations, values, errors, truncated), strict=True))
 
     def save_learned(
         self,
@@ -115,9 +114,7 @@ class Simulator:
             "states": states,
             "values": at_states[0],
             "standard_errors": at_states[1],
-            "start_states": starts,
-            "start_values": at_starts[0],
-            "start_errors": at_starts[1],
+            **dict(zip(STARTS[:3], (starts, *at_starts), strict=True)),
             "mean_return": np.array(mean_return(log)),
             "greedy_return": np.array(mean_return(greedy)),
             "mean_reward": np.array(log.reward.mean()),
@@ -127,8 +124,7 @@ class Simulator:
 
 
 @functools.partial(jax.jit, static_argnames=("environment", "policy", "steps"))
-def _returns(environment: Environment, policy: Any, steps: int, key: Any, state: Any, reward: Any) -> jax.Array:
-    low, high = reward
+def _returns(environment: Environment, policy: Any, steps: int, key: Any, state: Any) -> jax.Array:
     count = jax.tree.leaves(state)[0].shape[0]
 
     def step(carry: Any, now: Any) -> tuple[Any, None]:
@@ -137,46 +133,11 @@ def _returns(environment: Environment, policy: Any, steps: int, key: Any, state:
         probabilities = policy(jax.vmap(environment.observe)(state).astype(jnp.float32))
         action = _draw(probabilities, jax.random.uniform(choice, (count,), dtype=jnp.float64))
         state, earned, terminated = jax.vmap(environment.step)(jax.random.split(change, count), state, action)
-        total = total + jnp.where(alive, factor * jnp.clip(earned.astype(jnp.float64), low, high), 0.0)
+        total = total + jnp.where(alive, factor * jnp.clip(earned.astype(jnp.float64), *environment.reward_bounds), 0.0)
         return (state, alive & ~terminated, total, factor * environment.discount), None
 
     start = (state, jnp.ones(count, bool), jnp.zeros(count, jnp.float64), jnp.ones((), jnp.float64))
     return jax.lax.scan(step, start, jnp.arange(steps))[0][2]
-
-
-def rollout_values(
-    environment: Environment,
-    policy: Policy,
-    state: Any,
-    seed: int,
-    *,
-    steps: int,
-    repetitions: int,
-    rewards: Interval,
-    batch: int = 16_384,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return mean discounted return from each state, and its standard error, ``(S,)`` each.
-
-    Args:
-        environment: a hashable simulator; its horizon does not end a rollout.
-        policy: a policy that JAX can trace.
-        state: states of the simulator, a pytree of arrays with ``S`` rows.
-        seed: of the rollouts.
-        steps: transitions after which a rollout is cut; choose them so that ``discount ** steps`` is negligible.
-        repetitions: rollouts from each state, at least 2.
-        rewards: bounds to which rewards are clipped, as those of a log are.
-        batch: rollouts that run side by side.
-    """
-    states = jax.tree.leaves(state)[0].shape[0]
-    width = max(1, min(repetitions, batch // states))
-    parts = []
-    for i, first in enumerate(range(0, repetitions, width)):
-        repeated = jax.tree.map(lambda x: jnp.repeat(jnp.asarray(x), width, axis=0), state)
-        key = jax.random.fold_in(jax.random.key(seed), i)
-        returns = _returns(environment, policy, steps, key, repeated, (float(rewards[0]), float(rewards[1])))
-        parts.append(np.asarray(returns).reshape(states, width)[:, : repetitions - first])
-    returns = np.concatenate(parts, axis=1)
-    return returns.mean(axis=1), returns.std(axis=1, ddof=1) / np.sqrt(returns.shape[1])
 
 
 def net(box: tuple[Interval, ...]) -> np.ndarray:
@@ -213,30 +174,17 @@ def stored_domain(
         target_policy=policy,
         behavior=policy if behavior is None else behavior,
         true_values=lambda: stored_truth(kept),
-        start_values=lambda: stored_starts(kept),
+        start_values=lambda: stored_truth(kept, STARTS),
         depends_on=(kept, *depends_on),
         **facts,
     )
 
 
-def stored_truth(path: Path) -> Truth:
-    """Return the true values of a domain's file, at states that a log visits."""
-    kept = _load(path)
-    return _uniform(kept["states"], kept["values"], kept["standard_errors"])
-
-
-def stored_starts(path: Path) -> Truth:
-    """Return the true values of a domain's file at states that stand for the start distribution."""
-    kept = _load(path)
-    states, values, errors = (kept[f"start_{x}"] for x in ("states", "values", "errors"))
-    return _uniform(states, values, errors, kept.get("start_truncated"))
-
-
-def _load(path: Path) -> dict[str, np.ndarray]:
+def stored_truth(path: Path, names: tuple[str, ...] = ("states", "values", "standard_errors", "")) -> Truth:
+    """Return the true values that a domain's file keeps under these names, with equal weights."""
     from safetensors.numpy import load_file
 
-    return load_file(path)
-
-
-def _uniform(states: np.ndarray, values: np.ndarray, errors: np.ndarray, truncated: np.ndarray | None = None) -> Truth:
-    return Truth(states.astype(np.float64), values, np.full(len(states), 1.0 / len(states)), errors, truncated)
+    kept = load_file(path)
+    states, values, errors = (kept[name] for name in names[:3])
+    weights = np.full(len(states), 1.0 / len(states))
+    return Truth(states.astype(np.float64), values, weights, errors, kept.get(names[3]))

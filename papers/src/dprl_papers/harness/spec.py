@@ -12,9 +12,7 @@ import math
 import re
 import tomllib
 from collections.abc import Callable
-from dataclasses import field
 from functools import cache
-from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
@@ -197,8 +195,8 @@ class Paper:
     quick_trials: Count = 5
     delta: float = Field(default=1e-5, gt=0.0, lt=1.0)
     seed: int = Field(default=0, ge=0)
-    measured: tuple[str, ...] = field(default=())
-    ours: tuple[str, ...] = field(default=())
+    measured: tuple[str, ...] = ()
+    ours: tuple[str, ...] = ()
 
     def figure(self, name: str) -> Measured | Programmed:
         """Return the figure of this name, or refuse it with the names that there are."""
@@ -230,25 +228,18 @@ def split_method(name: str) -> tuple[str, float]:
 # --- files ------------------------------------------------------------------------------------------------------------
 
 
-@cache
-def packages() -> dict[str, str]:
-    """Return the packages of the papers that can be reproduced, by number."""
-    found = sorted(f.name for f in resources.files("dprl_papers").iterdir() if f.name.startswith("paper_"))
-    return {name.split("_")[1]: f"dprl_papers.{name}" for name in found}
-
-
-def papers() -> tuple[str, ...]:
-    """Return the numbers of the papers that can be reproduced."""
-    return tuple(packages())
+def papers() -> dict[str, Path]:
+    """Return the folders of the papers that can be reproduced, by number."""
+    return {path.name.split("_")[1]: path for path in sorted(Path(__file__).parents[1].glob("paper_*"))}
 
 
 @cache
 def load_paper(number: str) -> Paper:
     """Read the specification of a paper: its own figures first, then those that are added."""
-    if number not in papers():
+    folder = papers().get(number)
+    if folder is None:
         raise DprlError(f"There is no reproduction of paper {number!r}; there are {', '.join(papers())}.")
-    folder = Path(__file__).parents[1] / packages()[number].rpartition(".")[2]
-    figures = [_figure_of(f, packages()[number]) for f in (folder / "figures").iterdir() if f.name[0] not in "_."]
+    figures = [_figure_of(f) for f in (folder / "figures").iterdir() if f.name[0] not in "_."]
     figures.sort(
         key=lambda f: (not f.get("statement"), [int(x) if x.isdigit() else x for x in re.split(r"(\d+)", f["name"])])
     )
@@ -277,13 +268,13 @@ def parse(text: str, source: str, figures: list[dict[str, Any]] | None = None) -
     return paper
 
 
-def _figure_of(path: Path, package: str) -> dict[str, Any]:
+def _figure_of(path: Path) -> dict[str, Any]:
     """Read the table of a figure from its file; the file's name is the figure's, without ``figure_``."""
     name = path.stem.removeprefix("figure_").replace("_", "-")
     text = path.read_text(encoding="utf-8")
     if path.suffix == ".toml":
         return {"name": name, **tomllib.loads(text)}
-    return {"name": name, "module": f"{package}.figures.{path.stem}", **programmed_text(text)}
+    return {"name": name, "module": f"dprl_papers.{path.parents[1].name}.figures.{path.stem}", **programmed_text(text)}
 
 
 def programmed_text(source: str) -> dict[str, Any]:

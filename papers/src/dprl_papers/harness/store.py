@@ -53,10 +53,7 @@ class Store:
             raise DprlError(f"Cannot use {str(folder)!r}: {error.strerror or error}.") from error
 
     def _check(self, mark: Path, paper: str) -> None:
-        try:
-            found = json.loads(mark.read_bytes())
-        except ValueError:
-            found = None
+        found = read_json(mark)
         if not isinstance(found, dict) or found.get("schema") != _MARK_SCHEMA:
             raise DprlError(f"{str(self.folder)!r} is not a folder of this command: name another with --out.")
         if found.get("paper") != paper:
@@ -64,10 +61,7 @@ class Store:
 
     def cell(self, key: Mapping[str, Any]) -> dict[str, Any] | None:
         """Return all that is kept under ``key``, or None where it is missing or damaged."""
-        try:
-            found = json.loads((self.folder / "cells" / f"{address(key)}.json").read_bytes())
-        except (OSError, ValueError):
-            return None
+        found = read_json(self.folder / "cells" / f"{address(key)}.json")
         whole = isinstance(found, dict) and found.get("schema") == SCHEMA and found.get("key") == as_json(key)
         return found if whole else None
 
@@ -102,6 +96,14 @@ class Store:
         """Write a file of this folder atomically."""
         write_atomically(self.folder / name, text.encode())
         return self.folder / name
+
+
+def read_json(path: Path) -> Any:
+    """Return what a JSON file holds, or None where there is none, or it is damaged."""
+    try:
+        return json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return None
 
 
 def address(key: Mapping[str, Any]) -> str:

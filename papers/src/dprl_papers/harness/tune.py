@@ -14,7 +14,7 @@ import numpy as np
 from dprl.accounting.budget import Budget
 from dprl.errors import DprlError
 from dprl.mechanisms.noise import SeededNoise
-from dprl_papers.harness.algorithm import answers, configuration
+from dprl_papers.harness.algorithm import answers
 from dprl_papers.harness.domain import load_domain
 from dprl_papers.harness.method import library_methods
 from dprl_papers.harness.metrics import Metrics
@@ -47,10 +47,8 @@ def tune(
         logs, keys = Logs(place, max(units), part), np.stack([np.asarray(SeededNoise.from_seed(s).key) for s in part])
         for m in sorted(units):
             setting = Setting(domain=place, units=m, budget=Budget(epsilon, delta), tuned=1.0)
-            if found.tunable is not None:
-                kind, options, at = found.tunable
-                batch_of = Trials(setting=setting, seeds=part, logs=logs)
-                tried = answers(configuration(kind, options, at, setting), batch_of, keys, grid)
+            if found.configured is not None:
+                tried = answers(found.configured(setting), Trials(setting=setting, seeds=part, logs=logs), keys, grid)
             else:
                 settings = [Setting(domain=place, units=m, budget=setting.budget, tuned=x) for x in grid]
                 tried = np.stack([found.answer(Trials(setting=s, seeds=part, logs=logs), keys) for s in settings])

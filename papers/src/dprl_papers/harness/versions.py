@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -47,17 +47,22 @@ def module_file(name: str) -> Path | None:
     return None
 
 
-def fingerprint(files: Iterable[Path]) -> str:
-    """Digest these files and all that they import of :data:`PACKAGES`: changes whenever any of them does."""
+def closure(files: Iterable[Path], counts: Callable[[Path], bool] = lambda path: True) -> set[Path]:
+    """Return these files and all that they import of :data:`PACKAGES`, at any depth, through those that count."""
     seen: set[Path] = set()
     todo = list(files)
     while todo:
         path = todo.pop()
-        if path not in seen:
+        if path not in seen and counts(path):
             seen.add(path)
             todo += imported(path)
+    return seen
+
+
+def fingerprint(files: Iterable[Path]) -> str:
+    """Digest these files and all that they import of :data:`PACKAGES`: changes whenever any of them does."""
     digest = hashlib.sha256()
-    for content in sorted(hashlib.sha256(path.read_bytes()).digest() for path in seen):
+    for content in sorted(hashlib.sha256(path.read_bytes()).digest() for path in closure(files)):
         digest.update(content)
     return digest.hexdigest()[:24]
 

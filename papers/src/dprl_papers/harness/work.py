@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Generator, Sequence
 from concurrent.futures import FIRST_COMPLETED, wait
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -112,7 +112,7 @@ def _in_cluster(
             raise DprlError(f"The Ray cluster has {there} processors: ask for as many --workers at most.")
         content, facts = _packed(runner), machine_facts()
         with Pool(min(workers or there, len(tasks)), initializer=one_thread_a_cell) as pool:
-            yield from pool.imap_unordered(_work_of, [(content, facts, task) for task in tasks], chunksize=1)
+            yield from pool.imap_unordered(partial(work, content, facts), tasks, chunksize=1)
 
 
 def work(content: bytes, facts: dict[str, Any], task: Task) -> Done:
@@ -127,10 +127,6 @@ def work(content: bytes, facts: dict[str, Any], task: Task) -> Done:
     return _timed(_opened(content), task)
 
 
-def _work_of(arguments: tuple[bytes, dict[str, Any], Task]) -> Done:
-    return work(*arguments)
-
-
 def _timed(runner: Runner, task: Task) -> Done:
     started = time.perf_counter()
     return task, runner.compute(task), time.perf_counter() - started
@@ -141,7 +137,7 @@ def _packed(runner: Runner) -> bytes:
     plugin = runner.request.plugin
     for module in [*sys.modules.values()]:
         file = getattr(module, "__file__", None)
-        if plugin is not None and file is not None and Path(file).parent == plugin.path.parent:
+        if plugin is not None and file is not None and Path(file).resolve().parent == plugin.path.parent:
             cloudpickle.register_pickle_by_value(module)
     return cloudpickle.dumps(runner)
 

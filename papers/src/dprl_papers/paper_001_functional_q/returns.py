@@ -9,7 +9,7 @@ it: the rewards are known.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any, Literal
@@ -164,7 +164,7 @@ def weights_of(point: Point, seed: int, seeds: int) -> dict[str, np.ndarray]:
     blocks = []
     for first in range(seed, seed + seeds, BLOCK):
         numbers = range(first, min(first + BLOCK, seed + seeds))
-        average, history = _runs(shape, walk, rates, bound(mechanism, numbers), _keys(numbers))
+        average, history = _runs(shape, walk, rates, bound(mechanism, numbers), keys_of(numbers))
         blocks.append(jax.tree.map(np.asarray, history if point.curve else average))
     return {name: np.concatenate([block[name] for block in blocks]) for name in blocks[0]}
 
@@ -177,7 +177,8 @@ def bound(mechanism: Any, numbers: Sequence[int]) -> Any:
     return jax.tree.map(lambda *leaves: jnp.stack([jnp.asarray(leaf) for leaf in leaves]), *each)
 
 
-def _keys(numbers: Sequence[int]) -> jax.Array:
+def keys_of(numbers: Sequence[int]) -> jax.Array:
+    """Return the learner's key for each of these seeds."""
     return jnp.stack([jax.random.fold_in(jax.random.key(LEARNER_SEED), i) for i in numbers])
 
 
@@ -212,17 +213,15 @@ def measure(point: Point, seed: int, seeds: int) -> dict[str, np.ndarray]:
     out = {"return": policy_returns(np.argmax(outputs, axis=outputs.ndim - point.dimensions - 1), point.ends)}
     if point.curve or point.dimensions > 1:
         return out
-    model, paid, start = _solved(GRID)
-    paid = 0.5 - paid if point.ends else paid
     low, high = walk.reward_bounds
     discount = float(config.discount or 0.0)
     q = ((low + high) / 2.0 + (high - low) / 2.0 * outputs) / (1.0 - discount)
-    return out | {"recovered": recovery_error(recovered_reward(q, model, discount), paid, start)}
+    return out | {"recovered": recovered_of(q, discount, point.ends)}
 
 
-def recovered_of(q: np.ndarray, discount: float) -> np.ndarray:
-    """Return ``(...,)`` error of the reward recovered from values ``(..., A, N)`` on the grid, of the middle walk."""
-    model, paid, start = _solved(GRID)
+def recovered_of(q: np.ndarray, discount: float, ends: bool = False) -> np.ndarray:
+    """Return ``(...,)`` error of the reward recovered from values ``(..., A, N)`` on the grid."""
+    model, paid, start = _solved(GRID, ends)
     return recovery_error(recovered_reward(q, model, discount), paid, start)
 
 
@@ -242,11 +241,23 @@ def _outputs(network: str, weights: Any, states: Any) -> Any:
 
 
 @cache
-def _solved(points: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _solved(points: int, ends: bool = False) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the model on a grid: transitions of both actions, the reward of each state, and the start's law."""
     grid = np.linspace(0.0, 1.0, points)
     start = np.full(points, 1.0 / (points - 1))
     start[[0, -1]] /= 2.0
-    return IntervalWalk().transition_matrix(grid), 0.5 - np.abs(grid - 0.5), start
+    middle = 0.5 - np.abs(grid - 0.5)
+    return IntervalWalk().transition_matrix(grid), 0.5 - middle if ends else middle, start
+
+
+def _backward(choose: Callable[[list[np.ndarray]], Any], points: int, ends: bool, values: np.ndarray) -> Any:
+    """Return ``(...,)`` returns by dynamic programming from the end; ``choose`` makes one value of the actions'."""
+    P, paid, start = _solved(points, ends)
+    line = points == GRID
+    paid = paid if line else (paid[:, None] + paid[None]) / 2.0
+    for _ in range(IntervalWalk().horizon):
+        values = paid + choose([*([] if line else (p @ values for p in P)), *(values @ p.T for p in P)])
+    return values @ start if line else np.einsum("...ij,i,j->...", values, start, start)
 
 
 def policy_returns(actions: np.ndarray, ends: bool = False) -> np.ndarray:
@@ -255,30 +266,17 @@ def policy_returns(actions: np.ndarray, ends: bool = False) -> np.ndarray:
 
     Two dimensions are told by a side of :data:`COARSE` points.
     """
-    points = actions.shape[-1]
-    P, paid, start = _solved(points)
-    paid = 0.5 - paid if ends else paid
-    values = np.zeros(actions.shape)
-    if points == GRID:
-        for _ in range(IntervalWalk().horizon):
-            values = paid + np.where(actions == 1, values @ P[1].T, values @ P[0].T)
-        return values @ start
-    both = (paid[:, None] + paid[None]) / 2.0
-    for _ in range(IntervalWalk().horizon):
-        values = both + np.choose(actions, [*(p @ values for p in P), *(values @ p.T for p in P)])
-    return np.einsum("...ij,i,j->...", values, start, start)
+    return _backward(partial(np.choose, actions), actions.shape[-1], ends, np.zeros(actions.shape))
 
 
 def extreme_returns(dimensions: int) -> tuple[float, float]:
     """Return returns of acting by chance and of the best policy."""
-    P, paid, start = _solved(GRID if dimensions == 1 else COARSE)
-    by_chance = best = np.zeros((len(paid),) * dimensions)
-    both = paid if dimensions == 1 else (paid[:, None] + paid[None]) / 2.0
-    for _ in range(IntervalWalk().horizon):
-        parts = [[p @ v for p in P] + ([v @ p.T for p in P] if dimensions > 1 else []) for v in (by_chance, best)]
-        by_chance, best = both + np.mean(parts[0], axis=0), both + np.max(parts[1], axis=0)
-    weights = start if dimensions == 1 else np.outer(start, start)
-    return float((weights * by_chance).sum()), float((weights * best).sum())
+    points = GRID if dimensions == 1 else COARSE
+    by_chance, best = (
+        float(_backward(partial(choose, axis=0), points, False, np.zeros((points,) * dimensions)))
+        for choose in (np.mean, np.max)
+    )
+    return by_chance, best
 
 
 # --- Algorithm 1 as published ----------------------------------------------------------------------------------------
@@ -308,7 +306,7 @@ def published_weights(
     numbers = range(seed, seed + seeds)
     nodes = [SeededNoise.from_seed(i).stream("reward").nodes() for i in numbers]
     stacked = [jax.tree.map(lambda *x: jnp.stack([jnp.asarray(v) for v in x]), *parts) for parts in (rates, nodes)]
-    found = jax.tree.map(np.asarray, _published(base, walk, *stacked, _keys(numbers)))
+    found = jax.tree.map(np.asarray, _published(base, walk, *stacked, keys_of(numbers)))
     return {name: w.reshape(len(stds), len(resets), *w.shape[1:]) for name, w in found.items()}
 
 

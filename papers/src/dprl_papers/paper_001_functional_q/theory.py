@@ -34,34 +34,6 @@ def largest_success(functions: int, epsilon: float, delta: float) -> float:
     return (math.exp(epsilon) + others * delta) / (others + math.exp(epsilon))
 
 
-def largest_success_by_program(functions: int, epsilon: float, delta: float) -> float:
-    """Return the same by linear programming over all mechanisms with one answer for each of at most a few functions."""
-    from scipy.optimize import linprog
-
-    k = functions
-    pairs = [(j, other) for j in range(k) for other in range(k) if j != other]
-    size = k * k + len(pairs) * k  # P(answer i under r_j), and the positive parts of the differences of a pair
-    rows, limits = [], []
-    for number, (j, other) in enumerate(pairs):
-        parts = k * k + number * k + np.arange(k)
-        for i in range(k):
-            row = np.zeros(size)
-            row[[j * k + i, other * k + i, parts[i]]] = 1.0, -math.exp(epsilon), -1.0
-            rows.append(row)
-            limits.append(0.0)
-        row = np.zeros(size)
-        row[parts] = 1.0
-        rows.append(row)
-        limits.append(delta)
-    totals = np.zeros((k, size))
-    for j in range(k):
-        totals[j, j * k : (j + 1) * k] = 1.0
-    gain = np.zeros(size)
-    gain[np.arange(k) * (k + 1)] = 1.0 / k
-    found = linprog(-gain, A_ub=np.array(rows), b_ub=limits, A_eq=totals, b_eq=np.ones(k), bounds=(0.0, 1.0))
-    return float(-found.fun)
-
-
 # --- Proposition 10 ---------------------------------------------------------------------------------------------------
 
 
