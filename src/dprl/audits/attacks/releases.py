@@ -17,8 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dprl.accounting.budget import Budget
-from dprl.audits.attacks.evaluation import FAR
-from dprl.audits.attacks.programs import ProgramCanary
+from dprl.audits.attacks.programs import FAR, ProgramCanary
 from dprl.audits.attacks.trials import Simulation, check_all_seen
 from dprl.audits.record_replay import Entry, Recorder, ReleaseTrace
 from dprl.config import Config
