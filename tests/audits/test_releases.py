@@ -17,13 +17,15 @@ from dprl.audits.conformance.best import BEST, LEARN
 from dprl.audits.lower_bound import audit
 from dprl.errors import DprlError
 from dprl.mechanisms.noisy_maximum import NoisyMaximum
+from dprl.protocols import Attack
 from dprl.release.touch import InMemory
 
 KEYS = [bytes([n]) * 32 for n in range(12)]
 
 
 def canary(suite=LEARN, **options):
-    return suite.canary(**{"epsilon": 1.0, "delta": 1e-5, **options})
+    asked = {name: options.pop(name) for name in ("epsilon", "released") if name in options}
+    return suite.canary(Attack(**asked, options=options))
 
 
 def test_the_odds_of_a_choice_are_those_of_all_coins():

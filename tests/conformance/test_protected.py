@@ -28,6 +28,7 @@ from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.grid import grid_step
 from dprl.mechanisms.noise import SecureNoise, SeededNoise
 from dprl.protectors.projector import Architecture, HandSchedule
+from dprl.protocols import Attack
 from dprl.release import evaluate as front
 from tests.protectors.small import new_protector
 
@@ -379,7 +380,7 @@ def test_protected_releases_are_attacked(scheduler, rate, tmp_path):
     suite = suite_of(folder)
 
     def pair(epsilon: float) -> Any:
-        return suite.canary(units=200, epsilon=epsilon, delta=1e-5, optimizer=folder, value_budget_fraction=0.05)
+        return suite.canary(Attack(epsilon=epsilon, options={"optimizer": folder, "value_budget_fraction": 0.05}))
 
     sound = pair(1.0)
     assert sound.plan.stages[0].mechanism.steps == 20

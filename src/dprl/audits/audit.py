@@ -14,7 +14,7 @@ from dprl.audits.lower_bound import Audit
 from dprl.audits.lower_bound import audit as run_audit
 from dprl.config import Config
 from dprl.errors import DprlError, Mistakes
-from dprl.protocols import Canary
+from dprl.protocols import Attack, Canary
 from dprl.registry import attacked, find_audited
 
 TRIALS = 400_000
@@ -82,7 +82,7 @@ def check_runs(trials: int, seed: int, confidence: float, selection_trials: int 
 
 def usual_trials(name: str, calibration: str | None = None) -> int:
     """Return as many held-out runs as the standard attacks on an algorithm have, but no more than ``TRIALS``."""
-    attacks = find_audited(name, calibration or VERIFIED).load_conformance().attacks
+    attacks = find_audited(name, calibration or VERIFIED).load().attacks
     return min(TRIALS, max((attack.trials for attack in attacks), default=TRIALS))
 
 
@@ -113,17 +113,8 @@ def canary_of(
         raise DprlError(f"The configuration says calibration = {stated!r} itself: leave out the other.")
     if unit is not None:
         options["unit"] = unit
-    return (
-        find_audited(name, calibration or stated)
-        .load_conformance()
-        .canary(
-            units=units,
-            epsilon=budget.epsilon,
-            delta=budget.delta,
-            released=released,
-            **options,
-        )
-    )
+    attack = Attack(units=units, epsilon=budget.epsilon, delta=budget.delta, released=released, options=options)
+    return find_audited(name, calibration or stated).load_canary(attack)
 
 
 def changed_options(config: Config) -> dict[str, Any]:

@@ -57,7 +57,7 @@ class Row:
 def standard_attacks() -> Iterator[tuple[Entry, Attack]]:
     """Yield all attacks that the registry's algorithms state, in every calibration, and those installed beside them."""
     for entry in in_every_calibration():
-        for attack in entry.load_conformance().attacks:
+        for attack in entry.load().attacks:
             yield entry, attack
 
 

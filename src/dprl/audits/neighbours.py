@@ -134,7 +134,7 @@ def cases() -> Iterator[Case]:
     turn = 0
     for entry in attacked().values():
         suite = entry.load_conformance()
-        for setting in suite.settings:
+        for setting in suite.algorithm.settings:
             for source in suite.sources(setting):
                 yield Case(entry, setting, source, turn)
                 turn += 1

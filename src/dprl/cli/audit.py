@@ -153,7 +153,7 @@ def _list(as_json: bool) -> None:
     for entry in in_every_calibration():
         about = found.setdefault(entry.name, {"summary": entry.summary, "calibrations": [], "standard_attacks": 0})
         about["calibrations"].append(entry.calibration)
-        about["standard_attacks"] += len(entry.load_conformance().attacks)
+        about["standard_attacks"] += len(entry.load().attacks)
     show(found, _listed, as_json)
 
 

@@ -90,7 +90,9 @@ class BestConformance(EvaluationConformance):
     def attack(self, asked: dict[str, Any]) -> Canary:
         """Return the attack on the whole release; its person has two trajectories."""
         if asked.pop("unit") not in (None, "person"):
-            raise DprlError(f"{self.name} is attacked by who adds a person with two trajectories: leave unit out.")
+            raise DprlError(
+                f"{self.algorithm.name} is attacked by who adds a person with two trajectories: leave unit out."
+            )
         return load(self.algorithm.canary)(self.algorithm.config, **asked)
 
 

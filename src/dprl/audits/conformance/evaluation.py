@@ -28,7 +28,7 @@ from dprl.data.readers import read_log
 from dprl.engine.algorithm import Algorithm
 from dprl.engine.options import ValuesConfig
 from dprl.engine.plan import Plan
-from dprl.errors import DprlError
+from dprl.errors import require
 from dprl.evaluation.contrasts import asked_pairs
 from dprl.evaluation.plan import make_plan
 from dprl.mechanisms.gaussian_sum import RELATION
@@ -147,19 +147,17 @@ class EvaluationConformance(Suite):
 
     def attack(self, asked: dict[str, Any]) -> Canary:
         """Return the entry's attack, or the one through columns where a privacy unit is asked for."""
-        unit = asked.pop("unit")
+        unit, algorithm = asked.pop("unit"), self.algorithm
         if unit is None:
             # an optimizer has noise and steps of its own: the attack on any program
-            target = Algorithm.canary if asked.get("optimizer") is not None else self.algorithm.canary
-            return load(target)(self.algorithm.config, **asked)
-        if all("strata" in chosen.facts for chosen in self.algorithm.settings.values()):
-            raise DprlError(f"{self.name} is not attacked through columns, whose log has no strata: leave out unit.")
-        if not self.verified or asked.pop("released") != "all":
-            raise DprlError(
-                f"Through columns {self.name} is attacked in its verified calibration, on all that it releases: leave "
-                "out unit, or the others."
-            )
-        return unit_canary(self.algorithm.config, unit, **asked)
+            target = Algorithm.canary if asked.get("optimizer") is not None else algorithm.canary
+            return load(target)(algorithm.config, **asked)
+        strata = all("strata" in chosen.facts for chosen in algorithm.settings.values())
+        without = f"{algorithm.name} is not attacked through columns, whose log has no strata: leave out unit."
+        require(not strata, without)
+        through = f"Through columns {algorithm.name} is attacked in its verified calibration, on all that it releases"
+        require(algorithm.verified and asked.pop("released") == "all", f"{through}: leave out unit, or the others.")
+        return unit_canary(algorithm.config, unit, **asked)
 
 
 @lru_cache(maxsize=64)

@@ -105,11 +105,11 @@ class PolicyGradientConformance(Suite):
     def attack(self, asked: dict[str, Any]) -> PlanCanary:
         """Return the entry's attack; ``units`` is the number of places for users."""
         units, unit, released, budget = (asked.pop(name) for name in ("units", "unit", "released", "budget"))
-        require(unit is None, f"{self.name} protects a user and knows no other unit: leave unit out.")
-        check_all_seen(self.name, released)
+        require(unit is None, f"{self.algorithm.name} protects a user and knows no other unit: leave unit out.")
+        check_all_seen(self.algorithm.name, released)
         config = self.algorithm.config.from_mapping(asked, "options")
         free = config.users is None
-        require(free, f"{self.name} is audited with so many users as there are units: leave out users.")
+        require(free, f"{self.algorithm.name} is audited with so many users as there are units: leave out users.")
         facts = small_facts(config.policy, episodes=bool(config.scale_weight))
         return load(self.algorithm.canary)(_plan(config, facts, budget, units))
 
