@@ -10,15 +10,14 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 
 from dprl.audits.record_replay import Call, Recorder, compare
 from dprl.errors import DprlError
 from dprl.registry import Entry, attacked
+from dprl.report.render import load_template
 
 HEADING = "## What one unit may move"
-_INTRODUCTION = "\n\n" + resources.files("dprl.audits").joinpath("neighbours.md").read_text(encoding="utf-8") + "\n"
 
 
 @dataclass(frozen=True)
@@ -155,22 +154,9 @@ def section(found: Sequence[Found]) -> str:
     rows: dict[tuple[str, str, str], list[Found]] = {}
     for one in found:
         rows.setdefault((one.algorithm, one.setting, one.relation), []).append(one)
-    lines = [
-        "| Algorithm | Variant | Relation | Read from | Pairs | Largest ratio | Outside of the relation |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    for (algorithm, setting, relation), several in rows.items():
-        sources = ", ".join(dict.fromkeys(one.source for one in several))
-        outside = "; ".join(dict.fromkeys(pair for one in several for pair in one.outside))
-        largest = max(one.largest for one in several)
-        lines.append(
-            f"| `{algorithm}` | {setting} | {relation} | {sources} | {sum(one.pairs for one in several)} | "
-            f"{largest:.3f} | {outside} |"
-        )
-    problems = [f"* `{one.algorithm}`, {one.setting}, {one.source}: {p}." for one in found for p in one.problems]
-    if problems:
-        lines += ["", "**Violated:**", "", *dict.fromkeys(problems)]
-    return HEADING + _INTRODUCTION + "\n".join(lines) + "\n"
+    problems = [f"`{one.algorithm}`, {one.setting}, {one.source}: {p}." for one in found for p in one.problems]
+    template = load_template("dprl.audits", "neighbours.md.j2")
+    return template.render(heading=HEADING, rows=rows, problems=dict.fromkeys(problems))
 
 
 def with_section(page: str, text: str) -> str:
