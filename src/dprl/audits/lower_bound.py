@@ -12,12 +12,11 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import numpy as np
 
-from dprl.accounting.calibration import gaussian_delta
 from dprl.errors import require
 from dprl.protocols import Canary, Precondition
 from dprl.report.shown import Shown, audit_page
@@ -102,18 +101,16 @@ class Audit(Shown):
         gaussian = self.gaussian and {
             name: getattr(self.gaussian, name) for name in ("epsilon_lower", "mu_lower", "mu_estimate")
         }
+        counts = ("confidence", "selection_trials", "hits", "false_alarms")
         return {
             "epsilon_lower": self.epsilon_lower,
             "claimed_epsilon": self.claimed_epsilon,
             "delta": self.delta,
             "trials": self.bound.trials,
             "verdict": self.verdict,
-            "confidence": self.bound.confidence,
-            "selection_trials": self.bound.selection_trials,
-            "hits": self.bound.hits,
-            "false_alarms": self.bound.false_alarms,
+            **{name: getattr(self.bound, name) for name in counts},
             "gaussian": gaussian,
-            "preconditions": [{"statement": p.statement, "holds": p.holds} for p in self.preconditions],
+            "preconditions": [asdict(condition) for condition in self.preconditions],
             "description": self.description,
             "seconds": round(self.seconds, 2),
         }
@@ -233,15 +230,9 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
     >>> round(gaussian_epsilon(1.0, 1e-5), 3)
     4.377
     """
-    if mu <= 0.0 or gaussian_delta(0.0, 1.0 / mu) <= delta:
-        return 0.0
-    low, high = 0.0, 1.0
-    while gaussian_delta(high, 1.0 / mu) > delta:
-        low, high = high, 2.0 * high
-    for _ in range(80):
-        middle = (low + high) / 2.0
-        low, high = (middle, high) if gaussian_delta(middle, 1.0 / mu) > delta else (low, middle)
-    return low
+    from dp_accounting import get_epsilon_gaussian
+
+    return float(get_epsilon_gaussian(1.0 / mu, delta)) if mu > 0.0 else 0.0
 
 
 def _scores(values: Any) -> np.ndarray:
