@@ -9,6 +9,7 @@ import dataclasses
 import math
 from collections.abc import Callable
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ from dprl.accounting.renyi_filter import WHOLE
 from dprl.audits.attacks.programs import canary_of_plan
 from dprl.audits.conformance.evaluation import EvaluationConformance
 from dprl.audits.lower_bound import audit
-from dprl.audits.record_replay import Call, ReleaseTrace, record_replay, replaced
+from dprl.audits.record_replay import Call, ReleaseTrace, record_replay
 from dprl.engine.algorithm import Setting
 from dprl.engine.plan import Plan
 from dprl.evaluation.gpope import ALGORITHM, GPOPE
@@ -72,7 +73,7 @@ class Suite(EvaluationConformance):
         call = super().releasing(setting, log, *more, **options)
 
         def planned(seed: int) -> Any:
-            with replaced(front, "make_plan", lambda _: lambda *given, **asked: self.plan(setting)):
+            with patch.object(front, "make_plan", lambda *given, **asked: self.plan(setting)):
                 return call(seed)
 
         return planned
