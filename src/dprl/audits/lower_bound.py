@@ -262,26 +262,26 @@ def _choose(
     counted = above_absent, above_present
     smooth = _smoothed(pooled, counted)
 
-    def best(above: tuple[np.ndarray, np.ndarray], caution: float) -> tuple[float, int, Direction]:
-        found: list[tuple[float, int, Direction]] = []
-        sides = (
-            (above[1], sizes[1], above[0], sizes[0]),
-            (sizes[0] - above[0], sizes[0], sizes[1] - above[1], sizes[1]),
-        )
-        for (likely, size, unlikely, other), direction in zip(sides, ("at or above", "below"), strict=True):
-            # standard errors on the rare count: of many events, the luckiest would be chosen otherwise
-            rare = np.minimum((unlikely + caution * np.sqrt(np.maximum(unlikely, 0.0)) + caution) / other, 1.0)
-            expected, rare = likely / size * held_out, rare * held_out
-            low = clopper_pearson(expected, held_out, confidence)[0]
-            promise = _epsilon(low, clopper_pearson(rare, held_out, confidence)[1], delta)
-            # and one of the held-out bound itself: a little less on average, for less of a lottery
-            promise -= np.sqrt(1.0 / np.maximum(expected, 1.0) + 1.0 / np.maximum(rare, 1.0))
-            found.append((float(np.max(promise)), int(np.argmax(promise)), direction))  # type: ignore[arg-type]
-        return max(found, key=lambda event: event[0])
+    def promised(likely: Any, size: int, unlikely: Any, other: int, caution: float) -> np.ndarray:
+        # standard errors on the rare count: of many events, the luckiest would be chosen otherwise
+        rare = np.minimum((unlikely + caution * np.sqrt(np.maximum(unlikely, 0.0)) + caution) / other, 1.0)
+        expected, rare = likely / size * held_out, rare * held_out
+        low = clopper_pearson(expected, held_out, confidence)[0]
+        epsilon = _epsilon(low, clopper_pearson(rare, held_out, confidence)[1], delta)
+        # and one of the held-out bound itself: a little less on average, for less of a lottery
+        return epsilon - np.sqrt(1.0 / np.maximum(expected, 1.0) + 1.0 / np.maximum(rare, 1.0))
 
-    _, place, direction = best(counted, 2.0)
+    def best(above: tuple[np.ndarray, np.ndarray], caution: float) -> tuple[int, Direction]:
+        events: dict[Direction, np.ndarray] = {
+            "at or above": promised(above[1], sizes[1], above[0], sizes[0], caution),
+            "below": promised(sizes[0] - above[0], sizes[0], sizes[1] - above[1], sizes[1], caution),
+        }
+        direction = max(events, key=lambda name: events[name].max())
+        return int(events[direction].argmax()), direction
+
+    place, direction = best(counted, 2.0)
     if smooth is not None:
-        _, other, side = best(smooth, 0.5)
+        other, side = best(smooth, 0.5)
         # where the counts do not contradict the curve
         if all(
             abs(c[other] - m[other]) <= 4.0 * math.sqrt(m[other]) + 4.0 for c, m in zip(counted, smooth, strict=True)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal
 
 import jax.numpy as jnp
 import numpy as np
@@ -96,18 +96,15 @@ class LearnAudit(BestAudit):
         return plan_of_learned(values_of_learned(ImportanceSampling(), bounds), bounds, budget, **how)
 
 
-class Pair(NamedTuple):
-    """Two neighbouring logs."""
-
-    without: Trajectories
-    with_canary: Trajectories
-
-
 @dataclass(frozen=True, kw_only=True)
 class ReleaseCanary(Simulation):
-    """A plan with a first part, and the pair of logs on which it is attacked, one run after the other."""
+    """A plan with a first part, and the pair of logs on which it is attacked, one run after the other.
 
-    pair: Pair
+    Attributes:
+        pair: the log without the canary, and with it.
+    """
+
+    pair: tuple[Trajectories, Trajectories]
     gaussian: bool = False
     _others: dict[Any, ReleaseTrace] = field(default_factory=dict, init=False, repr=False, compare=False)
 
@@ -214,10 +211,10 @@ def release_canary(kind: type[BestAudit], *, units: int, budget: Budget, release
     fewer = {name: values[who == 0] for name, values in columns.items()}
     plan = config.plan(bounds, budget)
     bounds = replace(bounds, strata=plan.bounds.strata)
-    pair = Pair(*(read_log(rows, bounds=bounds, unit="person").load() for rows in (fewer, columns)))
+    absent, present = (read_log(rows, bounds=bounds, unit="person").load() for rows in (fewer, columns))
     return ReleaseCanary(
         plan=plan,
-        pair=pair,
+        pair=(absent, present),
         description="a person with two trajectories, as far out as the bounds allow, is added to a log of one; the "
         "coins, which policy was chosen and its noisy values are seen",
     )
