@@ -35,6 +35,7 @@ from tests.protectors.small import new_protector
 
 from . import cases
 from .cases import emitted, log_of, released, same_event, without
+from .nearness import nearness
 from .walks import arrays_of, compute, mechanisms_of
 from .walks import walks as walks_of
 
@@ -368,7 +369,7 @@ def test_the_score_is_the_likelihood_ratio(kind, request):
     for ratio in (present, absent):
         assert abs(float(ratio.mean()) - 1.0) < 5.0 * float(ratio.std()) / math.sqrt(len(ratio))
         assert 0.002 < float(ratio.std()) / math.sqrt(len(ratio)) * 5.0 < 0.5
-    assert pair.nearness(16) > 0.999
+    assert nearness(pair, 16) > 0.999
 
 
 @pytest.mark.slow

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -81,16 +80,10 @@ class ProgramCanary(Simulation):
         noisy = noisy_sum(mechanism, noise.stream("value"), vectors)
         return (jnp.sum(push * (noisy - base)) - jnp.sum(push * push) / 2.0) / mechanism.noise_std**2
 
-    def _run(self, noise: Any, rows: Any) -> tuple[Any, Any, Any]:
-        """Run the program; return its state, what was seen, and how near the canary's vector came to the clip norm."""
+    def _run(self, noise: Any, rows: Any) -> tuple[Any, Any]:
+        """Run the program; return its state and what was seen."""
         watched = Watched(self.plan.program, self.with_canary[1], self.canary)
         return run(watched, noise, rows, batch=min(8, len(self.with_canary[0])))[0]
-
-    def nearness(self, trials: int = 64) -> float:
-        """Return the smallest norm of the canary's clipped vector over the clip norm, in all steps of some runs."""
-        keys = jnp.stack([jnp.arange(trials, dtype=jnp.uint32), jnp.zeros(trials, dtype=jnp.uint32)], axis=1)
-        least = jax.jit(jax.vmap(lambda key: self._run(SeededNoise(key), self.with_canary[1])[2]))
-        return float(jnp.min(least(keys)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,9 +109,9 @@ class Watched:
         """Return the columns that the inner program asks for."""
         return self.inner.columns
 
-    def init(self) -> tuple[Any, Any, Any]:
-        """Return state, log-likelihood ratio, and how near the canary's vector came to the clip norm."""
-        return self.inner.init(), jnp.zeros((), dtype=jnp.float64), jnp.ones((), dtype=jnp.float64)
+    def init(self) -> tuple[Any, Any]:
+        """Return state and log-likelihood ratio."""
+        return self.inner.init(), jnp.zeros((), dtype=jnp.float64)
 
     def contribution(self, stage: int, state: Any, block: Any) -> Any:
         """Return what the inner program makes of each unit."""
@@ -130,7 +123,7 @@ class Watched:
 
     def update(self, stage: int, state: Any, noisy: Any, step: Any) -> Any:
         """Update the inner state, and add what the noisy sum tells of the canary."""
-        inner, score, least = state
+        inner, score = state
         mechanism = self.stages[stage].mechanism
         vectors = self.inner.contribution(stage, inner, self.log.block(slice(None)))
         alone = jnp.arange(self.log.units) == self.canary
@@ -147,13 +140,11 @@ class Watched:
         push = (there - base) / std
         seen = (noisy / grid_step(mechanism.clip_norm) - base) / std
         score = score + mixed(jnp.sum(push * (seen - push / 2.0)), mechanism.sampling_rate)
-        own = mechanism.scaled(own)
-        least = jnp.minimum(least, jnp.sqrt(jnp.sum(own * own)) / mechanism.clip_norm)
-        return self.inner.update(stage, inner, noisy, step), score, least
+        return self.inner.update(stage, inner, noisy, step), score
 
     def finish(self, stage: int, state: Any) -> Any:
         """Finish a stage of the inner program."""
-        return self.inner.finish(stage, state[0]), *state[1:]
+        return self.inner.finish(stage, state[0]), state[1]
 
     def answer(self, state: Any) -> Any:
         """Return the answer of the inner program."""
