@@ -266,12 +266,11 @@ def unit_canary(
     *,
     units: int,
     budget: Budget,
-    features: str | None = None,
     **options: Any,
 ) -> ProgramCanary:
     """Return the attack on a program with options of ``kind``, by the privacy unit ``unit``, on policy.
 
-    ``features`` are a small network where the algorithm learns one, and else columns.
+    The features are a small network where the algorithm learns one, and else columns.
 
     Raises:
         DprlError: the algorithm has no statement for this unit, or an option is not its own.
@@ -281,7 +280,7 @@ def unit_canary(
         raise DprlError(f"Through columns an algorithm with a value function is attacked: {kind.algorithm} has none.")
     config = kind.from_mapping(options, "options")
     bounds = replace(_THREE_STATES, units=units)
-    features = features or ("mlp:2" if kind.neural else "columns")
+    features = "mlp:2" if kind.neural else "columns"
     plan = make_plan(config, bounds, budget, [always], features, unit=unit)
     others, _ = addition(units, plan)
     # in place of nobody, somebody whose cells are broken: a record that counts for nothing is there all the same
