@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,7 +20,7 @@ import pyarrow.parquet as pq
 
 from dprl.accounting.budget import Budget
 from dprl.audits.attacks.programs import unit_canary
-from dprl.audits.conformance.suite import Suite, handed_out, load
+from dprl.audits.conformance.suite import Suite, handed_out
 from dprl.audits.neighbours import Group, Neighbour
 from dprl.audits.people import MANY, ROWS, UNNAMED, LogOf, pairs_of, place_of, without
 from dprl.audits.record_replay import Call
@@ -151,7 +152,7 @@ class EvaluationConformance(Suite):
         if unit is None:
             # an optimizer has noise and steps of its own: the attack on any program
             target = Algorithm.canary if asked.get("optimizer") is not None else algorithm.canary
-            return load(target)(algorithm.config, **asked)
+            return resolve_name(target)(algorithm.config, **asked)
         strata = all("strata" in chosen.facts for chosen in algorithm.settings.values())
         without = f"{algorithm.name} is not attacked through columns, whose log has no strata: leave out unit."
         require(not strata, without)

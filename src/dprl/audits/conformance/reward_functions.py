@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 import jax.numpy as jnp
@@ -17,7 +18,7 @@ from jax import random
 
 from dprl.accounting.budget import Budget
 from dprl.audits.attacks.trials import PlanCanary, check_all_seen
-from dprl.audits.conformance.suite import Suite, handed_out, load
+from dprl.audits.conformance.suite import Suite, handed_out
 from dprl.audits.neighbours import Group, Neighbour
 from dprl.audits.record_replay import Call
 from dprl.environment_spec import EnvironmentSpec, RewardOf
@@ -182,7 +183,7 @@ class LearningConformance(Suite):
         config = self.algorithm.config.from_mapping(asked, "options")
         if self.algorithm.verified and config.reward_radius is None and config.people is None:
             config = replace(config, reward_radius=_RADIUS)
-        return load(self.algorithm.canary)(_plan(config, budget))
+        return resolve_name(self.algorithm.canary)(_plan(config, budget))
 
 
 @lru_cache(maxsize=64)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 import numpy as np
@@ -67,13 +67,7 @@ class Suite:
 
     def attack(self, asked: dict[str, Any]) -> Canary:
         """Return the attack that the entry names."""
-        return load(self.algorithm.canary)(self.algorithm.config, **asked)
-
-
-def load(target: str) -> Any:
-    """Return what ``module:name`` names."""
-    module, _, name = target.partition(":")
-    return getattr(importlib.import_module(module), name)
+        return resolve_name(self.algorithm.canary)(self.algorithm.config, **asked)
 
 
 def handed_out(release: Any, **arrays: Any) -> dict[str, np.ndarray]:
