@@ -139,12 +139,9 @@ def audit(
     """
     require(trials >= 1, "An audit needs at least 1 trial.")
     chosen = max(trials // 4, 1) if selection_trials is None else selection_trials
-    started, runs, scores = time.perf_counter(), chosen + trials, []
-    for side in (False, True):
-        done = 0 if progress is None else runs * side
-        options = {} if progress is None else {"progress": lambda n, done=done: progress(done + n)}
-        scores.append(canary.scores(seed, runs, side, **options))
-    absent, present = scores
+    started, runs = time.perf_counter(), chosen + trials
+    further = progress and (lambda done: progress(runs + done))
+    absent, present = canary.scores(seed, runs, False, progress), canary.scores(seed, runs, True, further)
     split = (absent[:chosen], present[:chosen]), (absent[chosen:], present[chosen:])
     bound = epsilon_lower_bound(*split, delta=canary.delta, confidence=confidence)
     gdp = gaussian_lower_bound(*split[1], delta=canary.delta, confidence=confidence) if canary.gaussian else None
