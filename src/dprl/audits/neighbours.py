@@ -11,12 +11,14 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from dprl.audits.record_replay import Call, Recorder, compare
 from dprl.errors import DprlError
 from dprl.registry import Entry, attacked
 from dprl.report.render import load_template
 
+T = TypeVar("T")
 HEADING = "## What one unit may move"
 
 
@@ -139,14 +141,12 @@ def cases() -> Iterator[Case]:
                 turn += 1
 
 
-def run_cases(chosen: Sequence[Case], progress: Callable[[int], None] | None = None) -> list[Found]:
-    """Run them, one after the other in this process."""
-    found = []
-    for number, case in enumerate(chosen, 1):
-        found.append(case.run())
+def counted(parts: Iterable[T], progress: Callable[[int], None] | None) -> Iterator[T]:
+    """Yield the parts of some work, and call ``progress`` with the number of those that are done."""
+    for number, part in enumerate(parts, 1):
+        yield part
         if progress is not None:
             progress(number)
-    return found
 
 
 def section(found: Sequence[Found]) -> str:

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dprl.accounting.budget import Budget
-from dprl.audits.attacks.programs import FAR, ProgramCanary
+from dprl.audits.attacks.programs import FAR, ProgramCanary, value_vectors
 from dprl.audits.attacks.trials import Simulation, check_all_seen
 from dprl.audits.record_replay import Entry, Recorder, ReleaseTrace
 from dprl.config import Config
@@ -148,14 +148,6 @@ class ReleaseCanary(Simulation):
         return found
 
 
-@dataclass(frozen=True, kw_only=True)
-class LearnerCanary(ProgramCanary):
-    """Every noisy sum of a learner, seen by one who knows all who teach but the canary."""
-
-    def _score(self, key: Any, data: tuple[Any, Any]) -> Any:
-        return self._run(SeededNoise(key), data[1])[1]
-
-
 def log_ratio(seen: ReleaseTrace, other: ReleaseTrace) -> float:
     """Return how much likelier the other log makes what was seen, from the exact sums of both: its logarithm."""
     return sum(
@@ -220,7 +212,7 @@ def release_canary(kind: type[BestAudit], *, units: int, budget: Budget, release
     )
 
 
-def _learner_canary(plan: Plan) -> LearnerCanary:
+def _learner_canary(plan: Plan) -> ProgramCanary:
     """Return the attack on those who teach: three others push against a person far beyond what rows can have."""
     if not isinstance(plan.first, Teaching):
         raise DprlError("learn: rules are chosen once: attack them with part = both and a choosing_share of 0.95.")
@@ -230,9 +222,11 @@ def _learner_canary(plan: Plan) -> LearnerCanary:
         one, nothing = np.ones_like(signs), np.zeros_like(signs)
         rows = {"weight": one, "step": FAR * np.abs(signs), "raw_reward": signs, "logged_return": signs, "rho": one}
         rows |= {"actions": one, "alive": nothing, "states": nothing[..., None], "next_states": nothing[..., None]}
-        return nothing, PaddedUnits({name: jnp.asarray(x) for name, x in rows.items()})
+        # the values, of which those who teach have no part, tell nothing of them
+        vectors = value_vectors(plan.value_mechanism, np.zeros(len(signs)))
+        return vectors, PaddedUnits({name: jnp.asarray(x) for name, x in rows.items()})
 
-    return LearnerCanary(
+    return ProgramCanary(
         plan=replace(plan, program=plan.first.program, first=None),
         description="of those who teach one at full clip norm is added to a log of 3; every noisy sum is seen",
         without=log(0.0),
