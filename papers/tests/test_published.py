@@ -40,7 +40,7 @@ LOGS = [name for name, entry in AS_PUBLISHED.items() if entry.unit == "unit of t
 def canary(name: str, *, epsilon: float = EPSILON, released: str = "all"):
     """Of the first standard attack, with these changes."""
     entry = AS_PUBLISHED[name]
-    return entry.load_canary(replace(entry.load_conformance().attacks[0], epsilon=epsilon, released=released))
+    return entry.load_canary(replace(entry.load().attacks[0], epsilon=epsilon, released=released))
 
 
 @pytest.mark.parametrize("name", AS_PUBLISHED)
@@ -138,7 +138,7 @@ def test_the_pair_of_dptd_keeps_to_what_theorem_5_1_assumes():
 def test_preconditions_of_theorem_1_are_computed(units, epsilon, holds):
     """Of m = N at delta = 1e-5, sigma >= 1.201 means sqrt(m) epsilon <= 5.65: at epsilon 1 at most 31 trajectories."""
     conformance = AS_PUBLISHED["gpope"].load_conformance()
-    pair = conformance.canary(units=units, epsilon=epsilon, delta=1e-5, steps=units)
+    pair = conformance.canary(Attack(units=units, epsilon=epsilon, options={"steps": units}))
     assert [condition.holds for condition in pair.preconditions] == holds
 
 
@@ -161,7 +161,7 @@ def test_gpope_as_published_at_length(released, found):
 @pytest.mark.slow
 def test_algorithm_1_as_published_at_length():
     """Figure 2(a): 5,000 samples, sigma 0.32, claimed (0.9, 1e-4)."""
-    (attack,) = AS_PUBLISHED["functional-q"].load_conformance().attacks
+    (attack,) = AS_PUBLISHED["functional-q"].load().attacks
     assert attack.options == {"published_std": 0.32, "samples": 640}
     attack = replace(attack, options={"published_std": 0.32, "samples": 5000})
     result = audit(AS_PUBLISHED["functional-q"].load_canary(attack), trials=400, seed=2)
@@ -174,7 +174,7 @@ def test_algorithm_1_as_published_at_length():
 def test_as_published_under_replacing_one(name, noise):
     """One of exactly m is drawn: a replaced one moves a sum by twice the clip norm, and that is what is declared."""
     conformance = AS_PUBLISHED[name].load_conformance()
-    published = conformance, conformance.settings[0]
+    published = conformance, next(iter(conformance.algorithm.settings))
     full, largest = walks(conformance, 9, 4), 0.0
     for unit in (0, 4, 8):
         for cells in ({"reward": NAN}, {"reward": 1e6, "behavior_prob": 1e-6}, {"action": 17.0}, {"observation": HUGE}):
@@ -189,7 +189,7 @@ def test_as_published_under_replacing_one(name, noise):
 def test_every_attack_on_them(name):
     """Algorithm 1 of each paper is far above its own claim, but for DP-PG's, whose noise is too much."""
     entry = AS_PUBLISHED[name]
-    for attack in entry.load_conformance().attacks:
+    for attack in entry.load().attacks:
         pair = entry.load_canary(attack)
         assert pair.preconditions
         result = audit(pair, trials=400 if name == "functional-q" else 20_000, seed=1)

@@ -65,13 +65,7 @@ class Entry:
 
     def load_canary(self, attack: Attack) -> Canary:
         """Return the pair of logs, and the attack on it, that a standard attack names."""
-        return self.load_conformance().canary(
-            units=attack.units,
-            epsilon=attack.epsilon,
-            delta=attack.delta,
-            released=attack.released,
-            **attack.options,
-        )
+        return self.load_conformance().canary(attack)
 
 
 def entries(unit: Unit, package: str, *rows: tuple[str, str, str, str]) -> dict[str, Entry]:

@@ -96,7 +96,7 @@ def test_all_classes_that_are_emitted_are_known():
 def emitted_by(name: str) -> list[dpe.DpEvent]:
     """Every event, at every depth, that the conformance suite's settings of an algorithm emit."""
     suite, found = evaluating()[name].load_conformance(), []
-    stack = [suite.plan(setting).event for setting in suite.settings]
+    stack = [suite.plan(setting).event for setting in suite.algorithm.settings]
     while stack:
         node = stack.pop()
         found.append(node)
@@ -323,7 +323,7 @@ def test_a_vector_of_almost_nothing_is_almost_nothing(tiny, kind):
 def test_noise_that_adapts_to_the_run_cannot_be_asked_for(name):
     """A privacy loss distribution needs every step's noise beforehand: a mechanism is frozen and has one multiplier."""
     suite = evaluating()[name].load_conformance()
-    for setting in suite.settings[:1]:
+    for setting in [*suite.algorithm.settings][:1]:
         for mechanism in mechanisms_of(suite, setting).values():
             assert isinstance(mechanism, GaussianSum)
             for field in dataclasses.fields(mechanism):

@@ -8,22 +8,24 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from tests.conformance.nearness import nearness
 
 import dprl
-from dprl.accounting.budget import Budget
 from dprl.audits.attacks.releases import LearnAudit, odds
 from dprl.audits.audit import canary_of
 from dprl.audits.conformance.best import BEST, LEARN
 from dprl.audits.lower_bound import audit
 from dprl.errors import DprlError
 from dprl.mechanisms.noisy_maximum import NoisyMaximum
+from dprl.protocols import Attack
 from dprl.release.touch import InMemory
 
 KEYS = [bytes([n]) * 32 for n in range(12)]
 
 
 def canary(suite=LEARN, **options):
-    return suite.canary(**{"epsilon": 1.0, "delta": 1e-5, **options})
+    asked = {name: options.pop(name) for name in ("epsilon", "released") if name in options}
+    return suite.canary(Attack(**asked, options=options))
 
 
 def test_the_odds_of_a_choice_are_those_of_all_coins():
@@ -119,7 +121,7 @@ def test_a_choice_without_noise_is_caught(monkeypatch):
 def test_what_is_attacked_is_what_was_asked_for(learner):
     """Options of a learned policy are options of a choice, too: they must not be attacked as one."""
     asked = LearnAudit(learner=learner)
-    canary = canary_of(asked, Budget(1.0, 1e-5), calibration="verified", units=200, released="all")
+    canary = canary_of(asked, Attack(), "verified")
     found = canary.plan.first.described()
     assert found["learner"]["name"] == learner if learner != "rules" else "rules" in found
 
@@ -129,7 +131,7 @@ def test_what_is_attacked_is_what_was_asked_for(learner):
 def test_a_person_who_teaches_tells_all_that_is_accounted_for(learner):
     """At every step the vector is at full clip norm, and the score that of a Gaussian shift in as many."""
     attack = canary(learner=learner, part="first")
-    assert attack.nearness(8) == pytest.approx(1.0, abs=1e-6)
+    assert nearness(attack, 8) == pytest.approx(1.0, abs=1e-6)
     mechanism = attack.plan.stages[0].mechanism
     shift = math.sqrt(mechanism.steps) * mechanism.clip_norm / mechanism.noise_std
     for present, sign in ((True, 1.0), (False, -1.0)):

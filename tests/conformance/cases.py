@@ -26,14 +26,14 @@ CASES = [
         (name, setting), marks=[pytest.mark.slow] if number >= _FAST.get(name, 0) else [], id=f"{name}, {setting}"
     )
     for name, entry in ENTRIES.items()
-    for number, setting in enumerate(entry.load_conformance().settings)
+    for number, setting in enumerate(entry.load().settings)
 ]
 # names, of which those that are tried in short alone are slow
 NAMES = [pytest.param(name, marks=[] if name in _FAST else [pytest.mark.slow]) for name in ENTRIES]
 # these take the same ways through the code as dptd
 _ALIKE = ("dp-sgda", "dp-gld", "dp-srm", "neural-td")
 QUICK = [
-    pytest.param(name, entry.load_conformance().settings[0], marks=[pytest.mark.slow] if name in _ALIKE else [])
+    pytest.param(name, next(iter(entry.load().settings)), marks=[pytest.mark.slow] if name in _ALIKE else [])
     for name, entry in ENTRIES.items()
     if name not in _FAST
 ]

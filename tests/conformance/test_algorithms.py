@@ -75,7 +75,7 @@ def nobody(conformance: Any) -> Any:
 
 def test_settings_are_the_algorithms(entry):
     conformance = entry.load_conformance()
-    for setting in conformance.settings:
+    for setting in conformance.algorithm.settings:
         assert isinstance(conformance.config(setting), entry.load_config())
 
 
@@ -233,9 +233,10 @@ def test_compiles_once_for_new_keys_and_data(compiled):
 def test_the_count_of_traces_can_fail():
     """Another shape compiles again."""
     toy = suite("toy")
-    compiled, other = (Compiled(toy, toy.settings[0]) for _ in range(2))
-    more = log_of(toy, toy.settings[0], walks(toy, UNITS + 9, 1)).load()
-    for arrays in (other.arrays, arrays_of(toy, toy.settings[0], more)):
+    first = next(iter(toy.algorithm.settings))
+    compiled, other = (Compiled(toy, first) for _ in range(2))
+    more = log_of(toy, first, walks(toy, UNITS + 9, 1)).load()
+    for arrays in (other.arrays, arrays_of(toy, first, more)):
         compiled.one.lower(jnp.zeros(2, dtype=jnp.uint32), arrays)
     assert compiled.count == 2
 

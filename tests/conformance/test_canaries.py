@@ -21,9 +21,10 @@ from dprl.errors import DprlError
 from dprl.protocols import Attack
 
 from .cases import ENTRIES, NAMES, suite
+from .nearness import nearness
 
 EPSILON, DELTA = 1.0, 1e-5
-ATTACKS = [(name, attack) for name, entry in ENTRIES.items() for attack in entry.load_conformance().attacks]
+ATTACKS = [(name, attack) for name, entry in ENTRIES.items() for attack in entry.load().attacks]
 
 
 def first(seen: set, key: object) -> bool:
@@ -50,8 +51,7 @@ CONFIDENCE = 1.0 - 0.01 / (2 * len(ATTACKS))
 
 def canary(name: str, *, epsilon: float = EPSILON, released: str = "all", **options):
     """Of the first standard attack, with these changes; ``steps`` only where there are steps."""
-    conformance = ENTRIES[name].load_conformance()
-    attack = conformance.attacks[0]
+    attack = ENTRIES[name].load().attacks[0]
     known = ENTRIES[name].load_config().options()
     options = {**attack.options, **{option: value for option, value in options.items() if option in known}}
     return ENTRIES[name].load_canary(dataclasses.replace(attack, epsilon=epsilon, released=released, options=options))
@@ -83,7 +83,7 @@ def test_every_calibration_is_attacked(case):
     [
         pytest.param(name, setting, id=f"{name}, {setting}")
         for name in ENTRIES
-        for setting in suite(name).settings
+        for setting in suite(name).algorithm.settings
         # those with a program; a plan would tell, too, but calibrates: too long for what is collected
         if isinstance(suite(name).config(setting), ValueFunctionConfig)
     ],
@@ -93,7 +93,7 @@ def test_every_setting_of_a_program_is_attacked(name, setting):
     plan = suite(name).plan(setting)
     pair = canary_of_plan(plan)
     assert (pair.epsilon, pair.delta) == (plan.budget.epsilon, plan.budget.delta)
-    assert pair.nearness(16) > NEARNESS.get((name, setting), 0.999)
+    assert nearness(pair, 16) > NEARNESS.get((name, setting), 0.999)
     result = audit(pair, trials=13_000, seed=1, confidence=1.0 - 1e-4)
     assert not result.violated
     assert pair.gaussian == all(stage.mechanism.sampling_rate == 1.0 for stage in plan.stages)
@@ -174,7 +174,7 @@ def test_options_that_mean_nothing_are_refused():
         ("gpope", {"stepps": 3}, "stepps"),
     ):
         with pytest.raises(DprlError, match=word):
-            ENTRIES[name].load_conformance().canary(units=200, epsilon=EPSILON, delta=DELTA, **options)
+            ENTRIES[name].load_canary(Attack(options=options))
 
 
 def test_the_configuration_is_what_is_attacked():

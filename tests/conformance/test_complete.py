@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 import types
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ HEADER = ("Privacy unit:", "Relation:", "Released:")
 
 def lacking(entry: Any, root: Path = ROOT) -> list[str]:
     """What an entry of the registry lacks, in words; empty where it is complete."""
-    conformance, problems = entry.load_conformance(), []
+    algorithm, conformance, problems = entry.load(), entry.load_conformance(), []
     if not entry.summary:
         problems.append("a summary")
     header = inspect.getdoc(inspect.getmodule(entry.load_config())) or ""
@@ -38,26 +39,24 @@ def lacking(entry: Any, root: Path = ROOT) -> list[str]:
     absent = sorted(name for name in members if not hasattr(conformance, name))
     if absent:
         return problems + absent
-    if conformance.name != entry.name:
+    if algorithm.name != entry.name:
         problems.append("its own name")
-    if not conformance.settings:
+    if not algorithm.settings:
         problems.append("a setting")
-    for setting in conformance.settings:
+    for setting in algorithm.settings:
         try:
             events.to_json(conformance.plan(setting).event)
         except DprlError:
             problems.append(f"an event ({setting})")
     page = root / "docs" / "audits.md"
     audits = page.read_text() if page.is_file() else ""
-    if not conformance.attacks:
+    if not algorithm.attacks:
         problems.append("a standard attack")
     row = rf"^\| `{re.escape(entry.name)}` \| {entry.calibration.replace('-', ' ')} \|"
-    if len(re.findall(row, audits, flags=re.MULTILINE)) < max(len(conformance.attacks), 1):
+    if len(re.findall(row, audits, flags=re.MULTILINE)) < max(len(algorithm.attacks), 1):
         problems.append("rows in docs/audits.md")
-    for attack in conformance.attacks[:1]:  # that all of them have one: test_canaries.py
-        canary = conformance.canary(
-            units=attack.units, epsilon=attack.epsilon, delta=attack.delta, released=attack.released, **attack.options
-        )
+    for attack in algorithm.attacks[:1]:  # that all of them have one: test_canaries.py
+        canary = conformance.canary(attack)
         if canary is None or (canary.epsilon, canary.delta) != (attack.epsilon, attack.delta):
             problems.append("a canary")
         elif not canary.description or (entry.calibration != VERIFIED and not canary.preconditions):
@@ -88,8 +87,8 @@ def test_nothing_of_a_learning_algorithm_is_lacking(name):
     header = inspect.getdoc(inspect.getmodule(kind)) or ""
     assert all(word in header for word in (*HEADER, "Not protected:"))
     assert entry.summary
-    assert suite.name == kind.algorithm == name
-    for setting in suite.settings:
+    assert suite.algorithm.name == kind.algorithm == name
+    for setting in suite.algorithm.settings:
         event, mechanism = suite.plan(setting).event, suite.plan(setting).mechanism
         assert events.from_json(events.to_json(event)) == event
         assert event == mechanism.event()
@@ -97,7 +96,7 @@ def test_nothing_of_a_learning_algorithm_is_lacking(name):
         row = mechanism.describe(*titles)
         assert {"name", "purpose", "noise_multiplier", "steps", "dimension"} <= set(row)
     for option, values in ATTACKED[name].items():
-        assert {attack.options.get(option) for attack in suite.attacks} == values
+        assert {attack.options.get(option) for attack in suite.algorithm.attacks} == values
 
 
 MEANINGLESS = [
@@ -135,8 +134,10 @@ def entry_with(entry: Any, **changes: Any) -> Any:
     """An entry of the registry that lacks something; ``root`` stays whole."""
     known = {name: getattr(entry, name) for name in ("name", "summary", "load_config", "calibration")}
     fields = {field: changes.pop(field) for field in list(changes) if field in known}
-    inner = entry.load_conformance()
-    return types.SimpleNamespace(**known | fields, load_conformance=lambda: Stripped(inner, **changes))
+    own = {field: changes.pop(field) for field in ("settings", "attacks") if field in changes}
+    algorithm, inner = replace(entry.load(), **own), entry.load_conformance()
+    loads = {"load": lambda: algorithm, "load_conformance": lambda: Stripped(inner, **changes)}
+    return types.SimpleNamespace(**known | fields, **loads)
 
 
 class Silent:
@@ -153,7 +154,7 @@ LACKS = {
     "plan": ({"plan": None}, "plan"),
     "event": ({"plan": planning(None)}, "an event (full batches)"),
     "event that is no event of ours": ({"plan": planning(object())}, "an event (full batches)"),
-    "attacks": ({"attacks": None}, "attacks"),
+    "relation": ({"relation": None}, "relation"),
     "attack": ({"attacks": ()}, "a standard attack"),
     "setting": ({"settings": ()}, "a setting"),
     "calibration that nobody has audited": ({"calibration": "improved"}, "rows in docs/audits.md"),
@@ -173,6 +174,6 @@ def test_whatever_is_lacking_is_noticed(what):
 
 def test_every_member_is_asked_for():
     members = [name for name in vars(Suite) if not name.startswith("_")]
-    assert {"canary", "plan", "attacks", "neighbours", "sources"} <= set(members)
-    for member in set(members) - {"name"}:
+    assert {"canary", "plan", "neighbours", "sources"} <= set(members)
+    for member in members:
         assert member in lacking(entry_with(evaluating()["gpope"], **{member: None}))

@@ -17,7 +17,7 @@ from dprl.audits.record_rewards import compare_questions, kernel_norm2
 from dprl.registry import LEARNING
 
 SUITE = LEARNING["functional-q"].load_conformance()
-ATTACKS = SUITE.attacks
+ATTACKS = SUITE.algorithm.attacks
 CONFIDENCE = 1.0 - 0.01 / (2 * len(ATTACKS))
 # what the attack on an optimal Q sees of the claim: a shift has no slope
 SHARES = {"output": 0.5}
@@ -77,7 +77,7 @@ def compared(setting: str, times: float, way: str = "state") -> Any:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("setting", SUITE.settings)
+@pytest.mark.parametrize("setting", SUITE.algorithm.settings)
 def test_what_is_no_neighbour_is_noticed(setting):
     assert compared(setting, 1.0).problems == ()
     found = compared(setting, 4.0)

@@ -29,7 +29,7 @@ from dprl.registry import LEARNING
 from ..mutations.lab import forget_compiled
 
 SUITE = LEARNING["dp-pg"].load_conformance()
-ATTACKS = SUITE.attacks
+ATTACKS = SUITE.algorithm.attacks
 CONFIDENCE = 1.0 - 0.01 / (2 * len(ATTACKS))
 TOO_FAR = "the sums of all rounds together differ by more than the noise allows"
 
@@ -137,7 +137,7 @@ def test_noise_that_is_too_small_is_caught(owner, name, value, options, monkeypa
     (monkeypatch.setitem if isinstance(owner, dict) else monkeypatch.setattr)(owner, name, value)
     suite = replace(SUITE)  # whose plans are made anew
     attack = Attack(epsilon=1.0, delta=1e-6, options={**options, "step_size": 1.0})
-    result = audit(suite.canary(epsilon=1.0, delta=1e-6, **attack.options), trials=20_000, seed=1)
+    result = audit(suite.canary(attack), trials=20_000, seed=1)
     assert result.violated
 
 

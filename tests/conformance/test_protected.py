@@ -9,6 +9,7 @@ import dataclasses
 import math
 from collections.abc import Callable
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ from dprl.accounting.renyi_filter import WHOLE
 from dprl.audits.attacks.programs import canary_of_plan
 from dprl.audits.conformance.evaluation import EvaluationConformance
 from dprl.audits.lower_bound import audit
-from dprl.audits.record_replay import Call, ReleaseTrace, record_replay, replaced
+from dprl.audits.record_replay import Call, ReleaseTrace, record_replay
 from dprl.engine.algorithm import Setting
 from dprl.engine.plan import Plan
 from dprl.evaluation.gpope import ALGORITHM, GPOPE
@@ -28,11 +29,13 @@ from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.grid import grid_step
 from dprl.mechanisms.noise import SecureNoise, SeededNoise
 from dprl.protectors.projector import Architecture, HandSchedule
+from dprl.protocols import Attack
 from dprl.release import evaluate as front
 from tests.protectors.small import new_protector
 
 from . import cases
 from .cases import emitted, log_of, released, same_event, without
+from .nearness import nearness
 from .walks import arrays_of, compute, mechanisms_of
 from .walks import walks as walks_of
 
@@ -71,7 +74,7 @@ class Suite(EvaluationConformance):
         call = super().releasing(setting, log, *more, **options)
 
         def planned(seed: int) -> Any:
-            with replaced(front, "make_plan", lambda _: lambda *given, **asked: self.plan(setting)):
+            with patch.object(front, "make_plan", lambda *given, **asked: self.plan(setting)):
                 return call(seed)
 
         return planned
@@ -366,7 +369,7 @@ def test_the_score_is_the_likelihood_ratio(kind, request):
     for ratio in (present, absent):
         assert abs(float(ratio.mean()) - 1.0) < 5.0 * float(ratio.std()) / math.sqrt(len(ratio))
         assert 0.002 < float(ratio.std()) / math.sqrt(len(ratio)) * 5.0 < 0.5
-    assert pair.nearness(16) > 0.999
+    assert nearness(pair, 16) > 0.999
 
 
 @pytest.mark.slow
@@ -379,7 +382,7 @@ def test_protected_releases_are_attacked(scheduler, rate, tmp_path):
     suite = suite_of(folder)
 
     def pair(epsilon: float) -> Any:
-        return suite.canary(units=200, epsilon=epsilon, delta=1e-5, optimizer=folder, value_budget_fraction=0.05)
+        return suite.canary(Attack(epsilon=epsilon, options={"optimizer": folder, "value_budget_fraction": 0.05}))
 
     sound = pair(1.0)
     assert sound.plan.stages[0].mechanism.steps == 20

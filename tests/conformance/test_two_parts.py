@@ -14,11 +14,15 @@ from dprl.data.readers import read_log
 from dprl.mechanisms.noise import SeededNoise
 
 AMPLE = replace(LEARN.budget, epsilon=16.0)  # at which values of so few people are not refused for their noise
-CASES = [(suite, setting) for suite in (BEST, LEARN) for setting in suite.settings]
+CASES = [
+    pytest.param(suite, setting, id=f"{suite.algorithm.name}-{setting}")
+    for suite in (BEST, LEARN)
+    for setting in suite.algorithm.settings
+]
 
 
 @pytest.mark.parametrize("first", [True, False])
-@pytest.mark.parametrize(("suite", "setting"), CASES, ids=lambda value: value if isinstance(value, str) else value.name)
+@pytest.mark.parametrize(("suite", "setting"), CASES)
 def test_one_more_person_moves_the_sums_of_one_part(suite, setting, first):
     bounds = replace(suite.bounds, **suite.algorithm.settings[setting].facts)
     people, everybody = LogOf(bounds, trajectories=2, persons=True), range(bounds.units)

@@ -7,7 +7,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from dprl.audits.attacks.evaluation import noisy_sum
+from dprl.audits.attacks.programs import noisy_sum
 from dprl.engine.layouts import padded_units
 from dprl.engine.program import run
 from dprl.engine.ratios import step_ratios

@@ -122,7 +122,7 @@ def test_an_option_out_of_range_is_refused_at_once(options):
 SUITE = LEARNING["functional-q"].load_conformance()
 
 
-@pytest.mark.parametrize("setting", SUITE.settings)
+@pytest.mark.parametrize("setting", SUITE.algorithm.settings)
 def test_the_plan_pays_for_all_that_is_released(setting):
     """The event's epsilon at what precision leaves of delta is the budget; calibration wastes nothing."""
     plan = SUITE.plan(setting)

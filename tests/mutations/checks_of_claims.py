@@ -22,6 +22,7 @@ from dprl.errors import DprlError, OverspendError
 from dprl.mechanisms.gaussian_sum import RELATION
 from dprl.mechanisms.noise import SecureNoise
 from dprl.mechanisms.rounded_gaussian import TOTAL_VARIATION
+from dprl.protocols import Attack
 from dprl.registry import evaluating
 
 from .lab import FULL, Caught, Lab, check, flat, last_unit, require, rows_where, small_log, suite_of
@@ -34,7 +35,7 @@ def the_canary_stays_below_the_claim() -> None:
     """A quick audit: Gaussian scores bound epsilon from below, and must not exceed the claim."""
     options: dict[str, Any] = {"importance-sampling": {}, "gpope": {"steps": 4}}
     for name, chosen in options.items():
-        attack = evaluating()[name].load_conformance().canary(units=200, epsilon=1.0, delta=1e-5, **chosen)
+        attack = evaluating()[name].load_canary(Attack(options=chosen))
         result = audit(attack, trials=8_000, seed=1, confidence=0.9999)
         require(not result.violated, f"{name}: the audit disproves the claim")
 
@@ -42,11 +43,7 @@ def the_canary_stays_below_the_claim() -> None:
 @check
 def the_canary_of_a_program_stays_below_the_claim() -> None:
     """The attack that fits all programs, on one whose stage has most of the budget."""
-    attack = (
-        evaluating()["constant"]
-        .load_conformance()
-        .canary(units=200, epsilon=1.0, delta=1e-5, value_budget_fraction=0.2)
-    )
+    attack = evaluating()["constant"].load_canary(Attack(options={"value_budget_fraction": 0.2}))
     require(attack.gaussian, "full batches are Gaussian")
     require(not audit(attack, trials=8_000, seed=1, confidence=0.9999).violated, "the audit disproves the claim")
 

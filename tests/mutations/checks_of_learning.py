@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
+from unittest.mock import patch
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +17,7 @@ from dprl.accounting.verification import verify
 from dprl.audits.attacks.reward_functions import canary_of_plan
 from dprl.audits.conformance.reward_functions import Walk, learned_from
 from dprl.audits.lower_bound import audit
-from dprl.audits.record_replay import Recorder, compare, replaced
+from dprl.audits.record_replay import Recorder, compare
 from dprl.learning.functional_q import FunctionalQ
 from dprl.learning.learning_plan import answers_of, make_learning_plan
 from dprl.mechanisms.noise import SecureNoise, SeededNoise
@@ -30,10 +31,6 @@ from .lab import Lab, check, require
 BUDGET = Budget(0.9, 1e-4)
 SHORT: dict[str, Any] = {"samples": 100, "round": 20, "batch": 8, "network": "mlp:4", "reward_radius": 0.01}
 KEY = bytes(range(32))
-
-
-def known_key(original: Any) -> Any:
-    return classmethod(lambda cls: cls(KEY))
 
 
 @check
@@ -118,7 +115,7 @@ def a_coin_stands_at_its_address() -> None:
     """Words of ChaCha20 under the release's key, whatever ends when."""
     algorithm = FunctionalQ(variant="observed-reward", **SHORT)
     environments = Ending(10), Ending(4)
-    with replaced(SecureNoise, "fresh", known_key):
+    with patch.object(SecureNoise, "fresh", lambda: SecureNoise(KEY)):
         for environment in environments:
             train(environment, BUDGET, algorithm=algorithm)
     coins, places = SecureNoise(KEY).stream("learner").actions().of_batch(0), np.arange(20)
@@ -176,7 +173,7 @@ def rewards_of_the_next_state_are_refused() -> None:
 
 def _released(lab: Lab, **options: Any) -> Any:
     """A private release of known noise, in a folder."""
-    with replaced(SecureNoise, "fresh", known_key):
+    with patch.object(SecureNoise, "fresh", lambda: SecureNoise(KEY)):
         release = train(Walk(), BUDGET, algorithm=FunctionalQ(**{**SHORT, **options}))
     folder = lab.folder() / "q"
     return release, release.save(folder), folder

@@ -17,7 +17,8 @@ declares it anew. It does not stop somebody who changes, rounds, adds or drops a
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -46,8 +47,7 @@ def fingerprint(blocks: Iterable[Mapping[str, Any]], secret: bytes) -> str | Non
             their number of components.
     """
     rows, totals, widths = 0, np.zeros(_HALVES, dtype=np.uint64), set()
-    ends = [_words(secret, f"row {half}") for half in range(_HALVES)]
-    keys: dict[tuple[str, int, int], np.ndarray] = {}
+    key = cache(partial(_words, secret))
     for columns in blocks:
         parts = {name: _table(name, columns) for name in PARTS}
         length = len(parts["reward"])
@@ -55,27 +55,18 @@ def fingerprint(blocks: Iterable[Mapping[str, Any]], secret: bytes) -> str | Non
         require(even, "The columns of a log must have one length before they can be claimed.")
         if not length:
             continue
-        if not keys:
-            keys = {
-                (name, half, i): _words(secret, f"{name} {i} {half}")
-                for name, table in parts.items()
-                for half in range(_HALVES)
-                for i in range(table.shape[1])
-            }
         widths.add(tuple(table.shape[1] for table in parts.values()))
         require(len(widths) == 1, "The blocks of a log must have the same columns before they can be claimed.")
         rows += length
-        totals += _sums(parts, keys, ends)
+        totals += _sums(parts, key)
     if not rows:
         return None
     message = rows.to_bytes(8, "big") + totals.astype(">u8").tobytes()
     return hashlib.blake2b(message, key=secret, digest_size=32, person=b"dprl rows").hexdigest()
 
 
-def _sums(
-    parts: Mapping[str, np.ndarray], keys: Mapping[tuple[str, int, int], np.ndarray], ends: Sequence[np.ndarray]
-) -> np.ndarray:
-    """Return ``(2,)`` sums of the hashes of all rows, modulo 2^64."""
+def _sums(parts: Mapping[str, np.ndarray], key: Callable[[str], np.ndarray]) -> np.ndarray:
+    """Return ``(2,)`` sums of the hashes of all rows, modulo 2^64, under the keys that ``key`` gives for a label."""
     rows = len(parts["reward"])
     totals = np.zeros(_HALVES, dtype=np.uint64)
     for start in range(0, rows, _BLOCK):
@@ -84,8 +75,10 @@ def _sums(
             row = np.zeros(min(_BLOCK, rows - start), dtype=np.uint64)
             for name, table in words.items():
                 for i, word in enumerate(table):
-                    row += _mixed(word.copy(), keys[name, half, i])
-            totals[half] = np.add.reduce(np.append(_mixed(row, ends[half]), totals[half]))  # arrays wrap, silently
+                    row += _mixed(word.copy(), key(f"{name} {i} {half}"))
+            totals[half] = np.add.reduce(
+                np.append(_mixed(row, key(f"row {half}")), totals[half])
+            )  # arrays wrap, silently
     return totals
 
 

@@ -77,8 +77,8 @@ class Intents:
         """Return the size of the file, in bytes."""
         return os.fstat(self._file.fileno()).st_size
 
-    def check(self, mark: Mark) -> bytes:
-        """Refuse a file that does not begin with what was entered, and return what lies beyond."""
+    def read(self, mark: Mark) -> tuple[bytes, bytes]:
+        """Return what was entered, and what lies beyond; refuse a file that does not begin with what was entered."""
         self._file.seek(0)
         content = self._file.readall()
         self._hash = hashlib.blake2b(memoryview(content)[: mark.size], digest_size=32)
@@ -87,13 +87,11 @@ class Intents:
                 file = intents_path(self._shown)
                 raise DprlError(f"The file {file} belongs to another ledger than {self._shown}: put its own one back.")
             raise self._changed()
-        return content[mark.size :]
+        return content[: mark.size], content[mark.size :]
 
     def entered(self, mark: Mark) -> str:
         """Return everything up to ``mark``, in order, as a JSON list: what the database must hold, and nothing else."""
-        self.check(mark)
-        self._file.seek(0)
-        content = self._file.readall()[: mark.size]
+        content, _ = self.read(mark)
         if not content.startswith(_header(self._ledger, self._key)) or content.count(b"\n") != mark.entries:
             raise self._changed()
         # the mark's digest stands for all lines, as each one's checksum does for what lies beyond it
@@ -101,7 +99,7 @@ class Intents:
 
     def unmatched(self, mark: Mark) -> tuple[list[Entry], Mark]:
         """Return what was never entered, in order, and the mark after it; a torn last line is cut off."""
-        *lines, torn = self.check(mark).split(b"\n")
+        *lines, torn = self.read(mark)[1].split(b"\n")
         if lines and not torn and b"\0" in lines[-1]:
             torn = lines.pop()  # a power cut lost a block of it: nobody was told of this line either
         entries = [self._entry(line, mark.entries + i) for i, line in enumerate(lines)]

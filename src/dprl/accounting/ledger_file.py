@@ -64,15 +64,14 @@ class OpenLedger:
         entries, after = self._intents.unmatched(before)
         if entries:  # somebody was interrupted, or an older copy put back
             _check_pages(self._path, self.db)
-        for entry in entries:
-            self._insert(entry, now())
-        if entries:
+            for entry in entries:
+                self._insert(entry, now())
             self._advance(after)
 
     def behind(self) -> bool:
         """Return whether the intents hold more than the database; refuse intents that do not belong to it."""
         mark = self._mark()
-        self._intents.check(mark)
+        self._intents.read(mark)
         return self._intents.size != mark.size
 
     def withdraw(self) -> None:

@@ -6,6 +6,7 @@ No data are read: the worst-case pair of logs is made up, and the algorithm's ow
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from dprl.accounting.budget import Budget
@@ -13,8 +14,8 @@ from dprl.added import VERIFIED
 from dprl.audits.lower_bound import Audit
 from dprl.audits.lower_bound import audit as run_audit
 from dprl.config import Config
-from dprl.errors import DprlError, Mistakes
-from dprl.protocols import Canary
+from dprl.errors import DprlError, Mistakes, require
+from dprl.protocols import Attack, Canary
 from dprl.registry import attacked, find_audited
 
 TRIALS = 400_000
@@ -59,7 +60,9 @@ def audit(
         DprlError: an option is not the algorithm's, or means nothing to it; the claim cannot be met.
     """
     check_runs(trials, seed, confidence, selection_trials)
-    canary = canary_of(algorithm, budget, calibration=calibration, units=units, released=released, unit=unit)
+    asked = {} if unit is None else {"unit": unit}
+    attack = Attack(units=units, epsilon=budget.epsilon, delta=budget.delta, released=released, options=asked)
+    canary = canary_of(algorithm, attack, calibration)
     return run_audit(
         canary, trials=trials, seed=seed, confidence=confidence, selection_trials=selection_trials, progress=progress
     )
@@ -82,7 +85,7 @@ def check_runs(trials: int, seed: int, confidence: float, selection_trials: int 
 
 def usual_trials(name: str, calibration: str | None = None) -> int:
     """Return as many held-out runs as the standard attacks on an algorithm have, but no more than ``TRIALS``."""
-    attacks = find_audited(name, calibration or VERIFIED).load_conformance().attacks
+    attacks = find_audited(name, calibration or VERIFIED).load().attacks
     return min(TRIALS, max((attack.trials for attack in attacks), default=TRIALS))
 
 
@@ -91,16 +94,8 @@ def total(trials: int) -> int:
     return 2 * (trials + max(trials // 4, 1))
 
 
-def canary_of(
-    algorithm: Config | str,
-    budget: Budget,
-    *,
-    calibration: str | None,
-    units: int,
-    released: str,
-    unit: str | None = None,
-) -> Canary:
-    """Return the worst-case pair on which ``algorithm`` is attacked."""
+def canary_of(algorithm: Config | str, attack: Attack, calibration: str | None = None) -> Canary:
+    """Return the worst-case pair on which ``algorithm`` is attacked, whose own options are added to the attack's."""
     if isinstance(algorithm, str):
         name, stated, options = algorithm, VERIFIED, dict[str, Any]()
     else:
@@ -109,21 +104,9 @@ def canary_of(
             raise DprlError(f"An audit takes a configuration or a name of an algorithm; there are {', '.join(there)}.")
         stated, options = getattr(algorithm, "calibration", VERIFIED), changed_options(algorithm)
         options.pop("calibration", None)
-    if stated != VERIFIED and calibration not in (None, stated):
-        raise DprlError(f"The configuration says calibration = {stated!r} itself: leave out the other.")
-    if unit is not None:
-        options["unit"] = unit
-    return (
-        find_audited(name, calibration or stated)
-        .load_conformance()
-        .canary(
-            units=units,
-            epsilon=budget.epsilon,
-            delta=budget.delta,
-            released=released,
-            **options,
-        )
-    )
+    unclear = stated != VERIFIED and calibration not in (None, stated)
+    require(not unclear, f"The configuration says calibration = {stated!r} itself: leave out the other.")
+    return find_audited(name, calibration or stated).load_canary(replace(attack, options={**options, **attack.options}))
 
 
 def changed_options(config: Config) -> dict[str, Any]:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from importlib import resources
 from typing import Any
 
 from dprl.accounting.certificate import versions
@@ -16,8 +14,7 @@ from dprl.audits.lower_bound import Audit
 from dprl.audits.lower_bound import audit as run_audit
 from dprl.protocols import Attack
 from dprl.registry import Entry, in_every_calibration
-
-_INTRODUCTION = resources.files("dprl.audits").joinpath("audit_page.md").read_text(encoding="utf-8") + "\n"
+from dprl.report.render import load_template
 
 
 @dataclass(frozen=True)
@@ -57,7 +54,7 @@ class Row:
 def standard_attacks() -> Iterator[tuple[Entry, Attack]]:
     """Yield all attacks that the registry's algorithms state, in every calibration, and those installed beside them."""
     for entry in in_every_calibration():
-        for attack in entry.load_conformance().attacks:
+        for attack in entry.load().attacks:
             yield entry, attack
 
 
@@ -98,68 +95,29 @@ def run_standard_attacks(
 
 def page(rows: Sequence[Row], command: str) -> str:
     """Return the page in Markdown; ``command`` is what made it."""
-    percent = f"{100.0 * rows[0].result.bound.confidence:g}%"
-    verified, published = (
-        [row.result.violated for row in rows if row.entry.calibration == name] for name in ("verified", "as-published")
-    )
-    text = _INTRODUCTION.format(
+    confidence = rows[0].result.bound.confidence
+    kinds = ("verified", "as-published")
+    template = load_template("dprl.audits", "audit_page.md.j2")
+    text = template.render(
+        rows=rows,
         command=command,
         date=datetime.now(UTC).strftime("%Y-%m-%d"),
         versions=", ".join(f"{name} {version}" for name, version in versions().items()),
         cores=os.cpu_count(),
-        percent=percent,
-        false=sum(verified),
-        verified=len(verified),
-        refuted=sum(published),
-        published=len(published),
+        percent=f"{100.0 * confidence:g}%",
+        odds=round(1.0 / (1.0 - confidence)),
+        refuted={kind: [row.result.violated for row in rows if row.entry.calibration == kind] for kind in kinds},
         bounds=sum(1 if row.result.gaussian is None else 2 for row in rows),
-        odds=round(1.0 / (1.0 - rows[0].result.bound.confidence)),
+        attacked=_grouped((row.result.description, row.entry.name) for row in rows),
+        assumed=_grouped((p, row.entry.name) for row in rows for p in row.result.preconditions),
     )
-    lines = [
-        "| Algorithm | Calibration | Attacked | Seen | Claim | Lower bound | Gaussian bound | Verdict | Trials "
-        "| Seconds |",
-        "|---|---|---|---|---|---|---|---|---|---|",
-    ]
-    for row in rows:
-        attack, result = row.attack, row.result
-        options = ", ".join(
-            f"{name} {value}" if isinstance(value, str) else f"{name} {value:g}"
-            for name, value in attack.options.items()
-        )
-        unit = row.entry.unit
-        attacked = f"{attack.units} users" if unit == "user" else f"{attack.units} units"
-        attacked = "the reward function" if unit == "reward function" else attacked
-        verdict = f"**{result.verdict}**" if result.violated else result.verdict
-        lines.append(
-            f"| `{row.entry.name}` | {row.entry.calibration.replace('-', ' ')} | {attacked}"
-            f"{', ' + options if options else ''} | {attack.released} | {result.claimed_epsilon:g}, {result.delta:g} | "
-            f"{_down(result.bound.epsilon_lower)} | "
-            f"{'' if result.gaussian is None else _down(result.gaussian.epsilon_lower)} | {verdict} | "
-            f"{result.bound.trials:,} | {result.seconds:.0f} |"
-        )
-    lines += ["", "Claim is epsilon, delta; trials are held-out runs on each of the two logs; seconds are all of it."]
-    lines += ["", "## What was attacked", ""]
-    for description, names in _grouped((row.result.description, f"`{row.entry.name}`") for row in rows).items():
-        lines.append(f"* {', '.join(names)}: {description}.")
-    conditions = _grouped((p, row.entry.name) for row in rows for p in row.result.preconditions)
-    if conditions:
-        lines += ["", "## What the published theorems assume", ""]
-        for condition, names in conditions.items():
-            holds = "holds" if condition.holds else "does **not** hold"
-            lines.append(f"* `{', '.join(names)}`: {condition.statement}; this {holds} in the rows above.")
-    lines += ["", "## The same, one at a time", "", "```"]
-    lines += [row.command for row in rows]
-    return text + "\n".join([*lines, "```"]) + "\n"
+    return text + "\n"
 
 
-def _grouped(pairs: Any) -> dict[Any, list[str]]:
+def _grouped(pairs: Iterable[tuple[Any, str]]) -> dict[Any, list[str]]:
+    """Return the names that stand beside each thing, in order, each once."""
     found: dict[Any, list[str]] = {}
     for key, name in pairs:
         if name not in found.setdefault(key, []):
             found[key].append(name)
     return found
-
-
-def _down(number: float) -> str:
-    # never up: what is printed is still a lower bound
-    return f"{math.floor(number * 1000.0) / 1000.0:.3f}"

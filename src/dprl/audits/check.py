@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from dprl.audits.lower_bound import Audit, audit
-from dprl.audits.neighbours import Case, Found
+from dprl.audits.neighbours import Case, Found, counted
 from dprl.engine.algorithm import Algorithm
 from dprl.engine.options import ValueFunctionConfig, ValuesConfig
 from dprl.errors import DprlError
@@ -80,11 +80,7 @@ def check(entry: Entry, trials: int = 20_000, seed: int = 0, progress: Callable[
     cases = [Case(entry, setting, "arrays by person", turn) for turn, setting in enumerate(algorithm.settings)]
     parts: list[Callable[[], Any]] = [case.run for case in cases]
     parts += [partial(_attacked, entry, attack, trials, seed) for attack in algorithm.attacks]
-    found = []
-    for number, part in enumerate(parts, 1):
-        found.append(_explained(part))
-        if progress is not None:
-            progress(number)
+    found = [_explained(part) for part in counted(parts, progress)]
     return Checked(algorithm.name, tuple(found[: len(cases)]), tuple(found[len(cases) :]))
 
 

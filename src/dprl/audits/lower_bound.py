@@ -12,12 +12,11 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import numpy as np
 
-from dprl.accounting.calibration import gaussian_delta
 from dprl.errors import require
 from dprl.protocols import Canary, Precondition
 from dprl.report.shown import Shown, audit_page
@@ -102,18 +101,16 @@ class Audit(Shown):
         gaussian = self.gaussian and {
             name: getattr(self.gaussian, name) for name in ("epsilon_lower", "mu_lower", "mu_estimate")
         }
+        counts = ("confidence", "selection_trials", "hits", "false_alarms")
         return {
             "epsilon_lower": self.epsilon_lower,
             "claimed_epsilon": self.claimed_epsilon,
             "delta": self.delta,
             "trials": self.bound.trials,
             "verdict": self.verdict,
-            "confidence": self.bound.confidence,
-            "selection_trials": self.bound.selection_trials,
-            "hits": self.bound.hits,
-            "false_alarms": self.bound.false_alarms,
+            **{name: getattr(self.bound, name) for name in counts},
             "gaussian": gaussian,
-            "preconditions": [{"statement": p.statement, "holds": p.holds} for p in self.preconditions],
+            "preconditions": [asdict(condition) for condition in self.preconditions],
             "description": self.description,
             "seconds": round(self.seconds, 2),
         }
@@ -142,12 +139,9 @@ def audit(
     """
     require(trials >= 1, "An audit needs at least 1 trial.")
     chosen = max(trials // 4, 1) if selection_trials is None else selection_trials
-    started, runs, scores = time.perf_counter(), chosen + trials, []
-    for side in (False, True):
-        done = 0 if progress is None else runs * side
-        options = {} if progress is None else {"progress": lambda n, done=done: progress(done + n)}
-        scores.append(canary.scores(seed, runs, side, **options))
-    absent, present = scores
+    started, runs = time.perf_counter(), chosen + trials
+    further = progress and (lambda done: progress(runs + done))
+    absent, present = canary.scores(seed, runs, False, progress), canary.scores(seed, runs, True, further)
     split = (absent[:chosen], present[:chosen]), (absent[chosen:], present[chosen:])
     bound = epsilon_lower_bound(*split, delta=canary.delta, confidence=confidence)
     gdp = gaussian_lower_bound(*split[1], delta=canary.delta, confidence=confidence) if canary.gaussian else None
@@ -233,15 +227,9 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
     >>> round(gaussian_epsilon(1.0, 1e-5), 3)
     4.377
     """
-    if mu <= 0.0 or gaussian_delta(0.0, 1.0 / mu) <= delta:
-        return 0.0
-    low, high = 0.0, 1.0
-    while gaussian_delta(high, 1.0 / mu) > delta:
-        low, high = high, 2.0 * high
-    for _ in range(80):
-        middle = (low + high) / 2.0
-        low, high = (middle, high) if gaussian_delta(middle, 1.0 / mu) > delta else (low, middle)
-    return low
+    from dp_accounting import get_epsilon_gaussian
+
+    return float(get_epsilon_gaussian(1.0 / mu, delta)) if mu > 0.0 else 0.0
 
 
 def _scores(values: Any) -> np.ndarray:
@@ -271,26 +259,26 @@ def _choose(
     counted = above_absent, above_present
     smooth = _smoothed(pooled, counted)
 
-    def best(above: tuple[np.ndarray, np.ndarray], caution: float) -> tuple[float, int, Direction]:
-        found: list[tuple[float, int, Direction]] = []
-        sides = (
-            (above[1], sizes[1], above[0], sizes[0]),
-            (sizes[0] - above[0], sizes[0], sizes[1] - above[1], sizes[1]),
-        )
-        for (likely, size, unlikely, other), direction in zip(sides, ("at or above", "below"), strict=True):
-            # standard errors on the rare count: of many events, the luckiest would be chosen otherwise
-            rare = np.minimum((unlikely + caution * np.sqrt(np.maximum(unlikely, 0.0)) + caution) / other, 1.0)
-            expected, rare = likely / size * held_out, rare * held_out
-            low = clopper_pearson(expected, held_out, confidence)[0]
-            promise = _epsilon(low, clopper_pearson(rare, held_out, confidence)[1], delta)
-            # and one of the held-out bound itself: a little less on average, for less of a lottery
-            promise -= np.sqrt(1.0 / np.maximum(expected, 1.0) + 1.0 / np.maximum(rare, 1.0))
-            found.append((float(np.max(promise)), int(np.argmax(promise)), direction))  # type: ignore[arg-type]
-        return max(found, key=lambda event: event[0])
+    def promised(likely: Any, size: int, unlikely: Any, other: int, caution: float) -> np.ndarray:
+        # standard errors on the rare count: of many events, the luckiest would be chosen otherwise
+        rare = np.minimum((unlikely + caution * np.sqrt(np.maximum(unlikely, 0.0)) + caution) / other, 1.0)
+        expected, rare = likely / size * held_out, rare * held_out
+        low = clopper_pearson(expected, held_out, confidence)[0]
+        epsilon = _epsilon(low, clopper_pearson(rare, held_out, confidence)[1], delta)
+        # and one of the held-out bound itself: a little less on average, for less of a lottery
+        return epsilon - np.sqrt(1.0 / np.maximum(expected, 1.0) + 1.0 / np.maximum(rare, 1.0))
 
-    _, place, direction = best(counted, 2.0)
+    def best(above: tuple[np.ndarray, np.ndarray], caution: float) -> tuple[int, Direction]:
+        events: dict[Direction, np.ndarray] = {
+            "at or above": promised(above[1], sizes[1], above[0], sizes[0], caution),
+            "below": promised(sizes[0] - above[0], sizes[0], sizes[1] - above[1], sizes[1], caution),
+        }
+        direction = max(events, key=lambda name: events[name].max())
+        return int(events[direction].argmax()), direction
+
+    place, direction = best(counted, 2.0)
     if smooth is not None:
-        _, other, side = best(smooth, 0.5)
+        other, side = best(smooth, 0.5)
         # where the counts do not contradict the curve
         if all(
             abs(c[other] - m[other]) <= 4.0 * math.sqrt(m[other]) + 4.0 for c, m in zip(counted, smooth, strict=True)

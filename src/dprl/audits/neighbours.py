@@ -10,15 +10,16 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
+from typing import TypeVar
 
 from dprl.audits.record_replay import Call, Recorder, compare
 from dprl.errors import DprlError
 from dprl.registry import Entry, attacked
+from dprl.report.render import load_template
 
+T = TypeVar("T")
 HEADING = "## What one unit may move"
-_INTRODUCTION = "\n\n" + resources.files("dprl.audits").joinpath("neighbours.md").read_text(encoding="utf-8") + "\n"
 
 
 @dataclass(frozen=True)
@@ -134,20 +135,18 @@ def cases() -> Iterator[Case]:
     turn = 0
     for entry in attacked().values():
         suite = entry.load_conformance()
-        for setting in suite.settings:
+        for setting in suite.algorithm.settings:
             for source in suite.sources(setting):
                 yield Case(entry, setting, source, turn)
                 turn += 1
 
 
-def run_cases(chosen: Sequence[Case], progress: Callable[[int], None] | None = None) -> list[Found]:
-    """Run them, one after the other in this process."""
-    found = []
-    for number, case in enumerate(chosen, 1):
-        found.append(case.run())
+def counted(parts: Iterable[T], progress: Callable[[int], None] | None) -> Iterator[T]:
+    """Yield the parts of some work, and call ``progress`` with the number of those that are done."""
+    for number, part in enumerate(parts, 1):
+        yield part
         if progress is not None:
             progress(number)
-    return found
 
 
 def section(found: Sequence[Found]) -> str:
@@ -155,22 +154,9 @@ def section(found: Sequence[Found]) -> str:
     rows: dict[tuple[str, str, str], list[Found]] = {}
     for one in found:
         rows.setdefault((one.algorithm, one.setting, one.relation), []).append(one)
-    lines = [
-        "| Algorithm | Variant | Relation | Read from | Pairs | Largest ratio | Outside of the relation |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    for (algorithm, setting, relation), several in rows.items():
-        sources = ", ".join(dict.fromkeys(one.source for one in several))
-        outside = "; ".join(dict.fromkeys(pair for one in several for pair in one.outside))
-        largest = max(one.largest for one in several)
-        lines.append(
-            f"| `{algorithm}` | {setting} | {relation} | {sources} | {sum(one.pairs for one in several)} | "
-            f"{largest:.3f} | {outside} |"
-        )
-    problems = [f"* `{one.algorithm}`, {one.setting}, {one.source}: {p}." for one in found for p in one.problems]
-    if problems:
-        lines += ["", "**Violated:**", "", *dict.fromkeys(problems)]
-    return HEADING + _INTRODUCTION + "\n".join(lines) + "\n"
+    problems = [f"`{one.algorithm}`, {one.setting}, {one.source}: {p}." for one in found for p in one.problems]
+    template = load_template("dprl.audits", "neighbours.md.j2")
+    return template.render(heading=HEADING, rows=rows, problems=dict.fromkeys(problems))
 
 
 def with_section(page: str, text: str) -> str:

@@ -18,7 +18,9 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import partialmethod
 from typing import Any, Literal
+from unittest.mock import patch
 
 import jax
 import jax.numpy as jnp
@@ -188,13 +190,7 @@ class Recorder:
     def __init__(self) -> None:
         self._first: ReleaseTrace | None = None
 
-    def record(
-        self,
-        call: Call,
-        missing: int | None = None,
-        *,
-        noise: NoiseSource | None = None,
-    ) -> ReleaseTrace:
+    def record(self, call: Call, missing: int | None = None, *, noise: NoiseSource | None = None) -> ReleaseTrace:
         """Call once, with :data:`SEED`.
 
         Args:
@@ -206,71 +202,49 @@ class Recorder:
         tape, level = ReleaseTrace(), dict[int, int]()
         first = self._first or ReleaseTrace()
 
-        def noisy(original: Any) -> Any:
-            def recorded(mechanism: GaussianSum, total: Any, draw: Any) -> Any:
-                points = np.asarray(original(mechanism, total, draw))
-                exact = mechanism.answer(total) if isinstance(mechanism, FilteredGaussianSum) else total
-                place = tape.place_of(mechanism)
-                entries, before = tape.entries[place], first.entries.get(place, [])
-                points = before[len(entries)].points if len(entries) < len(before) else points
-                released = points * grid_step(mechanism.clip_norm)
-                exact = tuple(int(x) for x in np.asarray(exact))
-                entries.append(Entry(exact, np.array(points), released, level.pop(place, None)))
-                return jnp.asarray(entries[-1].points)
+        def add_noise(mechanism: GaussianSum, original: Any, total: Any, draw: Any) -> Any:
+            points = np.asarray(original(mechanism, total, draw))
+            exact = mechanism.answer(total) if isinstance(mechanism, FilteredGaussianSum) else total
+            place = tape.place_of(mechanism)
+            entries, before = tape.entries[place], first.entries.get(place, [])
+            points = before[len(entries)].points if len(entries) < len(before) else points
+            released = points * grid_step(mechanism.clip_norm)
+            exact = tuple(int(x) for x in np.asarray(exact))
+            entries.append(Entry(exact, np.array(points), released, level.pop(place, None)))
+            return jnp.asarray(entries[-1].points)
 
-            return recorded
+        def choose(mechanism: NoisyMaximum, original: Any, noise: Any, total: Any) -> int:
+            place = tape.place_of(mechanism)
+            before = first.entries.get(place, [])[len(tape.entries[place]) :]
+            found = int(before[0].points[0]) if before else original(mechanism, noise, total)
+            points = np.array([found])
+            tape.entries[place].append(Entry(tuple(int(x) for x in total), points, points.astype(np.float64)))
+            return found
 
-        def choice(original: Any) -> Any:
-            def recorded(mechanism: NoisyMaximum, noise: Any, total: Any) -> int:
-                place = tape.place_of(mechanism)
-                before = first.entries.get(place, [])[len(tape.entries[place]) :]
-                found = int(before[0].points[0]) if before else original(mechanism, noise, total)
-                points = np.array([found])
-                tape.entries[place].append(Entry(tuple(int(x) for x in total), points, points.astype(np.float64)))
-                return found
+        def draw(mechanism: FilteredGaussianSum, original: Any, *asked: Any, **chosen: Any) -> Any:
+            level[tape.place_of(mechanism)] = int(chosen["level"])
+            return original(mechanism, *asked, **chosen)
 
-            return recorded
-
-        def drawn(original: Any) -> Any:
-            def recorded(mechanism: FilteredGaussianSum, *asked: Any, **chosen: Any) -> Any:
-                level[tape.place_of(mechanism)] = int(chosen["level"])
-                return original(mechanism, *asked, **chosen)
-
-            return recorded
-
-        def bind(original: Any) -> Any:
-            def recorded(mechanism: Any, noise: Any) -> Any:
-                tape.answering = mechanism
-                return RecordingAnswers(original(mechanism, noise), tape.questions, first.questions)
-
-            return recorded
+        def bind(mechanism: Any, original: Any, noise: Any) -> Any:
+            tape.answering = mechanism
+            return RecordingAnswers(original(mechanism, noise), tape.questions, first.questions)
 
         source = RecordingNoise(noise or SeededNoise.from_seed(SEED), tape.calls, missing=missing)
         with contextlib.ExitStack() as stack:
-            for owner, name, make in (
-                (SeededNoise, "from_seed", lambda _: staticmethod(lambda seed: source)),
-                (GaussianSum, "add_noise", noisy),
-                (FilteredGaussianSum, "add_noise", noisy),
-                (FilteredGaussianSum, "draw", drawn),
-                (NoisyMaximum, "choose", choice),
-                *((answering, "bind", bind) for answering in (FunctionNoise, RewardNoise, RewardGradient)),
+            stack.enter_context(patch.object(SeededNoise, "from_seed", staticmethod(lambda seed: source)))
+            for owner, recorded in (
+                (GaussianSum, add_noise),
+                (FilteredGaussianSum, add_noise),
+                (FilteredGaussianSum, draw),
+                (NoisyMaximum, choose),
+                *((answering, bind) for answering in (FunctionNoise, RewardNoise, RewardGradient)),
             ):
-                stack.enter_context(replaced(owner, name, make))
+                name = recorded.__name__
+                stack.enter_context(patch.object(owner, name, partialmethod(recorded, vars(owner)[name])))
             stack.enter_context(listening(tape.messages))
             tape.results = {name: np.asarray(value) for name, value in call(SEED).items()}
         self._first = self._first or tape
         return tape
-
-
-@contextlib.contextmanager
-def replaced(owner: Any, name: str, make: Callable[[Any], Any]) -> Iterator[None]:
-    """Put ``make(original)`` in the place of a class's or module's ``name``, meanwhile."""
-    original = vars(owner)[name]
-    setattr(owner, name, make(original))
-    try:
-        yield
-    finally:
-        setattr(owner, name, original)
 
 
 class _Hearing(logging.Handler):
@@ -331,19 +305,17 @@ def compare(one: ReleaseTrace, two: ReleaseTrace, relation: Relation = "add or r
 
     Sums over sampled people are compared under ``relation``, batches of users under the mechanism's own.
     """
-    problems: list[str] = []
-    if one.mechanisms != two.mechanisms or one.answering != two.answering:
-        problems.append("the mechanisms differ")
-    if one.calls != two.calls:
-        problems.append("the coins or draws that were asked for differ")
-    if one.messages != two.messages:
-        problems.append("what is printed, logged or warned of differs")
     shapes = [{name: (v.shape, v.dtype) for name, v in tape.results.items()} for tape in (one, two)]
-    if shapes[0] != shapes[1]:
-        problems.append("the shapes of what is released differ")
     # the second run saw what the first released: whatever is made of that alone is the same, to the last bit
-    elif any(value.tobytes() != two.results[name].tobytes() for name, value in one.results.items()):
-        problems.append("what is made of the releases depends on more than them")
+    made = shapes[0] != shapes[1] or all(v.tobytes() == two.results[name].tobytes() for name, v in one.results.items())
+    same = {
+        "the mechanisms differ": one.mechanisms == two.mechanisms and one.answering == two.answering,
+        "the coins or draws that were asked for differ": one.calls == two.calls,
+        "what is printed, logged or warned of differs": one.messages == two.messages,
+        "the shapes of what is released differ": shapes[0] == shapes[1],
+        "what is made of the releases depends on more than them": made,
+    }
+    problems = [problem for problem, holds in same.items() if not holds]
     largest, releases, moving = Fraction(0), 0, set[bool]()
     divided = any(name == f"/{STREAM}" for name, *_ in one.calls)
     for place, mechanism in enumerate(one.mechanisms):

@@ -61,9 +61,8 @@ class RecordingAnswers:
 
     def add_noise(self, rewards: Any, positions: Any, actions: Any, round_: Any) -> np.ndarray:
         """Answer rewards at positions, and write them down."""
-        return self._told(
-            rewards, positions, actions, round_, self._inner.add_noise(rewards, positions, actions, round_)
-        )
+        answer = self._inner.add_noise(rewards, positions, actions, round_)
+        return self._told(rewards, positions, actions, round_, answer)
 
     def noisy_mean(self, rewards: Any, clipped: Any, step: Any) -> np.ndarray:
         """Answer the mean of rewards times clipped gradients, and write it down."""

@@ -155,7 +155,7 @@ def _list(as_json: bool) -> None:
     for entry in in_every_calibration():
         about = found.setdefault(entry.name, {"summary": entry.summary, "calibrations": [], "standard_attacks": 0})
         about["calibrations"].append(entry.calibration)
-        about["standard_attacks"] += len(entry.load_conformance().attacks)
+        about["standard_attacks"] += len(entry.load().attacks)
     show(found, _listed(found), as_json)
 
 
@@ -185,13 +185,13 @@ def _run_all(asked: Audited) -> None:
 
 
 def _run_neighbours(out: Path | None) -> None:
-    from dprl.audits.neighbours import cases, run_cases, section, with_section
+    from dprl.audits.neighbours import cases, counted, section, with_section
 
     if out is not None and not out.is_file():
         raise DprlError(f"There is no page {str(out)!r} for the section: write it with dprl audit --all --out.")
     chosen = list(cases())
     with Progress(len(chosen), quiet=False, doing="cases") as progress:
-        text = section(run_cases(chosen, progress))
+        text = section([case.run() for case in counted(chosen, progress)])
     _write(out, text if out is None else with_section(out.read_text(), text))
 
 

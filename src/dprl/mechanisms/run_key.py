@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
-from dprl.errors import DprlError
+from dprl.errors import explained, require
 from dprl.files import sync
 from dprl.mechanisms.keystream import KEY_BYTES, fresh_key
 from dprl.mechanisms.noise import SecureNoise
@@ -36,18 +36,16 @@ class RunKey:
         Raises DprlError where the system has no secure randomness, or the file exists or cannot be written.
         """
         key, path = fresh_key(), Path(path)
-        try:
+        with explained(f"The run key {path} cannot be written"):
             file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
             try:
                 os.fchmod(file, 0o600)
-                if os.write(file, key) != SIZE:
-                    raise DprlError(f"The run key {path} cannot be written: the disk is full.")
+                complete = os.write(file, key) == SIZE
+                require(complete, f"The run key {path} cannot be written: the disk is full.")
                 os.fsync(file)
             finally:
                 os.close(file)
             sync(path.parent)
-        except OSError as error:
-            raise DprlError(f"The run key {path} cannot be written: {error.strerror or error}.") from error
         return cls(key)
 
     @classmethod
@@ -57,25 +55,21 @@ class RunKey:
         Raises DprlError unless it is a regular file of this user, of mode 0600, with 32 bytes and no other name.
         """
         path = Path(path)
-        try:
+        with explained(f"The run key {path} cannot be read"):
             file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
             try:
                 status = os.fstat(file)
                 key = os.read(file, SIZE + 1)
             finally:
                 os.close(file)
-        except OSError as error:
-            raise DprlError(f"The run key {path} cannot be read: {error.strerror or error}.") from error
-        if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
-            raise DprlError(f"The run key {path} is not a file with one name, so it is not used.")
-        if status.st_uid != os.geteuid():
-            raise DprlError(f"The run key {path} belongs to another user, so it is not used.")
-        if stat.S_IMODE(status.st_mode) != 0o600:
-            raise DprlError(f"The run key {path} may be read by others: its mode is not 0600, so it is not used.")
-        if len(key) != SIZE:
-            raise DprlError(f"The run key {path} does not hold {SIZE} bytes, so it is not used.")
-        if not any(key):
-            raise DprlError(f"The run key {path} is all zero, which no secure source gave, so it is not used.")
+        for sound, wrong in (
+            (stat.S_ISREG(status.st_mode) and status.st_nlink == 1, "is not a file with one name"),
+            (status.st_uid == os.geteuid(), "belongs to another user"),
+            (stat.S_IMODE(status.st_mode) == 0o600, "may be read by others: its mode is not 0600"),
+            (len(key) == SIZE, f"does not hold {SIZE} bytes"),
+            (any(key), "is all zero, which no secure source gave"),
+        ):
+            require(sound, f"The run key {path} {wrong}, so it is not used.")
         return cls(key)
 
     def noise(self, bound: bytes) -> SecureNoise:

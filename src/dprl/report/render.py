@@ -97,10 +97,10 @@ def _read(results: Path, name: str) -> tuple[dict[str, Any], str]:
 
 @cache
 def load_template(package: str, name: str) -> Template:
-    """Return a page's template, which escapes what it is given and takes nothing undefined."""
+    """Return a page's template: a page of HTML escapes what it is given, and none takes anything undefined."""
     environment = Environment(
         loader=FunctionLoader(lambda name: resources.files(package).joinpath(name).read_text(encoding="utf-8")),
-        autoescape=True,
+        autoescape=".html" in name,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

@@ -16,14 +16,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from dprl.accounting.budget import Budget
-from dprl.audits.attacks.evaluation import always, mixed
+from dprl.audits.attacks.programs import ONE_STEP, always, mixed
 from dprl.audits.attacks.trials import Simulation, check_all_seen
 from dprl.engine.layouts import SharedTransitions
 from dprl.engine.program import run_steps
 from dprl.evaluation.dptd import DPTDProgram
 from dprl.evaluation.plan import make_plan
 from dprl.mechanisms.noise import SeededNoise
-from dprl.protocols import Bounds
 from dprl_papers.paper_000_dptd.published import PublishedDPTD
 
 _MOST = 100  # noisy sums that are looked at where none of them tells much
@@ -97,8 +96,7 @@ def published_canary(
     """
     check_all_seen("dptd", released)
     config = kind.from_mapping(options, "options")
-    bounds = Bounds(units=units, horizon=1, reward=(-1.0, 1.0), observation=((0.0, 0.0),), actions=1)
-    plan = make_plan(config, bounds, budget, [always], "tabular")
+    plan = make_plan(config, replace(ONE_STEP, units=units), budget, [always], "tabular")
     found = PublishedCanary(
         plan=plan,
         others=units - 1,

@@ -6,16 +6,19 @@ nothing is private.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
 from dprl.accounting.budget import Budget
-from dprl.audits.attacks.evaluation import FAR, EvaluationCanary, always, attack_bounds, log_ratio, pushes
+from dprl.audits.attacks.evaluation import pushes
+from dprl.audits.attacks.programs import FAR, ONE_STEP, always, mixed
+from dprl.audits.attacks.trials import Simulation
 from dprl.config import Provenance
 from dprl.engine.layouts import SharedTransitions
+from dprl.engine.program import run_steps
 from dprl.errors import DprlError
 from dprl.evaluation.gpope import GPOPE
 from dprl.evaluation.plan import make_plan
@@ -24,26 +27,37 @@ from dprl_papers.paper_004_gpope.published import PublishedGPOPE
 
 
 @dataclass(frozen=True, kw_only=True)
-class PublishedCanary(EvaluationCanary):
-    """The updates alone, of one record a step."""
+class PublishedCanary(Simulation):
+    """The updates alone, of one record a step.
+
+    Attributes:
+        others: number of records beside the one that is replaced.
+        released: ``all``, or the ``last`` iterate alone.
+    """
+
+    others: int
+    released: str
 
     @property
     def gaussian(self) -> bool:
         return False
 
-    def _data(self, present: bool) -> tuple[Any, Any]:
+    def _data(self, present: bool) -> SharedTransitions:
         signs = np.append(np.full(self.others, -1.0), 1.0 if present else -1.0)
-        (stage,) = self.plan.stages
-        at_the_wall = self.released == "last"
-        return None, _wall(signs) if at_the_wall else pushes(signs, stage.mechanism, self.plan.config.discount)
+        return _wall(signs) if self.released == "last" else pushes(self.plan, signs)
 
-    def _score(self, key: Any, data: tuple[Any, Any]) -> Any:
-        state, sums = self.updates(SeededNoise(key), data[1])
+    def _score(self, key: Any, data: SharedTransitions) -> Any:
+        program, (stage,) = self.plan.program, self.plan.stages
+        mechanism, noise = stage.mechanism, SeededNoise(key).stream(stage.name)
+        batch = min(8, self.others + 1)
+        state, sums = run_steps(
+            program, 0, mechanism, noise, data, program.init(), None, batch, lambda state, noisy: noisy
+        )
         if self.released == "last":
             return state.theta[0].astype(jnp.float64)
-        mechanism = self.plan.stages[0].mechanism
-        clip, rate = mechanism.clip_norm, 1.0 / (self.others + 1)
-        return jnp.sum(log_ratio(sums[:, mechanism.dimension // 2] + clip, 2.0 * clip, mechanism.noise_std, rate))
+        push, std = 2.0 * mechanism.clip_norm, mechanism.noise_std
+        ratio = push * (sums[:, mechanism.dimension // 2] + mechanism.clip_norm - push / 2.0) / std**2
+        return jnp.sum(mixed(ratio, 1.0 / (self.others + 1)))
 
 
 def published_canary(
@@ -56,7 +70,7 @@ def published_canary(
     if released == "last" and config.step_size is None:
         # three updates at full clip norm are half of theta's range: it comes to lie at the wall, and can leave it
         config = config.replace(Provenance("chosen by the attack"), step_size=1.0 / (3.0 * (config.clip_norm or 0.25)))
-    plan = make_plan(config, attack_bounds(units), budget, [always], "tabular")
+    plan = make_plan(config, replace(ONE_STEP, units=units), budget, [always], "tabular")
     relation = f"all of {units} records push one way, and one of them is replaced by one that pushes the other way"
     what = "every noisy sum" if released == "all" else "the last iterate"
     return PublishedCanary(plan=plan, others=units - 1, description=f"{relation}; {what} is seen", released=released)

@@ -8,15 +8,16 @@ more than the claim. Everything in here is simulated; nothing is private.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
 from dprl.accounting.budget import Budget
-from dprl.audits.attacks.evaluation import FAR, addition, always, attack_bounds, mixed, noisy_sum, value_vectors
 from dprl.audits.attacks.trials import Simulation, check_all_seen
 from dprl.data.readers import UNITS, read_log
 from dprl.data.trajectories import Trajectories
@@ -28,16 +29,22 @@ from dprl.engine.ratios import step_ratios
 from dprl.errors import DprlError, require
 from dprl.evaluation.importance_sampling import ImportanceSampling
 from dprl.evaluation.plan import make_plan
-from dprl.evaluation.stratified import Stratified
 from dprl.mechanisms.filtered_sum import FilteredGaussianSum
+from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.grid import grid_step
 from dprl.mechanisms.noise import SeededNoise
 from dprl.protocols import Bounds
 
-_SIGNED = {"reward", "returns", "raw_reward"}
-"""Factors of columns that are negative as well; the others are weights."""
+FAR = 1e6
+"""Times the clip norm: a reward so large that the gradient is clipped whatever the iterates are."""
+ONE_STEP = Bounds(units=1, horizon=1, reward=(-1.0, 1.0), observation=((0.0, 0.0),), actions=1)
+"""Bounds of logs with one state, one action and one step, but for the number of units."""
 HORIZON, TRAJECTORIES = 4, 3
 _LOW, _HIGH = 0.0, 2.0
+_THREE_STATES = replace(ONE_STEP, horizon=HORIZON, observation=((_LOW, _HIGH),))
+_OTHERS = 3
+_SIGNED = {"reward", "returns", "raw_reward"}
+"""Factors of columns that are negative as well; the others are weights."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,16 +80,10 @@ class ProgramCanary(Simulation):
         noisy = noisy_sum(mechanism, noise.stream("value"), vectors)
         return (jnp.sum(push * (noisy - base)) - jnp.sum(push * push) / 2.0) / mechanism.noise_std**2
 
-    def _run(self, noise: Any, rows: Any) -> tuple[Any, Any, Any]:
-        """Run the program; return its state, what was seen, and how near the canary's vector came to the clip norm."""
+    def _run(self, noise: Any, rows: Any) -> tuple[Any, Any]:
+        """Run the program; return its state and what was seen."""
         watched = Watched(self.plan.program, self.with_canary[1], self.canary)
         return run(watched, noise, rows, batch=min(8, len(self.with_canary[0])))[0]
-
-    def nearness(self, trials: int = 64) -> float:
-        """Return the smallest norm of the canary's clipped vector over the clip norm, in all steps of some runs."""
-        keys = jnp.stack([jnp.arange(trials, dtype=jnp.uint32), jnp.zeros(trials, dtype=jnp.uint32)], axis=1)
-        least = jax.jit(jax.vmap(lambda key: self._run(SeededNoise(key), self.with_canary[1])[2]))
-        return float(jnp.min(least(keys)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,9 +109,9 @@ class Watched:
         """Return the columns that the inner program asks for."""
         return self.inner.columns
 
-    def init(self) -> tuple[Any, Any, Any]:
-        """Return state, log-likelihood ratio, and how near the canary's vector came to the clip norm."""
-        return self.inner.init(), jnp.zeros((), dtype=jnp.float64), jnp.ones((), dtype=jnp.float64)
+    def init(self) -> tuple[Any, Any]:
+        """Return state and log-likelihood ratio."""
+        return self.inner.init(), jnp.zeros((), dtype=jnp.float64)
 
     def contribution(self, stage: int, state: Any, block: Any) -> Any:
         """Return what the inner program makes of each unit."""
@@ -122,7 +123,7 @@ class Watched:
 
     def update(self, stage: int, state: Any, noisy: Any, step: Any) -> Any:
         """Update the inner state, and add what the noisy sum tells of the canary."""
-        inner, score, least = state
+        inner, score = state
         mechanism = self.stages[stage].mechanism
         vectors = self.inner.contribution(stage, inner, self.log.block(slice(None)))
         alone = jnp.arange(self.log.units) == self.canary
@@ -139,13 +140,11 @@ class Watched:
         push = (there - base) / std
         seen = (noisy / grid_step(mechanism.clip_norm) - base) / std
         score = score + mixed(jnp.sum(push * (seen - push / 2.0)), mechanism.sampling_rate)
-        own = mechanism.scaled(own)
-        least = jnp.minimum(least, jnp.sqrt(jnp.sum(own * own)) / mechanism.clip_norm)
-        return self.inner.update(stage, inner, noisy, step), score, least
+        return self.inner.update(stage, inner, noisy, step), score
 
     def finish(self, stage: int, state: Any) -> Any:
         """Finish a stage of the inner program."""
-        return self.inner.finish(stage, state[0]), *state[1:]
+        return self.inner.finish(stage, state[0]), state[1]
 
     def answer(self, state: Any) -> Any:
         """Return the answer of the inner program."""
@@ -153,64 +152,38 @@ class Watched:
 
 
 def program_canary(
-    kind: type[ValueFunctionConfig],
+    kind: Any,
     *,
     units: int,
     budget: Budget,
     released: str,
+    bounds: Bounds = _THREE_STATES,
     features: str = "tabular",
     **options: Any,
 ) -> ProgramCanary:
-    """Return the attack on a program with options of its configuration ``kind``, on policy in three states."""
-    bounds = Bounds(units=units, horizon=4, reward=(-1.0, 1.0), observation=((0.0, 2.0),), actions=1)
-    return canary_of_plan(_on_policy(kind, bounds, budget, released, options, features))
+    """Return the attack on a release of the policy with one action: a record at full clip norm is added.
 
-
-def importance_canary(
-    kind: type[ImportanceSampling], *, units: int, budget: Budget, released: str, **options: Any
-) -> ProgramCanary:
-    """Return the attack on one release of everybody: a record at full clip norm is added."""
-    plan = _on_policy(kind, attack_bounds(units), budget, released, options)
-    others, relation = addition(units, plan)
-    return saturated_canary(plan, others, f"{relation}; the noisy vector is seen")
-
-
-def stratified_canary(
-    kind: type[Stratified], *, units: int, budget: Budget, released: str, **options: Any
-) -> ProgramCanary:
-    """Return the attack on counts, outcomes and residuals, in one stratum: a record at full clip norm is added."""
-    return canary_of_plan(_on_policy(kind, replace(attack_bounds(units), strata=()), budget, released, options))
-
-
-def _on_policy(
-    kind: Any, bounds: Bounds, budget: Budget, released: str, options: dict[str, Any], features: str = "columns"
-) -> Plan:
-    """Return the plan of a release of the policy with one action."""
+    Args:
+        kind: the class of the algorithm's configuration.
+        units: declared number of units.
+        budget: the claim.
+        released: ``all``; nothing less is looked at.
+        bounds: of the log, but for its units.
+        features: of the value function, where one is learned.
+        options: of the configuration.
+    """
     check_all_seen(kind.algorithm, released)
-    return make_plan(kind.from_mapping(options, "options"), bounds, budget, [always], features)
+    bounds = replace(bounds, units=units)
+    return canary_of_plan(make_plan(kind.from_mapping(options, "options"), bounds, budget, [always], features))
 
 
-def canary_of_plan(plan: Plan) -> ProgramCanary:
-    """Return the attack on a plan as it is, with its bounds and calibration: a record at full clip norm is added."""
-    others, relation = addition(plan.bounds.units, plan)
-    filtered = any(isinstance(stage.mechanism, FilteredGaussianSum) for stage in plan.stages)
-    seen = "every noisy sum and its noisy norm are seen" if filtered else "every noisy sum is seen"
-    return saturated_canary(plan, others, f"{relation}; {seen}")
+importance_canary = partial(program_canary, bounds=ONE_STEP, features="columns")
+"""The attack on one release of everybody."""
+stratified_canary = partial(importance_canary, bounds=replace(ONE_STEP, strata=()))
+"""The attack on counts, outcomes and residuals, in one stratum."""
 
 
-def saturated_canary(plan: Plan, others: int, description: str) -> ProgramCanary:
-    """Return the attack with a canary at full clip norm; ``others`` push against it."""
-
-    def log(sign: float) -> tuple[Any, Any]:
-        # adding and removing are the same thing as a record that is worth nothing: its coins are drawn alike
-        signs = np.append(np.full(others, -1.0), sign)
-        rows = None if plan.program is None else _saturating(plan, signs)
-        return value_vectors(plan.value_mechanism, signs), rows
-
-    return ProgramCanary(plan=plan, description=description, without=log(0.0), with_canary=log(1.0), canary=others)
-
-
-def _saturating(plan: Plan, signs: np.ndarray) -> SharedTransitions:
+def saturating(plan: Plan, signs: np.ndarray) -> SharedTransitions:
     """Return units of one transition each with coefficients far beyond what rows can have: their vectors are clipped.
 
     Rewards and returns are as many times larger again, so that where they are added to products with the state the
@@ -231,6 +204,59 @@ def _saturating(plan: Plan, signs: np.ndarray) -> SharedTransitions:
     return SharedTransitions(shared | sums)
 
 
+def canary_of_plan(plan: Plan, rows_of: Callable[[Plan, np.ndarray], SharedTransitions] = saturating) -> ProgramCanary:
+    """Return the attack on a plan as it is, with its bounds and calibration: a record at full clip norm is added.
+
+    Args:
+        plan: plan of the release.
+        rows_of: makes the units' rows, of signs: 1 for the canary, -1 for the others, who push against it, and 0 for a
+            unit whose vector is zero.
+    """
+    others, relation = addition(plan.bounds.units, plan)
+    filtered = any(isinstance(stage.mechanism, FilteredGaussianSum) for stage in plan.stages)
+    seen = "every noisy sum and its noisy norm are seen" if filtered else "every noisy sum is seen"
+
+    def log(sign: float) -> tuple[Any, Any]:
+        # adding and removing are the same thing as a record that is worth nothing: its coins are drawn alike
+        signs = np.append(np.full(others, -1.0), sign)
+        return value_vectors(plan.value_mechanism, signs), None if plan.program is None else rows_of(plan, signs)
+
+    return ProgramCanary(
+        plan=plan, description=f"{relation}; {seen}", without=log(0.0), with_canary=log(1.0), canary=others
+    )
+
+
+def addition(units: int, plan: Plan) -> tuple[int, str]:
+    """Return how many others the worst log has to which a record is added, and the pair of logs in words."""
+    # in a random batch the others' number would only hide the canary: the worst log has nobody else in it
+    full = all(stage.mechanism.sampling_rate == 1.0 for stage in plan.stages)
+    others = min(_OTHERS, units - 1) if full else 0
+    return others, f"one record at full clip norm is added to {f'a log of {others}' if others else 'an empty log'}"
+
+
+def always(states: np.ndarray) -> np.ndarray:
+    """Return probabilities ``(N, 1)`` of the policy with one action."""
+    return np.ones((len(states), 1))
+
+
+def value_vectors(mechanism: GaussianSum, signs: np.ndarray) -> Any:
+    """Return vectors ``(U, dimension)`` for the values, at full clip norm in the first coordinate."""
+    vectors = np.zeros((len(signs), mechanism.dimension))
+    vectors[:, 0] = signs * mechanism.clip_norm
+    return jnp.asarray(vectors)
+
+
+def noisy_sum(mechanism: GaussianSum, noise: Any, vectors: Any) -> Any:
+    """Return the noisy sum of ``vectors``, as :func:`~dprl.engine.value_query.release_vector`, for traced values."""
+    total = mechanism.clipped_sum(vectors, jnp.ones(len(vectors), dtype=bool))
+    return mechanism.release(total, mechanism.draw(noise, 0))
+
+
+def mixed(ratio: Any, rate: float) -> Any:
+    """Return the log-likelihood ratio where what has ``ratio`` happens with probability ``rate``."""
+    return ratio if rate == 1.0 else jnp.logaddexp(math.log1p(-rate), math.log(rate) + ratio)
+
+
 # --- through columns ------------------------------------------------------------------------------------------------
 
 
@@ -240,12 +266,11 @@ def unit_canary(
     *,
     units: int,
     budget: Budget,
-    features: str | None = None,
     **options: Any,
 ) -> ProgramCanary:
     """Return the attack on a program with options of ``kind``, by the privacy unit ``unit``, on policy.
 
-    ``features`` are a small network where the algorithm learns one, and else columns.
+    The features are a small network where the algorithm learns one, and else columns.
 
     Raises:
         DprlError: the algorithm has no statement for this unit, or an option is not its own.
@@ -254,8 +279,8 @@ def unit_canary(
     if not issubclass(kind, ValueFunctionConfig):
         raise DprlError(f"Through columns an algorithm with a value function is attacked: {kind.algorithm} has none.")
     config = kind.from_mapping(options, "options")
-    bounds = Bounds(units=units, horizon=HORIZON, reward=(-1.0, 1.0), observation=((_LOW, _HIGH),), actions=1)
-    features = features or ("mlp:2" if kind.neural else "columns")
+    bounds = replace(_THREE_STATES, units=units)
+    features = "mlp:2" if kind.neural else "columns"
     plan = make_plan(config, bounds, budget, [always], features, unit=unit)
     others, _ = addition(units, plan)
     # in place of nobody, somebody whose cells are broken: a record that counts for nothing is there all the same

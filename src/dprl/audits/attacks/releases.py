@@ -11,14 +11,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal
 
 import jax.numpy as jnp
 import numpy as np
 
 from dprl.accounting.budget import Budget
-from dprl.audits.attacks.evaluation import FAR
-from dprl.audits.attacks.programs import ProgramCanary
+from dprl.audits.attacks.programs import FAR, ProgramCanary, value_vectors
 from dprl.audits.attacks.trials import Simulation, check_all_seen
 from dprl.audits.record_replay import Entry, Recorder, ReleaseTrace
 from dprl.config import Config
@@ -97,18 +96,15 @@ class LearnAudit(BestAudit):
         return plan_of_learned(values_of_learned(ImportanceSampling(), bounds), bounds, budget, **how)
 
 
-class Pair(NamedTuple):
-    """Two neighbouring logs."""
-
-    without: Trajectories
-    with_canary: Trajectories
-
-
 @dataclass(frozen=True, kw_only=True)
 class ReleaseCanary(Simulation):
-    """A plan with a first part, and the pair of logs on which it is attacked, one run after the other."""
+    """A plan with a first part, and the pair of logs on which it is attacked, one run after the other.
 
-    pair: Pair
+    Attributes:
+        pair: the log without the canary, and with it.
+    """
+
+    pair: tuple[Trajectories, Trajectories]
     gaussian: bool = False
     _others: dict[Any, ReleaseTrace] = field(default_factory=dict, init=False, repr=False, compare=False)
 
@@ -150,14 +146,6 @@ class ReleaseCanary(Simulation):
             if progress is not None and (trial % 1000 == 999 or trial == trials - 1):
                 progress(trial + 1)
         return found
-
-
-@dataclass(frozen=True, kw_only=True)
-class LearnerCanary(ProgramCanary):
-    """Every noisy sum of a learner, seen by one who knows all who teach but the canary."""
-
-    def _score(self, key: Any, data: tuple[Any, Any]) -> Any:
-        return self._run(SeededNoise(key), data[1])[1]
 
 
 def log_ratio(seen: ReleaseTrace, other: ReleaseTrace) -> float:
@@ -215,16 +203,16 @@ def release_canary(kind: type[BestAudit], *, units: int, budget: Budget, release
     fewer = {name: values[who == 0] for name, values in columns.items()}
     plan = config.plan(bounds, budget)
     bounds = replace(bounds, strata=plan.bounds.strata)
-    pair = Pair(*(read_log(rows, bounds=bounds, unit="person").load() for rows in (fewer, columns)))
+    absent, present = (read_log(rows, bounds=bounds, unit="person").load() for rows in (fewer, columns))
     return ReleaseCanary(
         plan=plan,
-        pair=pair,
+        pair=(absent, present),
         description="a person with two trajectories, as far out as the bounds allow, is added to a log of one; the "
         "coins, which policy was chosen and its noisy values are seen",
     )
 
 
-def _learner_canary(plan: Plan) -> LearnerCanary:
+def _learner_canary(plan: Plan) -> ProgramCanary:
     """Return the attack on those who teach: three others push against a person far beyond what rows can have."""
     if not isinstance(plan.first, Teaching):
         raise DprlError("learn: rules are chosen once: attack them with part = both and a choosing_share of 0.95.")
@@ -234,9 +222,11 @@ def _learner_canary(plan: Plan) -> LearnerCanary:
         one, nothing = np.ones_like(signs), np.zeros_like(signs)
         rows = {"weight": one, "step": FAR * np.abs(signs), "raw_reward": signs, "logged_return": signs, "rho": one}
         rows |= {"actions": one, "alive": nothing, "states": nothing[..., None], "next_states": nothing[..., None]}
-        return nothing, PaddedUnits({name: jnp.asarray(x) for name, x in rows.items()})
+        # the values, of which those who teach have no part, tell nothing of them
+        vectors = value_vectors(plan.value_mechanism, np.zeros(len(signs)))
+        return vectors, PaddedUnits({name: jnp.asarray(x) for name, x in rows.items()})
 
-    return LearnerCanary(
+    return ProgramCanary(
         plan=replace(plan, program=plan.first.program, first=None),
         description="of those who teach one at full clip norm is added to a log of 3; every noisy sum is seen",
         without=log(0.0),

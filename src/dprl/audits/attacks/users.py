@@ -31,24 +31,8 @@ from dprl.mechanisms.grid import grid_step
 from dprl.mechanisms.noise import SeededNoise
 
 
-def small_facts(policy: str | None, episodes: bool = False) -> EnvironmentSpec:
-    """Return a bandit in which a score is longer than the default clip, of linear policies and of networks; or episodes
-    of two steps, of which that holds where returns are rewards alone.
-    """
-    continuous = policy is not None and "gaussian" in policy
-    return EnvironmentSpec(
-        name="small bandit",
-        observation=((-1.0, 1.0),) * 3,
-        actions=0 if continuous else 8,
-        action=((-1.0, 1.0),) if continuous else None,
-        horizon=2 if episodes else 1,
-        discount=1.0,
-        reward_bounds=(-1.0, 1.0),
-    )
-
-
 def canary_of_plan(plan: PGPlan) -> PlanCanary:
-    """Return the attack that fits a plan for :func:`small_facts`."""
+    """Return the attack that fits a plan, for a bandit in which a score is longer than the clip norm."""
     return _resampled(plan) if plan.config.poisson else _one_pass(plan, cast(GaussianSum, plan.mechanism))
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from dprl.accounting.budget import Budget
 from dprl.audits.attacks.releases import BestAudit, LearnAudit
 from dprl.audits.conformance.evaluation import EvaluationConformance
-from dprl.audits.conformance.suite import handed_out, load
+from dprl.audits.conformance.suite import handed_out
 from dprl.audits.record_replay import Call
 from dprl.engine.algorithm import Algorithm, Setting
 from dprl.engine.plan import Plan
@@ -89,9 +89,11 @@ class BestConformance(EvaluationConformance):
 
     def attack(self, asked: dict[str, Any]) -> Canary:
         """Return the attack on the whole release; its person has two trajectories."""
-        if asked.pop("unit") not in (None, "person"):
-            raise DprlError(f"{self.name} is attacked by who adds a person with two trajectories: leave unit out.")
-        return load(self.algorithm.canary)(self.algorithm.config, **asked)
+        if asked["unit"] not in (None, "person"):
+            raise DprlError(
+                f"{self.algorithm.name} is attacked by who adds a person with two trajectories: leave unit out."
+            )
+        return super().attack(asked | {"unit": None})
 
 
 def _suite(config: Any, settings: dict[str, Setting], more: tuple[Attack, ...] = ()) -> BestConformance:

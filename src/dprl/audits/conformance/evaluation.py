@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,7 +20,7 @@ import pyarrow.parquet as pq
 
 from dprl.accounting.budget import Budget
 from dprl.audits.attacks.programs import unit_canary
-from dprl.audits.conformance.suite import Suite, handed_out, load
+from dprl.audits.conformance.suite import Suite, handed_out
 from dprl.audits.neighbours import Group, Neighbour
 from dprl.audits.people import MANY, ROWS, UNNAMED, LogOf, pairs_of, place_of, without
 from dprl.audits.record_replay import Call
@@ -28,7 +29,7 @@ from dprl.data.readers import read_log
 from dprl.engine.algorithm import Algorithm
 from dprl.engine.options import ValuesConfig
 from dprl.engine.plan import Plan
-from dprl.errors import DprlError
+from dprl.errors import require
 from dprl.evaluation.contrasts import asked_pairs
 from dprl.evaluation.plan import make_plan
 from dprl.mechanisms.gaussian_sum import RELATION
@@ -147,19 +148,17 @@ class EvaluationConformance(Suite):
 
     def attack(self, asked: dict[str, Any]) -> Canary:
         """Return the entry's attack, or the one through columns where a privacy unit is asked for."""
-        unit = asked.pop("unit")
+        unit, algorithm = asked.pop("unit"), self.algorithm
         if unit is None:
             # an optimizer has noise and steps of its own: the attack on any program
-            target = Algorithm.canary if asked.get("optimizer") is not None else self.algorithm.canary
-            return load(target)(self.algorithm.config, **asked)
-        if all("strata" in chosen.facts for chosen in self.algorithm.settings.values()):
-            raise DprlError(f"{self.name} is not attacked through columns, whose log has no strata: leave out unit.")
-        if not self.verified or asked.pop("released") != "all":
-            raise DprlError(
-                f"Through columns {self.name} is attacked in its verified calibration, on all that it releases: leave "
-                "out unit, or the others."
-            )
-        return unit_canary(self.algorithm.config, unit, **asked)
+            target = Algorithm.canary if asked.get("optimizer") is not None else algorithm.canary
+            return resolve_name(target)(algorithm.config, **asked)
+        strata = all("strata" in chosen.facts for chosen in algorithm.settings.values())
+        without = f"{algorithm.name} is not attacked through columns, whose log has no strata: leave out unit."
+        require(not strata, without)
+        through = f"Through columns {algorithm.name} is attacked in its verified calibration, on all that it releases"
+        require(algorithm.verified and asked.pop("released") == "all", f"{through}: leave out unit, or the others.")
+        return unit_canary(algorithm.config, unit, **asked)
 
 
 @lru_cache(maxsize=64)

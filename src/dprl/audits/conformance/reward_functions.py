@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 import jax.numpy as jnp
@@ -17,7 +18,7 @@ from jax import random
 
 from dprl.accounting.budget import Budget
 from dprl.audits.attacks.trials import PlanCanary, check_all_seen
-from dprl.audits.conformance.suite import UNITS, Suite, handed_out, load
+from dprl.audits.conformance.suite import Suite, handed_out
 from dprl.audits.neighbours import Group, Neighbour
 from dprl.audits.record_replay import Call
 from dprl.environment_spec import EnvironmentSpec, RewardOf
@@ -26,6 +27,7 @@ from dprl.errors import DprlError
 from dprl.learning import planner
 from dprl.learning.functional_q import FunctionalQ
 from dprl.learning.learning_plan import LearningPlan, make_learning_plan
+from dprl.protocols import Attack
 from dprl.release.train import train
 
 _RADIUS = 0.01
@@ -172,14 +174,16 @@ class LearningConformance(Suite):
     def attack(self, asked: dict[str, Any]) -> PlanCanary:
         """Return the entry's attack; the privacy unit is the reward function, of which there is one."""
         units, unit, released, budget = (asked.pop(name) for name in ("units", "unit", "released", "budget"))
-        if units != UNITS or unit is not None:
-            raise DprlError(f"{self.name} protects the reward function and knows no other units: leave units out.")
-        if self.verified:
-            check_all_seen(self.name, released)
+        if units != Attack.units or unit is not None:
+            raise DprlError(
+                f"{self.algorithm.name} protects the reward function and knows no other units: leave units out."
+            )
+        if self.algorithm.verified:
+            check_all_seen(self.algorithm.name, released)
         config = self.algorithm.config.from_mapping(asked, "options")
-        if self.verified and config.reward_radius is None and config.people is None:
+        if self.algorithm.verified and config.reward_radius is None and config.people is None:
             config = replace(config, reward_radius=_RADIUS)
-        return load(self.algorithm.canary)(_plan(config, budget))
+        return resolve_name(self.algorithm.canary)(_plan(config, budget))
 
 
 @lru_cache(maxsize=64)

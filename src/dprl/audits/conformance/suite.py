@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 import numpy as np
@@ -17,35 +17,12 @@ from dprl.engine.algorithm import Algorithm
 from dprl.errors import DprlError
 from dprl.protocols import Attack, Canary
 
-UNITS = 200
-"""Number of units in an attack that states none."""
-
 
 @dataclass(frozen=True)
 class Suite:
     """The audits of one algorithm: how it is planned, released on neighbouring inputs, and attacked."""
 
     algorithm: Algorithm
-
-    @property
-    def name(self) -> str:
-        """Name of the algorithm."""
-        return self.algorithm.name
-
-    @property
-    def attacks(self) -> tuple[Attack, ...]:
-        """The attacks that are published (docs/audits.md)."""
-        return self.algorithm.attacks
-
-    @property
-    def verified(self) -> bool:
-        """Whether the calibration is dprl's own."""
-        return self.algorithm.verified
-
-    @property
-    def settings(self) -> tuple[str, ...]:
-        """Names of the configurations that the suite runs."""
-        return tuple(self.algorithm.settings)
 
     def config(self, setting: str) -> Any:
         """Return the options of a setting."""
@@ -74,43 +51,23 @@ class Suite:
         """
         raise NotImplementedError
 
-    def canary(
-        self,
-        *,
-        units: int = UNITS,
-        epsilon: float,
-        delta: float,
-        released: str = "all",
-        unit: str | None = None,
-        **options: Any,
-    ) -> Canary:
-        """Return the strongest attack known.
+    def canary(self, attack: Attack) -> Canary:
+        """Return the strongest attack known, as it is asked for.
 
-        Args:
-            units: declared number of units.
-            epsilon: of the claim.
-            delta: of the claim.
-            released: what is seen: ``all``, or the ``last`` iterate alone.
-            unit: privacy unit by which the pair of logs is read from columns; None for a pair as a program sees it.
-            options: of the algorithm's configuration; the others have their defaults.
+        Among its options may be the ``unit``: the privacy unit by which the pair of logs is read from columns, in place
+        of a pair as a program sees it.
 
         Raises:
             DprlError: an option is not the algorithm's, or means nothing to it.
         """
-        if released not in ("all", "last"):
+        if attack.released not in ("all", "last"):
             raise DprlError("An audit looks at all that is released, or at the last iterate: say 'all' or 'last'.")
-        asked = {"units": units, "budget": Budget(epsilon, delta), "released": released, "unit": unit, **options}
-        return self.attack(asked)
+        asked: dict[str, Any] = {"units": attack.units, "released": attack.released, "unit": None, **attack.options}
+        return self.attack(asked | {"budget": Budget(attack.epsilon, attack.delta)})
 
     def attack(self, asked: dict[str, Any]) -> Canary:
         """Return the attack that the entry names."""
-        return load(self.algorithm.canary)(self.algorithm.config, **asked)
-
-
-def load(target: str) -> Any:
-    """Return what ``module:name`` names."""
-    module, _, name = target.partition(":")
-    return getattr(importlib.import_module(module), name)
+        return resolve_name(self.algorithm.canary)(self.algorithm.config, **asked)
 
 
 def handed_out(release: Any, **arrays: Any) -> dict[str, np.ndarray]:

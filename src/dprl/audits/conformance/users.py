@@ -9,15 +9,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 import numpy as np
 
 from dprl.accounting.budget import Budget
 from dprl.audits.attacks.trials import PlanCanary, check_all_seen
-from dprl.audits.attacks.users import small_facts
 from dprl.audits.conformance.evaluation import written
-from dprl.audits.conformance.suite import Suite, handed_out, load
+from dprl.audits.conformance.suite import Suite, handed_out
 from dprl.audits.neighbours import Group, Neighbour
 from dprl.audits.people import CELLS, VisitsOf, missing_names, pairs_of, place_of, without
 from dprl.audits.record_replay import Call
@@ -48,16 +48,8 @@ class PolicyGradientConformance(Suite):
 
     def facts(self, setting: str) -> EnvironmentSpec:
         """Return the public facts: episodes of several steps, or of one; of two components."""
-        continuous = "gaussian" in str(self.config(setting).policy)
-        return EnvironmentSpec(
-            name="crowd",
-            observation=((-1.0, 1.0),) * 2,
-            actions=0 if continuous else 3,
-            action=((-1.0, 1.0),) if continuous else None,
-            horizon=1 if "one step" in setting else _HORIZON,
-            discount=0.9,
-            reward_bounds=(-1.0, 1.0),
-        )
+        horizon = 1 if "one step" in setting else _HORIZON
+        return _facts(self.config(setting).policy, "crowd", components=2, actions=3, horizon=horizon, discount=0.9)
 
     def plan(self, setting: str) -> PGPlan:
         """Return the plan of a release."""
@@ -105,13 +97,31 @@ class PolicyGradientConformance(Suite):
     def attack(self, asked: dict[str, Any]) -> PlanCanary:
         """Return the entry's attack; ``units`` is the number of places for users."""
         units, unit, released, budget = (asked.pop(name) for name in ("units", "unit", "released", "budget"))
-        require(unit is None, f"{self.name} protects a user and knows no other unit: leave unit out.")
-        check_all_seen(self.name, released)
+        require(unit is None, f"{self.algorithm.name} protects a user and knows no other unit: leave unit out.")
+        check_all_seen(self.algorithm.name, released)
         config = self.algorithm.config.from_mapping(asked, "options")
         free = config.users is None
-        require(free, f"{self.name} is audited with so many users as there are units: leave out users.")
-        facts = small_facts(config.policy, episodes=bool(config.scale_weight))
-        return load(self.algorithm.canary)(_plan(config, facts, budget, units))
+        require(free, f"{self.algorithm.name} is audited with so many users as there are units: leave out users.")
+        # a score of a policy is longer than the default clip: linear or a network, and where returns are rewards alone
+        horizon = 2 if config.scale_weight else 1
+        facts = _facts(config.policy, "small bandit", components=3, actions=8, horizon=horizon, discount=1.0)
+        return resolve_name(self.algorithm.canary)(_plan(config, facts, budget, units))
+
+
+def _facts(
+    policy: str | None, name: str, *, components: int, actions: int, horizon: int, discount: float
+) -> EnvironmentSpec:
+    """Return an environment for a policy: with one continuous action for a Gaussian one, else with so many actions."""
+    continuous = policy is not None and "gaussian" in policy
+    return EnvironmentSpec(
+        name=name,
+        observation=((-1.0, 1.0),) * components,
+        actions=0 if continuous else actions,
+        action=((-1.0, 1.0),) if continuous else None,
+        horizon=horizon,
+        discount=discount,
+        reward_bounds=(-1.0, 1.0),
+    )
 
 
 @lru_cache(maxsize=64)
