@@ -22,6 +22,7 @@ from dprl.data.cells import codes, numbers, one_array, plain
 from dprl.data.memory import ANY, NUMBER, Columns
 from dprl.data.preparation import ByValue, Preparation, is_text, varies
 from dprl.data.schema import OpenedLog, plain_type
+from dprl.data.trajectories import group, starts
 from dprl.user_code import quietly
 
 _BLANK = r"^\s*(|\.|NA|N/A|NaN|nan|NULL|null)\s*$"
@@ -81,28 +82,22 @@ class _Making:
         self.there &= (person >= 0) & (episode >= 0)
         if not (made.step or made.steps):  # every row is a trajectory of its own
             person = np.arange(self.rows)
-        order = np.lexsort((step, episode, person))
-        self.order = order = order[self.there[order]]
-        step, person, episode = step[order], person[order], episode[order]
-        starts = np.ones(len(order), dtype=bool)
-        starts[1:] = (person[1:] != person[:-1]) | (episode[1:] != episode[:-1])
-        self.group = np.zeros(self.rows, dtype=np.int64)
-        self.group[order] = np.cumsum(starts) - 1
-        first = np.flatnonzero(starts)[self.group[order]] if len(order) else np.zeros(0, dtype=np.int64)
-        self.place = np.zeros(self.rows, dtype=np.int64)
-        self.place[order] = np.arange(len(order)) - first
+        grouped = group(np.where(self.there, person, -1), episode, step)
+        self.order = order = grouped.order
+
+        def each(of_order: np.ndarray, elsewhere: Any = 0) -> np.ndarray:
+            out = np.full(self.rows, elsewhere, dtype=of_order.dtype)
+            out[order] = of_order
+            return out
+
+        self.group, self.place, self.last = each(grouped.index), each(grouped.position), each(grouped.last)
         # rows of one step share their place, so that the trajectory has a step twice and contributes nothing
-        fresh = starts.copy()
-        fresh[1:] |= step[1:] != step[:-1]
-        tied = np.maximum.accumulate(np.where(fresh, np.arange(len(order)), 0))
-        self.t = np.full(self.rows, np.nan)
-        self.t[order] = np.where(np.isfinite(step), tied - first, np.nan)
-        self.last = np.zeros(self.rows, dtype=bool)
-        self.last[order] = np.append(starts[1:], True)[: len(order)]
-        unplaced = self.t[order] != self.place[order]
-        broken = np.bincount(self.group[order][unplaced], minlength=int(starts.sum())) > 0
-        self.sound = np.zeros(self.rows, dtype=bool)
-        self.sound[order] = ~broken[self.group[order]]
+        fresh = (grouped.position == 0) | starts(step[order])
+        first = np.maximum.accumulate(np.where(fresh, np.arange(len(order)), 0))
+        t = np.where(np.isfinite(step[order]), grouped.position[first], np.nan)
+        self.t = each(t, np.nan)
+        broken = np.bincount(grouped.index[t != grouped.position], minlength=len(grouped.owner)) > 0
+        self.sound = each(~broken[grouped.index])
 
     def log(self, written: pa.Schema) -> pa.Table:
         made, columns = self.made, dict[str, Any]()

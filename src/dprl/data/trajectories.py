@@ -11,7 +11,7 @@ guarantee: docs/proofs/transition.md.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -140,17 +140,15 @@ def assemble(columns: Mapping[str, np.ndarray], bounds: Bounds, unit: str) -> Tr
         bounds: public bounds.
         unit: ``person``, ``trajectory`` or ``transition``.
     """
-    if unit == TRANSITION:
-        return _assembled_by_row(columns, bounds)
     grouped = _grouped(columns, unit)
     order, index, last = grouped.order, grouped.index, grouped.last
-    broken = _any(_defects(columns, grouped, bounds), len(order))
     episodes = int(index[-1]) + 1 if len(index) else 0
     valid = np.ones(episodes, dtype=bool)
-    valid[index[broken]] = False
+    for _, broken in _defects(columns, grouped, bounds, unit):
+        valid[index[broken]] = False
     kept = grouped.position < bounds.horizon
     owner, terminated = grouped.owner, flags(columns, "terminated", order)
-    del broken, grouped
+    del grouped
 
     index, last, rows, terminated = index[kept], last[kept], order[kept], terminated[kept]
     if "next_observation" in columns:
@@ -162,47 +160,29 @@ def assemble(columns: Mapping[str, np.ndarray], bounds: Bounds, unit: str) -> Tr
         inside = np.flatnonzero(kept)[~last]
         following[~last] = _clamp(_states(columns, "observation", order[inside + 1], bounds), bounds.state)
         has_next[~last] = True
-    lengths = np.bincount(index, minlength=episodes) if episodes else np.zeros(0, dtype=np.int64)
-    unit_starts = np.flatnonzero(np.r_[True, owner[1:] != owner[:-1]]) if episodes else np.zeros(0, dtype=np.int64)
-    return Trajectories(
+    log = Trajectories(
         **cells_of_rows(columns, rows, bounds),
         next_observation=following,
         terminated=terminated,
         has_next=has_next,
-        episode_offsets=np.r_[0, np.cumsum(lengths)].astype(np.int64),
-        unit_offsets=np.r_[unit_starts, episodes].astype(np.int64),
+        episode_offsets=np.r_[0, np.cumsum(np.bincount(index, minlength=episodes))].astype(np.int64),
+        unit_offsets=np.r_[np.flatnonzero(starts(owner)), episodes].astype(np.int64),
         valid=valid,
         bounds=bounds,
         unit=unit,
     )
-
-
-def _assembled_by_row(columns: Mapping[str, np.ndarray], bounds: Bounds) -> Trajectories:
-    """Return every row as an episode of its own, in the order of their clamped contents, bit by bit.
-
-    No identifier says which was first, and two that are the same in everything are interchangeable. So the result does
-    not depend on the order in which they stand.
-    """
-    rows = np.arange(len(columns["reward"]))
-    following, known = next_in_the_row(columns, rows, bounds)
-    offsets = np.arange(len(rows) + 1, dtype=np.int64)
-    log = Trajectories(
-        **cells_of_rows(columns, rows, bounds),
-        next_observation=following,
-        terminated=flags(columns, "terminated", rows),
-        has_next=known,
-        episode_offsets=offsets,
-        unit_offsets=offsets,
-        valid=~_any(_defects_of_rows(columns, rows, bounds), len(rows)),
-        bounds=bounds,
-        unit=TRANSITION,
-    )
+    if unit != TRANSITION:
+        return log
     order = _canonical_order(log)
-    return replace(log._of_rows(order), valid=log.valid[order])
+    return replace(log._of_rows(order), valid=valid[order])
 
 
 def _canonical_order(log: Trajectories) -> np.ndarray:
-    """Return ``(N,)`` rows in the order of the bits of their contents, which tell 0.0 from -0.0."""
+    """Return ``(N,)`` rows in the order of the bits of their clamped contents, which tell 0.0 from -0.0.
+
+    No identifier says which was first, and two rows that are the same in everything are interchangeable. So a log of
+    rows that stand for themselves does not depend on the order in which they stand.
+    """
     parts = [getattr(log, name) for name in (*_PER_ROW, "valid")]
     parts += [log.target_prob[name] for name in sorted(log.target_prob)]
     table = np.column_stack([part.astype(np.float64) for part in parts])
@@ -247,7 +227,7 @@ def cells_of_rows(columns: Mapping[str, np.ndarray], rows: np.ndarray, bounds: B
     }
 
 
-class _Grouped(NamedTuple):
+class Grouped(NamedTuple):
     """Which rows belong together: positions of rows that have their identifiers, by unit, episode and time."""
 
     order: np.ndarray  # (N,) rows of the log
@@ -257,28 +237,42 @@ class _Grouped(NamedTuple):
     owner: np.ndarray  # (E,) code of the episode's unit
 
 
-def _grouped(columns: Mapping[str, np.ndarray], unit: str) -> _Grouped:
-    episode = np.asarray(columns["episode"], dtype=np.int64)
-    person = np.asarray(columns["person"], dtype=np.int64) if unit == "person" else episode
-    order = np.lexsort((np.asarray(columns["t"], dtype=np.float64), episode, person))
+def _grouped(columns: Mapping[str, np.ndarray], unit: str) -> Grouped:
+    if unit == TRANSITION:
+        rows = np.arange(len(columns["reward"]))
+        return group(rows, rows, np.zeros(len(rows)))
+    episode, t = np.asarray(columns["episode"], dtype=np.int64), np.asarray(columns["t"], dtype=np.float64)
+    return group(np.asarray(columns["person"], dtype=np.int64) if unit == "person" else episode, episode, t)
+
+
+def group(person: np.ndarray, episode: np.ndarray, t: np.ndarray) -> Grouped:
+    """Return which of the ``(R,)`` rows belong together: codes of persons and episodes, -1 for nobody, and times."""
+    order = np.lexsort((t, episode, person))
     order = order[(episode[order] >= 0) & (person[order] >= 0)]
     episode, person = episode[order], person[order]
     # an episode belongs to one person: the same episode id under two persons is two episodes
-    fresh = np.ones(len(order), dtype=bool)
-    fresh[1:] = (episode[1:] != episode[:-1]) | (person[1:] != person[:-1])
+    fresh = starts(episode) | starts(person)
     start = np.flatnonzero(fresh)
     index = np.cumsum(fresh) - 1
-    return _Grouped(
+    return Grouped(
         order, index, np.arange(len(order)) - start[index], np.append(fresh[1:], True)[: len(order)], person[start]
     )
 
 
-def _defects(columns: Mapping[str, np.ndarray], grouped: _Grouped, bounds: Bounds) -> Iterator[tuple[str, np.ndarray]]:
+def starts(values: np.ndarray) -> np.ndarray:
+    """Return ``(N,)`` whether each value is another one than the value before it; the first is."""
+    return np.append(True, values[1:] != values[:-1])[: len(values)]
+
+
+def _defects(
+    columns: Mapping[str, np.ndarray], grouped: Grouped, bounds: Bounds, unit: str
+) -> Iterator[tuple[str, np.ndarray]]:
     """Yield each reason for which an episode contributes nothing, with the ``(N,)`` rows that give it."""
     order = grouped.order
-    yield "steps_missing_or_repeated", np.asarray(columns["t"], dtype=np.float64)[order] != grouped.position
-    ends = flags(columns, "terminated", order) | flags(columns, "truncated", order)
-    yield "an_end_before_the_last_step", ends & ~grouped.last
+    if unit != TRANSITION:
+        yield "steps_missing_or_repeated", np.asarray(columns["t"], dtype=np.float64)[order] != grouped.position
+        ends = flags(columns, "terminated", order) | flags(columns, "truncated", order)
+        yield "an_end_before_the_last_step", ends & ~grouped.last
     yield from _defects_of_rows(columns, order, bounds)
 
 
@@ -314,24 +308,11 @@ def count_defects(columns: Mapping[str, np.ndarray], bounds: Bounds, unit: str) 
     Args:
         columns, bounds, unit: as :func:`assemble` takes them.
     """
-    if unit == TRANSITION:
-        index = np.arange(len(columns["reward"]))
-        defects = _defects_of_rows(columns, index, bounds)
-    else:
-        grouped = _grouped(columns, unit)
-        index, defects = grouped.index, _defects(columns, grouped, bounds)
+    grouped = _grouped(columns, unit)
     found: dict[str, np.ndarray] = {}  # a reason may be given several times
-    for reason, rows in defects:
-        found[reason] = found[reason] | rows if reason in found else rows
-    return {reason: len(np.unique(index[rows])) for reason, rows in found.items()}
-
-
-def _any(defects: Iterable[tuple[str, np.ndarray]], rows: int) -> np.ndarray:
-    """Return ``(N,)`` which rows have a defect of any kind."""
-    found = np.zeros(rows, dtype=bool)
-    for _, of_one_kind in defects:
-        found |= of_one_kind
-    return found
+    for reason, rows in _defects(columns, grouped, bounds, unit):
+        found[reason] = rows | found.get(reason, False)
+    return {reason: len(np.unique(grouped.index[rows])) for reason, rows in found.items()}
 
 
 def _taken(columns: Mapping[str, np.ndarray], name: str, rows: np.ndarray) -> np.ndarray:
