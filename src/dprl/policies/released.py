@@ -6,7 +6,6 @@ Whoever has the file may ask it anything, any number of times, and may go on lea
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from dprl.policies.greedy import SCHEMA as GREEDY
 from dprl.policies.greedy import GreedyPolicy, greedy_policy
 from dprl.policies.parametric import CONSTANT, Parametric
 from dprl.states import along_components, state_rows
-from dprl.tensor_file import read, to_bytes
+from dprl.tensor_file import intervals, read, to_bytes
 
 FILE = "policy.safetensors"
 _SCHEMA = "dprl.policy/1"
@@ -110,23 +109,13 @@ def read_policy(path: str | Path) -> ReleasedPolicy | GreedyPolicy:
     try:
         if greedy:
             return greedy_policy(tensors, metadata)
-        observation, action = _intervals(metadata["observation"]), _intervals(metadata["action"])
         actions, std = json.loads(metadata["actions"]), json.loads(metadata["std"])
-        if observation is None or not (actions is None or type(actions) is int) or not isinstance(std, float):
+        action = None if metadata["action"] == "null" else intervals(metadata["action"])
+        if not (actions is None or type(actions) is int) or not isinstance(std, float):
             raise ValueError
         if set(tensors) != {"theta"} or tensors["theta"].dtype != np.float32:
             raise ValueError
-        return ReleasedPolicy(Parametric(metadata["policy"], observation, actions, action, std), tensors["theta"])
+        parametric = Parametric(metadata["policy"], intervals(metadata["observation"]), actions, action, std)
+        return ReleasedPolicy(parametric, tensors["theta"])
     except (KeyError, TypeError, ValueError, RecursionError, OverflowError, DprlError) as error:
         raise DprlError(f"{path.name!r} is damaged: its parameters do not fit what it says of its policy.") from error
-
-
-def _intervals(text: str) -> tuple[tuple[float, float], ...] | None:
-    """Finite intervals; None of null."""
-    ends = json.loads(text)
-    if ends is None:
-        return None
-    found = tuple((float(low), float(high)) for low, high in ends)
-    if not found or not all(math.isfinite(x) for pair in found for x in pair):
-        raise ValueError
-    return found

@@ -14,7 +14,7 @@ from jaxtyping import Float
 from dprl.errors import DprlError
 from dprl.protocols import Interval
 from dprl.states import along_components, state_rows
-from dprl.tensor_file import read, to_bytes
+from dprl.tensor_file import intervals, read, to_bytes
 from dprl.value_functions.features import Features, make_features
 
 FILE = "value_function.safetensors"
@@ -92,17 +92,14 @@ def load_value_function(path: str | Path) -> ValueFunction:
     if metadata.get("schema") != _SCHEMA:
         raise DprlError(f"{path.name!r} is not a value function of a version that this dprl reads.")
     try:
-        bounds = tuple((float(low), float(high)) for low, high in json.loads(metadata["bounds"]))
-        low, high = map(float, json.loads(metadata["value"]))
-        if not np.isfinite([low, high, *sum(bounds, ())]).all():
-            raise ValueError
-        features = make_features(metadata["features"], bounds)
+        (value,) = intervals(f"[{metadata['value']}]")
+        features = make_features(metadata["features"], intervals(metadata["bounds"]))
     except (KeyError, TypeError, ValueError, RecursionError, OverflowError, DprlError) as error:
         raise DprlError(f"{path.name!r} is damaged: it does not describe its features.") from error
     theta = tensors.get("theta")
     if theta is None or set(tensors) != {"theta"} or theta.dtype != np.float64 or theta.shape != (features.size,):
         raise DprlError(f"{path.name!r} is damaged: its weights do not fit its features.")
-    return ValueFunction(theta, features, (low, high))
+    return ValueFunction(theta, features, value)
 
 
 def in_public_units(function: ValueFunction, states: Float[np.ndarray, "rows d"]) -> Float[np.ndarray, " rows"]:
