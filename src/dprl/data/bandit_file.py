@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 
 from dprl.data import cells
-from dprl.data.parts import Parts, episode_column
-from dprl.data.schema import Schema, check_identifier, check_number
+from dprl.data.parts import Parts
+from dprl.data.schema import Schema, check_identifier, check_number, column_of
 from dprl.data.sources import open_source
 from dprl.errors import DprlError
 
@@ -54,7 +54,7 @@ def open_parts(folder: Path, components: int, actions: int) -> tuple[Parts, Sche
     schema = _schema(parts.kinds, parts.names, name, components, actions)
     if parts.by != PERSON:
         raise DprlError(f"The parts {name!r} are made by column {parts.by!r}: a bandit needs them by {PERSON!r}.")
-    episode = episode_column(parts.names)
+    episode = column_of("episode_id", parts.names)
     if episode is not None:  # rows that lack one belong to nobody there
         raise DprlError(f"The parts {name!r} have a column {episode!r}, which a bandit has not: partition without it.")
     return parts, schema

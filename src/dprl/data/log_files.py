@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from dprl.data import cells, csv_file
 from dprl.data import schema as schemas
-from dprl.data.parts import MANIFEST, episode_column
+from dprl.data.parts import MANIFEST
 from dprl.data.preparation import is_text
 from dprl.data.sources import open_source, whole
 from dprl.errors import DprlError
@@ -57,7 +57,7 @@ class Layout:
     def units(self) -> list[str]:
         """Columns without which a row belongs to no unit: that of the unit, and that of the episode."""
         names = [column.name for column in self.columns]
-        return list(dict.fromkeys([self.by, episode_column(names) or self.by]))
+        return list(dict.fromkeys([self.by, schemas.column_of("episode_id", names) or self.by]))
 
 
 def log_files(logs: Path) -> list[Path]:

@@ -26,9 +26,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.lib import format as npy
 
-from dprl.data.schema import ALIASES, Schema
+from dprl.data.schema import Schema, column_of
 from dprl.errors import DprlError
 from dprl.strict_json import read_regular, strict_object
 
@@ -102,8 +101,8 @@ class Parts:
 
     def read(self, schema: Schema) -> pa.Table:
         """Return all rows of the columns that play a part."""
-        no_rows = self.table(np.zeros(0, dtype=np.int64), schema.columns())
-        return pa.concat_tables([no_rows, *self.columns_in_blocks(schema.columns())])
+        columns = schema.columns()
+        return pa.concat_tables([self._schema(columns).empty_table(), *self.columns_in_blocks(columns)])
 
     @classmethod
     def open(cls, folder: str | Path) -> Parts:
@@ -179,11 +178,10 @@ class Parts:
         Where the units are neighbours the columns are views of the files, whose pages :meth:`forget` gives back, and
         copies elsewhere.
         """
-        names = self._known(columns)
-        found = []
+        schema, found = self._schema(columns), []
         for part, mine in self._by_part(units):
             batch, offsets, _ = self._opened(part)
-            batch, starts, stops = batch.select(names), offsets[mine], offsets[mine + 1]
+            batch, starts, stops = batch.select(columns), offsets[mine], offsets[mine + 1]
             if mine[-1] - mine[0] == len(mine) - 1:
                 found.append(batch.slice(int(starts[0]), int(stops[-1] - starts[0])))
             else:
@@ -191,7 +189,7 @@ class Parts:
                 rows = np.repeat(stops - np.cumsum(lengths), lengths) + np.arange(lengths.sum())
                 found.append(batch.take(pa.array(rows)))
                 self._forget(part)
-        return pa.Table.from_batches(found, self._schema(names))
+        return pa.Table.from_batches(found, schema)
 
     def columns_in_blocks(self, columns: Sequence[str], rows: int = 1 << 16, check: bool = False) -> Iterator[pa.Table]:
         """Yield all rows, those without an identifier too, ``rows`` at a time; views of the files.
@@ -199,12 +197,11 @@ class Parts:
         Args:
             check: do what :meth:`check` does to each part before its first row, while its files are at hand.
         """
-        names = self._known(columns)
-        schema, last = self._schema(names), -1
+        schema, last = self._schema(columns), -1
         for part in range(len(self.parts)):
             if check:
                 last = self._check_part(part, last)
-            batch = self._opened(part)[0].select(names)
+            batch = self._opened(part)[0].select(columns)
             for start in range(0, batch.num_rows, rows):
                 yield pa.Table.from_batches([batch.slice(start, rows)], schema)
             self._forget(part)
@@ -220,25 +217,22 @@ class Parts:
         Raises:
             DprlError: a file was changed, or the rows of a unit are not in one place. It names no unit.
         """
-        last = -1
-        for number in range(len(self.parts)):
-            last = self._check_part(number, last)
-            self._forget(number)
+        for _ in self.columns_in_blocks([], check=True):
+            continue
 
     # --- below the floor ------------------------------------------------------------------------------------------
 
     def _check_part(self, number: int, last: int) -> int:
-        """Check one part as :meth:`_check_units` does, and that its files are those of the manifest."""
+        """Refuse a part whose files are not those of the manifest, or whose units are not those of its identifiers.
+
+        Returns the last of these, ``last`` for none.
+        """
         for name, _, digest in self.parts[number].files:
             if sha256_of(self.folder / name) != digest:
                 raise _damaged(self.folder)
-        return self._check_units(number, last)
-
-    def _check_units(self, number: int, last: int) -> int:
-        """Refuse a part whose units are not those of its identifiers; returns the last of these, ``last`` for none."""
         batch, offsets, _ = self._opened(number)
-        missing = episode_column(self.names)
-        identifiers = {name: batch.column(name) for name in {self.by, missing or self.by}}
+        episode = column_of("episode_id", self.names)
+        identifiers = {name: batch.column(name) for name in {self.by, episode or self.by}}
         end, rows = int(offsets[-1]), batch.num_rows
         whole = end == rows or (0 <= end < rows and number == len(self.parts) - 1)
         if not whole or any(column.slice(0, end).null_count for column in identifiers.values()):
@@ -265,14 +259,11 @@ class Parts:
             "Partition the log again."
         )
 
-    def _known(self, columns: Sequence[str]) -> list[str]:
+    def _schema(self, columns: Sequence[str]) -> pa.Schema:
         for name in columns:
             if name not in self.names:
                 raise DprlError(f"The log in parts has no column {name!r}.")
-        return list(columns)
-
-    def _schema(self, names: Sequence[str]) -> pa.Schema:
-        return pa.schema([pa.field(name, self.types[self.names.index(name)]) for name in names])
+        return pa.schema([(name, self.kinds[name]) for name in columns])
 
     def _by_part(self, units: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
         """Yield each part that has some of these units, with their numbers within it."""
@@ -308,27 +299,20 @@ class Parts:
     def _array(self, name: str, count: int) -> tuple[np.ndarray, mmap.mmap]:
         """Return the ``count`` int64 numbers of a file, and its map."""
         try:
-            with (self.folder / name).open("rb") as file, warnings.catch_warnings():
+            with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # of a header that is odd Python
-                sound = npy.read_magic(file) == (1, 0)
-                shape, _, dtype = npy.read_array_header_1_0(file)
-                start = file.tell()
-            mapped = _mapped(self.folder / name)
+                found = np.load(self.folder / name, mmap_mode="r")
+            whole = len(found.base) == os.path.getsize(self.folder / name)
         except Exception:  # whatever readers of headers raise where these lie
             raise _damaged(self.folder) from None
-        if not sound or dtype != np.int64 or shape != (count,) or len(mapped) != start + 8 * count:
+        if not whole or found.dtype != np.int64 or found.shape != (count,):
             raise _damaged(self.folder)
-        return np.frombuffer(mapped, dtype=np.int64, count=count, offset=start), mapped
+        return np.asarray(found), found.base
 
     def _forget(self, number: int) -> None:
         if number in self._maps and hasattr(mmap, "MADV_DONTNEED"):
             for mapped in self._maps[number][2]:
                 mapped.madvise(mmap.MADV_DONTNEED)  # of a file that is only read: no page is lost
-
-
-def episode_column(names: Sequence[str]) -> str | None:
-    """Return the column that tells episodes apart, of a log with columns of these names."""
-    return next((name for name in ("episode_id", *ALIASES["episode_id"]) if name in names), None)
 
 
 def _mapped(path: Path) -> mmap.mmap:

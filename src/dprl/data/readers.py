@@ -19,7 +19,7 @@ from dprl.data import schema as schemas
 from dprl.data.bounds_file import read_public
 from dprl.data.cells import codes, lists, numbers
 from dprl.data.memory import Columns
-from dprl.data.parts import MANIFEST, Parts, coded, episode_column
+from dprl.data.parts import MANIFEST, Parts, coded
 from dprl.data.preparation import Preparation
 from dprl.data.prepared import becoming
 from dprl.data.schema import OpenedLog
@@ -210,7 +210,7 @@ def _check_unit(parts: Parts, unit: str, schema: schemas.Schema) -> None:
             f"The parts of the log are aligned to its column {parts.by!r}, and the privacy unit is a person by "
             f"{schema.scalars['person_id']!r}: name the same column with --person-column, or partition the log by it."
         )
-    if unit == "trajectory" and parts.by != episode_column(parts.names):
+    if unit == "trajectory" and parts.by != schemas.column_of("episode_id", parts.names):
         raise DprlError(
             f"The parts of the log are aligned to its column {parts.by!r}, which does not tell trajectories apart: "
             "if it identifies a person, name it with --person-column, or partition the log by episode_id."
