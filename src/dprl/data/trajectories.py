@@ -140,6 +140,7 @@ def assemble(columns: Mapping[str, np.ndarray], bounds: Bounds, unit: str) -> Tr
         bounds: public bounds.
         unit: ``person``, ``trajectory`` or ``transition``.
     """
+    columns = _floats(columns)
     grouped = _grouped(columns, unit)
     order, index, last = grouped.order, grouped.index, grouped.last
     episodes = int(index[-1]) + 1 if len(index) else 0
@@ -200,30 +201,28 @@ def next_in_the_row(
     with np.errstate(invalid="ignore"):
         known = np.asarray((np.abs(following) <= _HUGE).all(axis=1))
     if bounds.fill is not None:
-        known &= ~np.isnan(_rows(_taken(columns, "next_observation", rows))).all(axis=1)
+        known &= ~np.isnan(_rows(columns["next_observation"][rows])).all(axis=1)
     return _clamp(following, bounds.state), known
 
 
 def cells_of_rows(columns: Mapping[str, np.ndarray], rows: np.ndarray, bounds: Bounds) -> dict[str, Any]:
     """Return the fields of :class:`Trajectories` for which a row needs nothing but itself, of these rows."""
-    reward, probability = (_floats(_taken(columns, name, rows)) for name in ("reward", "behavior_prob"))
+
+    def finite(name: str, otherwise: float) -> np.ndarray:
+        values = columns[name][rows]
+        return np.where(np.isfinite(values), values, otherwise)
+
     stays = None
     if "censored" in columns:
-        stays = np.nan_to_num(_floats(_taken(columns, "uncensored_prob", rows)), nan=1.0, posinf=1.0, neginf=1.0)
-        stays = np.where(flags(columns, "censored", rows), 0.0, stays)
+        stays = np.where(flags(columns, "censored", rows), 0.0, finite("uncensored_prob", 1.0))
+    targets = [name for name in columns if name.startswith("target:")]
     return {
         "stays": stays,
         "observation": _clamp(_states(columns, "observation", rows, bounds), bounds.state),
-        "action": _actions(_taken(columns, "action", rows), bounds),
-        "reward": np.nan_to_num(np.clip(reward, *bounds.reward), nan=bounds.reward[0]),
-        "behavior_prob": np.nan_to_num(probability, nan=1.0, posinf=1.0, neginf=1.0),
-        "target_prob": {
-            name.removeprefix("target:"): np.nan_to_num(
-                _floats(_taken(columns, name, rows)), nan=0.0, posinf=0.0, neginf=0.0
-            )
-            for name in columns
-            if name.startswith("target:")
-        },
+        "action": _actions(columns["action"][rows], bounds),
+        "reward": _clamp(columns["reward"][rows, None], (bounds.reward,))[:, 0],
+        "behavior_prob": finite("behavior_prob", 1.0),
+        "target_prob": {name.removeprefix("target:"): finite(name, 0.0) for name in targets},
     }
 
 
@@ -241,8 +240,13 @@ def _grouped(columns: Mapping[str, np.ndarray], unit: str) -> Grouped:
     if unit == TRANSITION:
         rows = np.arange(len(columns["reward"]))
         return group(rows, rows, np.zeros(len(rows)))
-    episode, t = np.asarray(columns["episode"], dtype=np.int64), np.asarray(columns["t"], dtype=np.float64)
-    return group(np.asarray(columns["person"], dtype=np.int64) if unit == "person" else episode, episode, t)
+    return group(columns["person" if unit == "person" else "episode"], columns["episode"], columns["t"])
+
+
+def _floats(columns: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return the columns as arrays of float64, but codes of persons and episodes."""
+    codes = ("person", "episode")
+    return {name: np.asarray(values, None if name in codes else np.float64) for name, values in columns.items()}
 
 
 def group(person: np.ndarray, episode: np.ndarray, t: np.ndarray) -> Grouped:
@@ -270,7 +274,7 @@ def _defects(
     """Yield each reason for which an episode contributes nothing, with the ``(N,)`` rows that give it."""
     order = grouped.order
     if unit != TRANSITION:
-        yield "steps_missing_or_repeated", np.asarray(columns["t"], dtype=np.float64)[order] != grouped.position
+        yield "steps_missing_or_repeated", columns["t"][order] != grouped.position
         ends = flags(columns, "terminated", order) | flags(columns, "truncated", order)
         yield "an_end_before_the_last_step", ends & ~grouped.last
     yield from _defects_of_rows(columns, order, bounds)
@@ -285,19 +289,19 @@ def _defects_of_rows(
         if name in ("reward", "observation", "behavior_prob", "action") or name.startswith("target:"):
             with np.errstate(invalid="ignore"):
                 seen = name == "observation"
-                cells = _states(columns, name, rows, bounds) if seen else _rows(_taken(columns, name, rows))
+                cells = _states(columns, name, rows, bounds) if seen else _rows(columns[name][rows])
                 sound = (np.abs(cells) <= _HUGE).all(axis=1)
             if name == "reward":
                 sound |= lost  # nobody saw it, and its weight is zero
             yield "cells_that_are_no_number", np.asarray(~sound)
-    probability = _taken(columns, "behavior_prob", rows)
+    probability = columns["behavior_prob"][rows]
     with np.errstate(invalid="ignore"):
         # what is no number is no number: counted above
         yield "behavior_probability_not_positive", probability <= 0.0
         if bounds.actions is not None:
             yield "behavior_probability_above_one", probability > 1.0
         if "censored" in columns:
-            stays = _taken(columns, "uncensored_prob", rows)
+            stays = columns["uncensored_prob"][rows]
             yield "probability_of_staying_not_in_range", ~lost & ~((stays > 0.0) & (stays <= 1.0))
 
 
@@ -308,6 +312,7 @@ def count_defects(columns: Mapping[str, np.ndarray], bounds: Bounds, unit: str) 
     Args:
         columns, bounds, unit: as :func:`assemble` takes them.
     """
+    columns = _floats(columns)
     grouped = _grouped(columns, unit)
     found: dict[str, np.ndarray] = {}  # a reason may be given several times
     for reason, rows in _defects(columns, grouped, bounds, unit):
@@ -315,17 +320,12 @@ def count_defects(columns: Mapping[str, np.ndarray], bounds: Bounds, unit: str) 
     return {reason: len(np.unique(grouped.index[rows])) for reason, rows in found.items()}
 
 
-def _taken(columns: Mapping[str, np.ndarray], name: str, rows: np.ndarray) -> np.ndarray:
-    # one column at a time: a sorted copy of the whole log would double the memory
-    return np.asarray(columns[name])[rows]
-
-
 def _states(columns: Mapping[str, np.ndarray], name: str, rows: np.ndarray, bounds: Bounds) -> np.ndarray:
     """Return the states ``(N, d)`` of these rows: what is missing has its public fill, and flags of that come last.
 
     A row's state is made of its own cells. What is missing without a fill stays NaN.
     """
-    observed = _rows(_taken(columns, name, rows))
+    observed = _rows(columns[name][rows])
     if bounds.fill is None:
         return observed
     missing = np.isnan(observed)
@@ -333,22 +333,18 @@ def _states(columns: Mapping[str, np.ndarray], name: str, rows: np.ndarray, boun
     return np.hstack([np.where(missing, fill, observed), missing[:, list(bounds.flag_missing or ())]])
 
 
-def _floats(values: np.ndarray) -> np.ndarray:
-    return values.astype(np.float64, copy=False)
-
-
 def flags(columns: Mapping[str, np.ndarray], name: str, rows: np.ndarray) -> np.ndarray:
     """Return ``(N,)`` whether these rows' cells are true; what could not be read is not."""
-    return np.nan_to_num(_floats(_taken(columns, name, rows)), nan=0.0) != 0.0
+    return np.nan_to_num(columns[name][rows], nan=0.0) != 0.0
 
 
 def _rows(values: np.ndarray) -> np.ndarray:
-    return _floats(values.reshape(len(values), int(np.prod(values.shape[1:]))))
+    return values.reshape(len(values), int(np.prod(values.shape[1:])))
 
 
 def _clamp(values: np.ndarray, bounds: tuple[tuple[float, float], ...]) -> np.ndarray:
     low, high = np.array(bounds, dtype=np.float64).T
-    out = np.clip(_floats(values), low, high)
+    out = np.clip(values, low, high)
     np.copyto(out, low, where=np.isnan(out))
     return out
 
