@@ -58,8 +58,8 @@ class Features:
         return self(states, xp) @ weights
 
     def constant(self) -> np.ndarray:
-        """Return ``(size,)`` weights of the function that is 1 everywhere."""
-        raise NotImplementedError
+        """Return ``(size,)`` weights of the function that is 1 everywhere; here the first feature is."""
+        return np.eye(1, self.size)[0]
 
     def start(self, level: float = 0.0) -> np.ndarray:
         """Return ``(size,)`` float32 weights to start from: those of a function that is ``level`` everywhere."""

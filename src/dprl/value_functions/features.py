@@ -46,10 +46,6 @@ class Columns(Features):
         x = self.unit_scale(states, xp)
         return xp.concatenate([xp.ones_like(x[:, :1]), math.sqrt(3.0) * (2.0 * x - 1.0)], axis=1)
 
-    def constant(self) -> np.ndarray:
-        """Return the weights of the value function that is 1 everywhere."""
-        return np.eye(1, self.size)[0]
-
 
 @dataclass(frozen=True)
 class Tabular(Features):
@@ -121,10 +117,6 @@ class _OfOrder(Features):
         """Number of features."""
         return (self.order + 1) ** len(self.bounds)
 
-    def constant(self) -> np.ndarray:
-        """Return the weights of the value function that is 1 everywhere."""
-        return np.eye(1, self.size)[0]
-
 
 @dataclass(frozen=True)
 class Fourier(_OfOrder):
@@ -146,11 +138,8 @@ class Fourier(_OfOrder):
         x = self.unit_scale(states, xp)
         scale = np.array([1.0] + [math.sqrt(2.0)] * self.order)
         orders = xp.asarray(math.pi * np.arange(self.order + 1), dtype=states.dtype)
-        waves = xp.ones_like(x[:, :1])
-        for i in range(len(self.bounds)):
-            factor = xp.cos(x[:, i, None] * orders) * xp.asarray(scale, dtype=states.dtype)
-            waves = (waves[:, :, None] * factor[:, None, :]).reshape(states.shape[0], (self.order + 1) ** (i + 1))
-        return waves
+        scale = xp.asarray(scale, dtype=states.dtype)
+        return _products([xp.cos(x[:, i, None] * orders) * scale for i in range(len(self.bounds))])
 
 
 @dataclass(frozen=True)
@@ -231,15 +220,19 @@ class RadialBasis(Features):
         """Return the features ``(N, n)`` of ``states`` ``(N, d)``."""
         x = self.unit_scale(states, xp)
         scale = xp.asarray(self.scale, dtype=x.dtype)
-        out = xp.ones_like(x[:, :1])
-        for i in range(len(self.bounds)):
-            factor = self._bumps(x[:, i], xp) * scale
-            out = (out[:, :, None] * factor[:, None, :]).reshape(states.shape[0], self.count ** (i + 1))
-        return out
+        return _products([self._bumps(x[:, i], xp) * scale for i in range(len(self.bounds))])
 
     def constant(self) -> np.ndarray:
         """Return the weights of the value function that is 1 everywhere."""
         return np.full(self.size, self.scale ** -len(self.bounds))
+
+
+def _products(factors: list[Any]) -> Any:
+    """Return ``(N, k^d)`` products of one number of each of d factors ``(N, k)``; the last factor runs fastest."""
+    out = factors[0]
+    for factor in factors[1:]:
+        out = (out[:, :, None] * factor[:, None, :]).reshape(len(out), out.shape[1] * factor.shape[1])
+    return out
 
 
 _PLAIN = {"columns": Columns, "tabular": Tabular}
