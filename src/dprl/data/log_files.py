@@ -156,23 +156,21 @@ def _identifier_type(name: str, kinds: Sequence[pa.DataType | None]) -> pa.DataT
 
 def _number_type(name: str, kinds: Sequence[pa.DataType | None]) -> pa.DataType:
     """Return one type for a column of all files: their own where it is one and may be kept, or that of float64."""
-    lists = [kind for kind in kinds if schemas.is_list(kind)]
     for kind in kinds:
-        schemas.check_number(name, kind.value_type if kind in lists else kind)  # type: ignore[union-attr]
+        schemas.check_number(name, kind.value_type if schemas.is_list(kind) else kind)
     typed = {kind for kind in kinds if kind is None or not pa.types.is_null(kind)}
+    lists = {kind for kind in typed if schemas.is_list(kind)}
+    if lists and lists != typed:
+        raise DprlError(f"Column {name!r} holds lists in one file of the log and numbers in another one.")
     if not typed:
         return pa.null()
+    values = {kind.value_type if schemas.is_list(kind) else kind for kind in typed}
+    own = values.pop() if len(values) == 1 else None
+    own = pa.float64() if own is None or pa.types.is_decimal(own) or pa.types.is_null(own) else own
     if not lists:
-        own = next(iter(typed))
-        kept = len(typed) == 1 and own is not None and not pa.types.is_decimal(own)
-        return own if kept else pa.float64()
-    if len(lists) < sum(kind is None or not pa.types.is_null(kind) for kind in kinds):
-        raise DprlError(f"Column {name!r} holds lists in one file of the log and numbers in another one.")
-    values = {kind.value_type for kind in typed}  # type: ignore[union-attr]
-    own = values.pop() if len(values) == 1 else pa.float64()
-    own = pa.float64() if pa.types.is_decimal(own) or pa.types.is_null(own) else own
-    fixed = {kind.list_size if pa.types.is_fixed_size_list(kind) else -1 for kind in typed}  # type: ignore[union-attr]
-    size = fixed.pop() if len(fixed) == 1 else -1
+        return own
+    sizes = {kind.list_size if pa.types.is_fixed_size_list(kind) else -1 for kind in lists}
+    size = sizes.pop() if len(sizes) == 1 else -1
     return pa.large_list(own) if size < 0 else pa.list_(own, size)
 
 

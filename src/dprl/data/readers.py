@@ -6,7 +6,7 @@ Opening a log looks at names and types alone. The rows are read by :meth:`Log.lo
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -94,14 +94,10 @@ class Log:
         Raises:
             DprlError: see :meth:`Parts.check <dprl.data.parts.Parts.check>`, which this does on the way.
         """
-        blocks = self._blocks()
+        blocks = map(self._raw, self._parts().columns_in_blocks(self.schema.columns(), check=True))
         inspect(blocks)
         for _ in blocks:  # what was not looked at is checked all the same
             continue
-
-    def _blocks(self) -> Iterator[dict[str, np.ndarray]]:
-        for table in self._parts().columns_in_blocks(self.schema.columns(), check=True):
-            yield self._raw(table)
 
     def _parts(self) -> Parts:
         if not isinstance(self.source, Parts):
@@ -242,13 +238,15 @@ def _columns(
         if schemas.is_list(table.column(names[0]).type):
             out[part] = lists(table.column(names[0]), size)
         elif len(names) == size:
-            out[part] = np.column_stack([numbers(table.column(c)) for c in names]) if rows else np.zeros((0, size))
+            out[part] = np.column_stack([numbers(table.column(c)) for c in names])
         else:  # a column without a type, hence without a value
             out[part] = np.full((rows, size), np.nan)
+    whose = {}
     for part, name in schema.scalars.items():
         if part in ("episode_id", "person_id"):
-            continue
-        out[part] = numbers(table.column(name))
+            whose[part] = ranked(table.column(name))
+        else:
+            out[part] = numbers(table.column(name))
     if "censored" in out and "uncensored_prob" not in out:
         hazard = 0.0 if isinstance(bounds.censoring_hazard, str) else bounds.censoring_hazard or 0.0
         out["uncensored_prob"] = np.full(rows, 1.0 - hazard)
@@ -256,15 +254,11 @@ def _columns(
     defaults = {"t": 0.0, "terminated": 1.0 if one_step else 0.0, "truncated": 0.0, "behavior_prob": 1.0}
     for part, value in defaults.items():
         out.setdefault(part, np.full(rows, value))
-    if one_step and "t" in schema.scalars and "episode_id" not in schema.scalars:
+    if one_step and "episode_id" not in whose:
         out["t"] = np.zeros(rows)
-    has_episode, has_person = "episode_id" in schema.scalars, "person_id" in schema.scalars
-    out["person"] = ranked(table.column(schema.scalars["person_id"])) if has_person else np.zeros(rows, dtype=np.int64)
     # one-step rows need no episode id: each is an episode of its own
-    out["episode"] = ranked(table.column(schema.scalars["episode_id"])) if has_episode else np.arange(rows)
-    if unit != "person":
-        out["person"] = out["episode"]
-    return out
+    episode = whose.get("episode_id", np.arange(rows))
+    return out | {"person": whose["person_id"] if unit == "person" else episode, "episode": episode}
 
 
 # --- a table as people have it --------------------------------------------------------------------------------------

@@ -221,4 +221,3 @@ class Parametric:
             return actions
         low, high = (np.array(side, np.float32) for side in zip(*self.action, strict=True))
         return low + (high - low) * (jnp.clip(actions, -1.0, 1.0) + 1.0) / 2.0
-
