@@ -16,7 +16,7 @@ from dprl.errors import DprlError
 from dprl.policies.greedy import SCHEMA as GREEDY
 from dprl.policies.greedy import GreedyPolicy, greedy_policy
 from dprl.policies.parametric import CONSTANT, Parametric
-from dprl.states import along_components, state_rows
+from dprl.states import slices, state_rows
 from dprl.tensor_file import intervals, read, to_bytes
 
 FILE = "policy.safetensors"
@@ -69,12 +69,11 @@ class ReleasedPolicy:
             of a continuous action its mean: lists of points), ``policy`` (points,) the likeliest action (zeros where
             actions are continuous).
         """
-        out = []
-        for i, grid, states in along_components(self.parametric.observation, points, most):
-            values = self.greedy(states) if self.parametric.gaussian else self(states)
-            best = np.zeros(points, int) if self.parametric.gaussian else np.argmax(values, axis=1)
-            out.append({"component": i, "grid": grid.tolist(), "values": values.T.tolist(), "policy": best.tolist()})
-        return out
+        if self.parametric.gaussian:
+            curves = {"values": self.greedy, "policy": lambda states: np.zeros(len(states), int)}
+        else:
+            curves = {"values": self, "policy": lambda states: np.argmax(self(states), axis=1)}
+        return slices(self.parametric.observation, points, most, **curves)
 
     def to_bytes(self) -> bytes:
         """Write the policy as a safetensors file; the same bytes for the same policy."""

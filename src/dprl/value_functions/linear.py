@@ -13,7 +13,7 @@ from jaxtyping import Float
 
 from dprl.errors import DprlError
 from dprl.protocols import Interval
-from dprl.states import along_components, state_rows
+from dprl.states import slices, state_rows
 from dprl.tensor_file import intervals, read, to_bytes
 from dprl.value_functions.features import Features, make_features
 
@@ -52,12 +52,7 @@ class ValueFunction:
         """Return one curve for each of the first ``most`` observation components, the others at their public
         midpoint.
         """
-        return [
-            {"component": i, "grid": grid.tolist(), "values": self(states).tolist()}
-            for i, grid, states in along_components(
-                self.features.bounds, points, most, whole=self.features.name == "tabular"
-            )
-        ]
+        return slices(self.features.bounds, points, most, whole=self.features.name == "tabular", values=self)
 
     def described(self, targets: Sequence[str], names: Sequence[str] | None) -> dict[str, Any]:
         """Return what ``estimate.json`` says of it, as plain data.

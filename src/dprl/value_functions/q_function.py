@@ -18,7 +18,7 @@ import numpy as np
 
 from dprl.errors import DprlError
 from dprl.protocols import Interval
-from dprl.states import along_components, state_rows, unit_states
+from dprl.states import slices, state_rows, unit_states
 from dprl.tensor_file import intervals, read, to_bytes
 from dprl.value_functions.features import Fourier
 
@@ -145,15 +145,7 @@ class QFunction:
         Returns:
             Of each: ``component``, ``grid`` (points,), ``values`` (A lists of points), ``policy`` (points,).
         """
-        return [
-            {
-                "component": i,
-                "grid": grid.tolist(),
-                "values": self(states).T.tolist(),
-                "policy": self.policy(states).tolist(),
-            }
-            for i, grid, states in along_components(self.bounds, points, most)
-        ]
+        return slices(self.bounds, points, most, values=self, policy=self.policy)
 
     def to_bytes(self) -> bytes:
         """Write the function as a safetensors file; the same bytes for the same function."""
