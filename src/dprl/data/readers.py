@@ -162,8 +162,7 @@ def read_log(
             opened = becoming(opened, preparation)
     unit = unit or ("person" if person or "person_id" in opened.names else "trajectory")
     found = schemas.match(
-        opened.names,
-        opened.kinds,
+        opened,
         known,
         unit,
         unit_column=person,
