@@ -18,6 +18,7 @@ import mmap
 import os
 import warnings
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from itertools import pairwise
 from pathlib import Path
@@ -116,27 +117,21 @@ class Parts:
             raise DprlError(
                 f"There is no log in parts in {str(folder)!r}: `dprl data partition` makes one of a log's files."
             )
-        try:
+        with _whole(path):
             manifest = strict_object(path / MANIFEST, read_regular(path / MANIFEST, _MOST_BYTES, links=True))
-        except DprlError:
-            raise _damaged(path) from None
-        by, columns, parts, prepared = _parsed(manifest, path)
-        for part in parts:
-            for name, size, _ in part.files:
-                file = path / name
-                if not file.is_file() or file.stat().st_size != size:
-                    raise _damaged(path)
-        types: list[pa.DataType] = []
-        for part in parts:
-            try:
+        if manifest.get("schema") != SCHEMA:
+            raise DprlError(
+                f"The log in parts in {str(path)!r} was not written by this version of dprl: partition the log again."
+            )
+        with _whole(path):
+            by, columns, parts, prepared = _parsed(manifest)
+            for part in parts:
+                files = [(path / name, size) for name, size, _ in part.files]
+                _require(all(file.is_file() and file.stat().st_size == size for file, size in files))
                 with pa.memory_map(str(path / part.file)) as file:
                     schema = pa.ipc.open_file(file).schema
-                sound = [(f.name, str(f.type)) for f in schema] == columns and schema.field(by).type == pa.int64()
-            except Exception:  # whatever readers of headers raise where these lie
-                raise _damaged(path) from None
-            if not sound:
-                raise _damaged(path)
-            types = list(schema.types)
+                _require([(f.name, str(f.type)) for f in schema] == columns and schema.field(by).type == pa.int64())
+                types = list(schema.types)
         digests = [by, *(digest for part in parts for _, _, digest in part.files)]
         digest = hashlib.sha256(json.dumps(digests).encode()).hexdigest()
         names, units = [name for name, _ in columns], sum(part.units for part in parts)
@@ -227,9 +222,8 @@ class Parts:
 
         Returns the last of these, ``last`` for none.
         """
-        for name, _, digest in self.parts[number].files:
-            if sha256_of(self.folder / name) != digest:
-                raise _damaged(self.folder)
+        with _whole(self.folder):
+            _require(all(sha256_of(self.folder / name) == digest for name, _, digest in self.parts[number].files))
         batch, offsets, _ = self._opened(number)
         episode = column_of("episode_id", self.names)
         identifiers = {name: batch.column(name) for name in {self.by, episode or self.by}}
@@ -281,32 +275,23 @@ class Parts:
         found = self._maps.get(number)
         if found is None:
             part = self.parts[number]
-            try:
+            with _whole(self.folder):
                 mapped = _mapped(self.folder / part.file)
                 reader = pa.ipc.open_file(pa.py_buffer(mapped))
-                whole = reader.num_record_batches == 1
-                batch = reader.get_batch(0) if whole else None
-                if batch is not None:
-                    batch.validate()  # its buffers hold what its header claims
-            except Exception:  # whatever readers of headers raise where these lie
-                raise _damaged(self.folder) from None
-            if batch is None or batch.num_rows != part.rows:
-                raise _damaged(self.folder)
+                batch = reader.get_batch(0)
+                batch.validate()  # its buffers hold what its header claims
+                _require(reader.num_record_batches == 1 and batch.num_rows == part.rows)
             offsets, also = self._array(part.offsets, part.units + 1)
             found = self._maps[number] = (batch, offsets, (mapped, also))
         return found
 
     def _array(self, name: str, count: int) -> tuple[np.ndarray, mmap.mmap]:
         """Return the ``count`` int64 numbers of a file, and its map."""
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # of a header that is odd Python
-                found = np.load(self.folder / name, mmap_mode="r")
-            whole = len(found.base) == os.path.getsize(self.folder / name)
-        except Exception:  # whatever readers of headers raise where these lie
-            raise _damaged(self.folder) from None
-        if not whole or found.dtype != np.int64 or found.shape != (count,):
-            raise _damaged(self.folder)
+        path = self.folder / name
+        with _whole(self.folder), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of a header that is odd Python
+            found = np.load(path, mmap_mode="r")
+            _require(found.dtype == np.int64 and found.shape == (count,) and len(found.base) == path.stat().st_size)
         return np.asarray(found), found.base
 
     def _forget(self, number: int) -> None:
@@ -328,11 +313,8 @@ def coded(column: pa.Array | pa.ChunkedArray) -> np.ndarray:
 
 def sha256_of(path: Path) -> str:
     """Digest of a file, 64 hexadecimal digits."""
-    try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError:
-        raise _damaged(path.parent) from None
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _reopened(folder: str, digest: str) -> Parts:
@@ -342,31 +324,30 @@ def _reopened(folder: str, digest: str) -> Parts:
     return parts
 
 
-def _damaged(folder: Path) -> DprlError:
-    return DprlError(
-        f"The log in parts in {str(folder)!r} is damaged: put a whole copy there, or partition the log again."
-    )
-
-
-def _parsed(manifest: Any, folder: Path) -> tuple[str, list[tuple[str, str]], tuple[Part, ...], str | None]:
-    """Return the manifest's column of the unit, names and types of all columns, parts, and what prepared the log."""
-    if isinstance(manifest, dict) and manifest.get("schema") != SCHEMA:
-        raise DprlError(
-            f"The log in parts in {str(folder)!r} was not written by this version of dprl: partition the log again."
-        )
+@contextmanager
+def _whole(folder: Path) -> Iterator[None]:
+    """Refuse a damaged folder: whatever readers raise where headers lie, and what :func:`_require` raises."""
     try:
-        by = manifest["by"]
-        columns = [(column["name"], column["type"]) for column in manifest["columns"]]
-        parts = tuple(Part(**part) for part in manifest["parts"])
-        sound = by in dict(columns) and len(parts) > 0 and len(dict(columns)) == len(columns)
-    except (KeyError, TypeError):
-        raise _damaged(folder) from None
-    prepared = manifest.get("prepared")
-    sound = sound and isinstance(prepared, str | None)
-    for part in parts:
-        sound = sound and all(type(getattr(part, f.name)).__name__ == f.type for f in fields(Part))
-        sound = sound and all(Path(name).name == name for name, _, _ in part.files)
-        sound = sound and 0 <= part.units <= part.rows
+        yield
+    except Exception:
+        raise DprlError(
+            f"The log in parts in {str(folder)!r} is damaged: put a whole copy there, or partition the log again."
+        ) from None
+
+
+def _require(sound: bool) -> None:
     if not sound:
-        raise _damaged(folder)
+        raise ValueError
+
+
+def _parsed(manifest: dict[str, Any]) -> tuple[str, list[tuple[str, str]], tuple[Part, ...], str | None]:
+    """Return the manifest's column of the unit, names and types of all columns, parts, and what prepared the log."""
+    by, prepared = manifest["by"], manifest.get("prepared")
+    columns = [(column["name"], column["type"]) for column in manifest["columns"]]
+    parts = tuple(Part(**part) for part in manifest["parts"])
+    _require(by in dict(columns) and len(parts) > 0 and len(dict(columns)) == len(columns))
+    _require(isinstance(prepared, str | None))
+    for part in parts:
+        _require(all(type(getattr(part, f.name)).__name__ == f.type for f in fields(Part)))
+        _require(all(Path(name).name == name for name, _, _ in part.files) and 0 <= part.units <= part.rows)
     return by, columns, parts, prepared
