@@ -124,13 +124,10 @@ def match(
                 "The privacy unit transition needs next_observation in every row: the next row of the log is somebody "
                 "else's."
             )
-
     required = ["reward", *(() if bounds.action else ("action",)), *(("behavior_prob",) if needs_behavior else ())]
-    optional = [] if by_row else ["episode_id", "t", "terminated", "truncated"]
-    if by_row:
-        required += ["terminated"]
-    elif bounds.horizon > 1:
-        required += ["episode_id", "t", "terminated"]
+    flow = ["terminated"] if by_row else ["episode_id", "t", "terminated"]
+    required += flow if by_row or bounds.horizon > 1 else []
+    optional = [] if by_row else [*flow, "truncated"]
     if column_of("uncensored_prob", kinds) is not None and not by_row:
         if hazard:
             raise DprlError("The log has a column 'uncensored_prob': leave censoring_hazard out of the bounds.")
