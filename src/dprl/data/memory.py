@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from dprl.data.schema import OpenedLog, Schema
+from dprl.data.schema import OpenedLog, Schema, column_of
 from dprl.errors import DprlError
 from dprl.user_code import quietly
 
@@ -27,7 +27,6 @@ ANY = pa.null()
 NUMBER = r"^\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*$"
 """What a number looks like in a cell of text."""
 TRUTH = r"^\s*([tT]rue|TRUE)\s*$"
-_STEPS = {"episode_id", "episode", "trajectory_id", "trajectory", "t", "step", "timestep", "time_step"}
 
 
 @dataclass(frozen=True)
@@ -94,7 +93,8 @@ def from_mapping(source: Mapping[Any, Any]) -> Columns:
         source = {**source, "pscore": np.prod(density, axis=1)}
     found = _collect("arrays in memory", ((str(name), values) for name, values in source.items()))
     length = source.get("step_per_trajectory")
-    if isinstance(length, int | np.integer) and length > 0 and "reward" in found.names and not _STEPS & {*found.names}:
+    told = column_of("episode_id", found.names) or column_of("t", found.names)
+    if isinstance(length, int | np.integer) and length > 0 and "reward" in found.names and not told:
         rows = np.arange(len(found.columns["reward"]))
         return _collect(found.name, [*source.items(), ("episode_id", rows // length), ("t", rows % length)])
     return found

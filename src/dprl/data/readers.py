@@ -285,8 +285,10 @@ def prepare(source: Any, bounds: Mapping[str, Any] | str | Path, out: str | Path
     _, preparation = read_public(bounds)
     if preparation is None:
         raise DprlError("The bounds have no section [prepare], which says how the table becomes a log.")
-    if out is not None:
-        _check_out(Path(out))
+    if out is not None and Path(out).suffix.lower() not in (".parquet", ".pq"):
+        raise DprlError(f"{Path(out).name!r} must be a .parquet file.")
+    if out is not None and Path(out).exists():
+        raise DprlError(f"{Path(out).name!r} is there already: name another file with --out.")
     if is_minari(source):
         raise DprlError("A Minari dataset is a log already.")
     made = becoming(open_source(source), preparation)
@@ -295,10 +297,3 @@ def prepare(source: Any, bounds: Mapping[str, Any] | str | Path, out: str | Path
         with replacing(out) as temporary:
             pq.write_table(table, temporary)
     return table
-
-
-def _check_out(out: Path) -> None:
-    if out.suffix.lower() not in (".parquet", ".pq"):
-        raise DprlError(f"{out.name!r} must be a .parquet file.")
-    if out.exists():
-        raise DprlError(f"{out.name!r} is there already: name another file with --out.")

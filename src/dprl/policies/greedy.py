@@ -171,7 +171,7 @@ class GreedyPolicy(Choice):
         """The policy as a sentence says it."""
         if not self.basis.is_table:
             if self.basis.size == 1:
-                return f"{self.called(self.action(self._middle)[0])} for everybody"
+                return f"{self.called(self.action(np.zeros((1, len(self.names))))[0])} for everybody"
             return f"the action of the highest of {self.actions} scores, linear in {self.basis.size} features"
         chosen = np.argmax(self.theta, axis=0)
         if (chosen == chosen[0]).all():
@@ -184,10 +184,6 @@ class GreedyPolicy(Choice):
             if len(said) <= LONGEST:
                 return said
         return f"a table of {len(chosen)} states"
-
-    @property
-    def _middle(self) -> np.ndarray:
-        return np.array([[(low + high) / 2.0 for low, high in self.basis.bounds]])
 
     def described(self) -> dict[str, Any]:
         """Return the policy as plain data: the action of each state, or the weight of each feature."""
