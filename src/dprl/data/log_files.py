@@ -87,21 +87,14 @@ def log_files(logs: Path) -> list[Path]:
 
 def layout_of(files: Sequence[Path], by: str | None) -> Layout:
     """Return which columns the files have; no row is read."""
-    kinds: dict[str, list[pa.DataType | None]] = {}
-    marks: set[str | None] = set()
-    for path in files:
-        opened = open_source(path.absolute())
-        marks.add(opened.prepared)
-        if path is files[0]:
-            kinds = {column: [] for column in opened.names}
-        if len(opened.kinds) < len(opened.names):
-            raise DprlError(f"The log {opened.name!r} has two columns of one name.")
-        if set(opened.names) != set(kinds):
-            raise DprlError(
-                f"The files of a log have the same columns; {files[0].name!r} and {opened.name!r} have not."
-            )
-        for column, kind in opened.kinds.items():
-            kinds[column].append(kind)
+    opened = [open_source(path.absolute()) for path in files]
+    for log in opened:
+        if len(log.kinds) < len(log.names):
+            raise DprlError(f"The log {log.name!r} has two columns of one name.")
+        if set(log.names) != set(opened[0].names):
+            raise DprlError(f"The files of a log have the same columns; {opened[0].name!r} and {log.name!r} have not.")
+    of_files, marks = [log.kinds for log in opened], {log.prepared for log in opened}
+    kinds = {column: [of_file[column] for of_file in of_files] for column in opened[0].names}
     hint = "give the column of the privacy unit with --by, such as person_id or episode_id"
     if by is None:
         raise DprlError(f"A log is partitioned by its privacy unit: {hint}.")
@@ -112,12 +105,12 @@ def layout_of(files: Sequence[Path], by: str | None) -> Layout:
     if by in measured or _is_numbered(by):
         raise DprlError(f"Column {by!r} says what happened, not to whom: {hint}.")
     columns, left_out = [], []
-    for name, of_files in kinds.items():
+    for name, found in kinds.items():
         if name in (by, played["episode_id"], played["person_id"]):
-            columns.append(Column(name, _identifier_type(name, of_files), True))
+            columns.append(Column(name, _identifier_type(name, found), True))
             continue
         try:
-            columns.append(Column(name, _number_type(name, of_files), False))
+            columns.append(Column(name, _number_type(name, found), False))
         except DprlError:
             if name in measured or _is_numbered(name):
                 raise

@@ -204,10 +204,6 @@ class Parametric:
         below = cumulative[:, :-1] <= (coins * cumulative[:, -1])[:, None]
         return jnp.sum(below, axis=-1).astype(jnp.int32)
 
-    def sample(self, theta: Any, key: Any, observation: Any) -> jax.Array:
-        """Draw one action for one observation ``(d,)``, as :meth:`draw` gives it."""
-        return self.draw(theta, observation[None], self.coins(key, (1,)))[0]
-
     def greedy(self, theta: Any, observations: Any) -> jax.Array:
         """Return the likeliest action of each of ``(N, d)`` observations: ``(N,)`` int32, or the mean ``(N, k)``."""
         out = self.preferences(theta, observations)

@@ -38,8 +38,8 @@ class Features:
 
     @property
     def norm_bound(self) -> float:
-        """Largest L2 norm of a feature vector."""
-        raise NotImplementedError
+        """Largest L2 norm of a feature vector, which each map of dprl has where every component is at its lowest."""
+        return float(np.linalg.norm(self(np.array([[low for low, _ in self.bounds]]))))
 
     def __call__(self, states: Any, xp: Any = np) -> Any:
         """Return ``(N, d)`` states to ``(N, size)`` features; ``xp`` is numpy or jax.numpy."""

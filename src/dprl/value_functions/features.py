@@ -36,11 +36,6 @@ class Columns(Features):
         """Number of features."""
         return 1 + len(self.bounds)
 
-    @property
-    def norm_bound(self) -> float:
-        """Largest L2 norm of the features of a state."""
-        return math.sqrt(1.0 + 3.0 * len(self.bounds))
-
     def __call__(self, states: Any, xp: Any = np) -> Any:
         """Return the features ``(N, n)`` of ``states`` ``(N, d)``."""
         x = self.unit_scale(states, xp)
@@ -73,11 +68,6 @@ class Tabular(Features):
     def size(self) -> int:
         """Number of features."""
         return math.prod(self.counts)
-
-    @property
-    def norm_bound(self) -> float:
-        """Largest L2 norm of the features of a state."""
-        return math.sqrt(self.size)
 
     def index(self, states: Any, xp: Any = np) -> Any:
         """Return ``(N,)`` number of each state."""
@@ -153,11 +143,6 @@ class CoupledFourier(_OfOrder):
 
     kind = "fourier-coupled"
 
-    @property
-    def norm_bound(self) -> float:
-        """Largest L2 norm of the features of a state."""
-        return math.sqrt(2.0 * self.size - 1.0)  # every cosine is 1 where x is 0
-
     def coefficients(self) -> np.ndarray:
         """Return ``(size, d)`` whole numbers c, the constant's first, the last component's fastest."""
         return np.indices((self.order + 1,) * len(self.bounds)).reshape(len(self.bounds), -1).T
@@ -198,11 +183,6 @@ class RadialBasis(Features):
     def size(self) -> int:
         """Number of features."""
         return self.count ** len(self.bounds)
-
-    @property
-    def norm_bound(self) -> float:
-        """Largest L2 norm of the features of a state."""
-        return float(np.linalg.norm(self(np.array([[low for low, _ in self.bounds]]))))
 
     @property
     def scale(self) -> float:
