@@ -21,7 +21,6 @@ import pyarrow.parquet as pq
 from dprl.data import cells, csv_file
 from dprl.data import schema as schemas
 from dprl.data.parts import MANIFEST
-from dprl.data.preparation import is_text
 from dprl.data.sources import open_source, whole
 from dprl.errors import DprlError
 
@@ -127,19 +126,10 @@ def _is_numbered(name: str) -> bool:
 
 
 def _identifier_type(name: str, kinds: Sequence[pa.DataType | None]) -> pa.DataType:
-    """Return the type in which identifiers are compared, as :func:`dprl.data.cells.codes` does; None is text, of
-    CSV.
-    """
-    found = set()
+    """Return the one type in which the identifiers of all files are compared."""
     for kind in kinds:
         schemas.check_identifier(name, kind)
-        kind = schemas.plain_type(kind)
-        if is_text(kind):
-            found.add(pa.large_string())
-        elif pa.types.is_floating(kind):
-            found.add(pa.float64())
-        elif pa.types.is_integer(kind):
-            found.add(kind if kind == pa.uint64() else pa.int64())
+    found = {schemas.comparable(kind) for kind in kinds} - {pa.null()}
     if len(found) > 1:
         raise DprlError(
             f"Column {name!r} holds identifiers of one type in one file of the log and of another elsewhere."

@@ -19,8 +19,8 @@ import pyarrow.compute as pc
 
 from dprl.data.cells import codes, numbers, one_array, plain
 from dprl.data.memory import ANY, NUMBER, Columns
-from dprl.data.preparation import ByValue, Preparation, is_text, varies
-from dprl.data.schema import OpenedLog, plain_type
+from dprl.data.preparation import ByValue, Preparation, varies
+from dprl.data.schema import OpenedLog, is_text, plain_type
 from dprl.data.trajectories import group, starts
 from dprl.user_code import quietly
 

@@ -249,6 +249,21 @@ def plain_type(kind: pa.DataType | None) -> pa.DataType | None:
     return kind.value_type if kind is not None and pa.types.is_dictionary(kind) else kind
 
 
+def is_text(kind: pa.DataType | None) -> bool:
+    """Tell whether a column holds text; that of CSV, which has no types, does."""
+    return _is_any(kind, "string", "large_string")
+
+
+def comparable(kind: pa.DataType | None) -> pa.DataType:
+    """Return the widest type of a column's own kind, in which its identifiers can be compared."""
+    kind = plain_type(kind)
+    if is_text(kind):
+        return pa.large_string()  # more than 2 GiB of text would not fit together
+    if pa.types.is_floating(kind):
+        return pa.float64()
+    return pa.int64() if pa.types.is_integer(kind) and kind != pa.uint64() else kind
+
+
 def _is_any(kind: pa.DataType | None, *names: str) -> bool:
     """Tell whether a type is one of those that pyarrow calls by these names; None is any."""
     return kind is None or any(getattr(pa.types, f"is_{name}")(kind) for name in names)
