@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.lib import format as npy
 
 from dprl.data.schema import Schema, column_of
 from dprl.errors import DprlError
@@ -290,7 +291,7 @@ class Parts:
         path = self.folder / name
         with _whole(self.folder), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of a header that is odd Python
-            found = np.load(path, mmap_mode="r")
+            found: Any = npy.open_memmap(path, mode="r")  # which never unpickles
             _require(found.dtype == np.int64 and found.shape == (count,) and len(found.base) == path.stat().st_size)
         return np.asarray(found), found.base
 
