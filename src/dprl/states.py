@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -64,3 +64,16 @@ def along_components(
         states = np.tile(middle, (len(grid), 1))
         states[:, i] = grid
         yield i, grid, states
+
+
+def slices(
+    bounds: tuple[Interval, ...], points: int, most: int, whole: bool = False, **curves: Callable[[Any], np.ndarray]
+) -> list[dict[str, Any]]:
+    """Return plain data for each of :func:`along_components`: ``component``, ``grid``, and the ``curves`` there.
+
+    A curve of several numbers at a state is one list for each of the numbers.
+    """
+    return [
+        {"component": i, "grid": grid.tolist(), **{name: of(states).T.tolist() for name, of in curves.items()}}
+        for i, grid, states in along_components(bounds, points, most, whole)
+    ]

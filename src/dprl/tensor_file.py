@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 
 from dprl.errors import DprlError
+from dprl.protocols import Interval
 from dprl.strict_json import read_regular, strict_object
 
 MOST_BYTES = 2**31
@@ -48,3 +50,11 @@ def read(path: Path, what: str) -> tuple[dict[str, np.ndarray], dict[str, str]]:
     except (DprlError, SafetensorError, ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
         raise DprlError(f"Cannot read {what} from {path.name!r}: it is missing or damaged.") from error
     return tensors, metadata if isinstance(metadata, dict) else {}
+
+
+def intervals(text: str) -> tuple[Interval, ...]:
+    """Return the ends of intervals that a file's metadata hold; raises ValueError or TypeError where they are none."""
+    found = tuple((float(low), float(high)) for low, high in json.loads(text))
+    if not found or not all(-math.inf < low <= high < math.inf for low, high in found):
+        raise ValueError
+    return found

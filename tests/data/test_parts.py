@@ -140,6 +140,7 @@ def test_opening_reads_no_row(made, monkeypatch):
     """The schema of each file, but neither a record batch nor an offset."""
     monkeypatch.setattr(pa.ipc.RecordBatchFileReader, "get_batch", None)
     monkeypatch.setattr("dprl.data.parts._mapped", None)
+    monkeypatch.setattr("dprl.data.parts.npy.open_memmap", None)
     log = read_log(made, bounds=BOUNDS)
     assert (log.unit, log.unit_column, log.name) == ("person", "person_id", "parts")
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from dprl.data import cells
-from dprl.data.parts import Parts, episode_column
-from dprl.data.schema import Schema, check_identifier, check_number
+from dprl.data.parts import Parts
+from dprl.data.schema import OpenedLog, Schema, check_identifier, check_number, column_of
 from dprl.data.sources import open_source
 from dprl.errors import DprlError
 
@@ -37,7 +37,7 @@ def open_rows(path: Path, components: int, actions: int) -> tuple[bool, Callable
         DprlError: names the column that is missing or of a wrong type.
     """
     source = open_source(path)
-    schema = _schema(source.kinds, source.names, source.name, components, actions)
+    schema = _schema(source, components, actions)
     named = PERSON in schema.scalars
 
     def read() -> ArrivingRows:
@@ -50,11 +50,10 @@ def open_rows(path: Path, components: int, actions: int) -> tuple[bool, Callable
 def open_parts(folder: Path, components: int, actions: int) -> tuple[Parts, Schema]:
     """Return the same of a folder that ``dprl data partition`` made, each of whose units must be a person."""
     parts = Parts.open(folder)
-    name = parts.name
-    schema = _schema(parts.kinds, parts.names, name, components, actions)
+    name, schema = parts.name, _schema(parts, components, actions)
     if parts.by != PERSON:
         raise DprlError(f"The parts {name!r} are made by column {parts.by!r}: a bandit needs them by {PERSON!r}.")
-    episode = episode_column(parts.names)
+    episode = column_of("episode_id", parts.names)
     if episode is not None:  # rows that lack one belong to nobody there
         raise DprlError(f"The parts {name!r} have a column {episode!r}, which a bandit has not: partition without it.")
     return parts, schema
@@ -69,26 +68,23 @@ def vectors_of(table: pa.Table, schema: Schema) -> tuple[np.ndarray, np.ndarray]
     return seen, paid
 
 
-def _schema(kinds: Mapping[str, Any], names: Sequence[str], name: str, components: int, actions: int) -> Schema:
-    twice = next((column for column in names if names.count(column) > 1), None)
+def _schema(source: OpenedLog | Parts, components: int, actions: int) -> Schema:
+    kinds, vectors = source.kinds, dict[str, tuple[str, ...]]()
+    twice = next((column for column in source.names if source.names.count(column) > 1), None)
     if twice is not None:
-        raise DprlError(f"The bandit file {name!r} has more than one column {twice!r}.")
-    vectors = {
-        part: _numbered(part, kinds, size, name) for part, size in (("observation", components), ("reward", actions))
-    }
-    for column in (*vectors["observation"], *vectors["reward"]):
-        check_number(column, kinds[column])
+        raise DprlError(f"The bandit file {source.name!r} has more than one column {twice!r}.")
+    for part, size, each in (
+        ("observation", components, "component of the observation"),
+        ("reward", actions, "action"),
+    ):
+        wanted = vectors[part] = tuple(f"{part}_{i}" for i in range(size))
+        if {column for column in kinds if re.fullmatch(rf"{part}_\d+", column)} != {*wanted}:
+            raise DprlError(
+                f"The bandit file {source.name!r} needs columns {wanted[0]} to {wanted[-1]}, and no other {part}s: one "
+                f"for each {each} that the bounds declare."
+            )
+        for column in wanted:
+            check_number(column, kinds[column])
     if PERSON in kinds:
         check_identifier(PERSON, kinds[PERSON])
     return Schema({PERSON: PERSON} if PERSON in kinds else {}, vectors)
-
-
-def _numbered(part: str, kinds: Mapping[str, object], size: int, name: str) -> tuple[str, ...]:
-    wanted = tuple(f"{part}_{i}" for i in range(size))
-    found = sum(1 for column in kinds if re.fullmatch(rf"{part}_\d+", column))
-    if found != size or any(column not in kinds for column in wanted):
-        raise DprlError(
-            f"The bandit file {name!r} needs columns {wanted[0]} to {wanted[-1]}, and no other {part}s: one for each "
-            f"{'component of the observation' if part == 'observation' else 'action'} that the bounds declare."
-        )
-    return wanted

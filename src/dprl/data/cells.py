@@ -11,13 +11,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dprl.data.memory import NUMBER, TRUTH
+from dprl.data.schema import comparable, is_text
 
 _NAN = pa.Array.from_buffers(pa.float64(), 1, [None, pa.py_buffer(np.full(1, np.nan))])[0]
 
 
 def numbers(column: pa.ChunkedArray) -> np.ndarray:
     """Return ``(R,)`` float64, NaN for what is no number."""
-    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+    if is_text(column.type):
         good = pc.match_substring_regex(column, NUMBER)  # type: ignore[attr-defined]
         truth = pc.match_substring_regex(column, TRUTH)  # type: ignore[attr-defined]
         ones = pc.if_else(truth, pc.cast(pc.cast(truth, pa.int8()), column.type), pa.nulls(1, column.type)[0])  # type: ignore[attr-defined]
@@ -55,12 +56,7 @@ def plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 def identifiers(column: pa.ChunkedArray, kind: pa.DataType | None = None) -> pa.ChunkedArray:
     """Return identifiers of a type that can be compared, by default the widest of their own kind; null for missing."""
-    column = plain(column)
-    if kind is None and pa.types.is_string(column.type):
-        kind = pa.large_string()  # more than 2 GiB of text would not fit together
-    if kind is None and pa.types.is_floating(column.type):
-        kind = pa.float64()
-    column = column if kind is None else pc.cast(column, kind)
+    column = pc.cast(plain(column), kind or comparable(column.type))
     if pa.types.is_floating(column.type):
         column = pc.add(column, 0.0)  # type: ignore[attr-defined]  # -0.0 is 0.0
         finite = pc.is_finite(column)  # type: ignore[attr-defined]
@@ -74,9 +70,6 @@ def codes(column: pa.ChunkedArray) -> np.ndarray:
     if pa.types.is_null(column.type):
         return np.full(len(column), -1, dtype=np.int64)
     encoded = one_array(column).dictionary_encode()
-    ranks = np.from_dlpack(pc.rank(encoded.dictionary, sort_keys="ascending"))  # type: ignore[attr-defined]
-    indices = numbers(pa.chunked_array([encoded.indices]))
-    if not len(ranks):
-        return np.full(len(column), -1, dtype=np.int64)
-    missing = np.isnan(indices)
-    return np.where(missing, -1, ranks[np.where(missing, 0, indices).astype(np.int64)].astype(np.int64) - 1)
+    ranks = np.from_dlpack(pc.rank(encoded.dictionary, sort_keys="ascending")).astype(np.int64)  # type: ignore[attr-defined]
+    indices = np.nan_to_num(numbers(pa.chunked_array([encoded.indices])), nan=-1.0).astype(np.int64)
+    return np.append(ranks - 1, -1)[indices]  # the last is the code of what is missing

@@ -20,8 +20,7 @@ import pyarrow.parquet as pq
 
 from dprl.data import cells, csv_file
 from dprl.data import schema as schemas
-from dprl.data.parts import MANIFEST, episode_column
-from dprl.data.preparation import is_text
+from dprl.data.parts import MANIFEST
 from dprl.data.sources import open_source, whole
 from dprl.errors import DprlError
 
@@ -57,7 +56,7 @@ class Layout:
     def units(self) -> list[str]:
         """Columns without which a row belongs to no unit: that of the unit, and that of the episode."""
         names = [column.name for column in self.columns]
-        return list(dict.fromkeys([self.by, episode_column(names) or self.by]))
+        return list(dict.fromkeys([self.by, schemas.column_of("episode_id", names) or self.by]))
 
 
 def log_files(logs: Path) -> list[Path]:
@@ -87,21 +86,14 @@ def log_files(logs: Path) -> list[Path]:
 
 def layout_of(files: Sequence[Path], by: str | None) -> Layout:
     """Return which columns the files have; no row is read."""
-    kinds: dict[str, list[pa.DataType | None]] = {}
-    marks: set[str | None] = set()
-    for path in files:
-        opened = open_source(path.absolute())
-        marks.add(opened.prepared)
-        if path is files[0]:
-            kinds = {column: [] for column in opened.names}
-        if len(opened.kinds) < len(opened.names):
-            raise DprlError(f"The log {opened.name!r} has two columns of one name.")
-        if set(opened.names) != set(kinds):
-            raise DprlError(
-                f"The files of a log have the same columns; {files[0].name!r} and {opened.name!r} have not."
-            )
-        for column, kind in opened.kinds.items():
-            kinds[column].append(kind)
+    opened = [open_source(path.absolute()) for path in files]
+    for log in opened:
+        if len(log.kinds) < len(log.names):
+            raise DprlError(f"The log {log.name!r} has two columns of one name.")
+        if set(log.names) != set(opened[0].names):
+            raise DprlError(f"The files of a log have the same columns; {opened[0].name!r} and {log.name!r} have not.")
+    of_files, marks = [log.kinds for log in opened], {log.prepared for log in opened}
+    kinds = {column: [of_file[column] for of_file in of_files] for column in opened[0].names}
     hint = "give the column of the privacy unit with --by, such as person_id or episode_id"
     if by is None:
         raise DprlError(f"A log is partitioned by its privacy unit: {hint}.")
@@ -112,12 +104,12 @@ def layout_of(files: Sequence[Path], by: str | None) -> Layout:
     if by in measured or _is_numbered(by):
         raise DprlError(f"Column {by!r} says what happened, not to whom: {hint}.")
     columns, left_out = [], []
-    for name, of_files in kinds.items():
+    for name, found in kinds.items():
         if name in (by, played["episode_id"], played["person_id"]):
-            columns.append(Column(name, _identifier_type(name, of_files), True))
+            columns.append(Column(name, _identifier_type(name, found), True))
             continue
         try:
-            columns.append(Column(name, _number_type(name, of_files), False))
+            columns.append(Column(name, _number_type(name, found), False))
         except DprlError:
             if name in measured or _is_numbered(name):
                 raise
@@ -134,19 +126,10 @@ def _is_numbered(name: str) -> bool:
 
 
 def _identifier_type(name: str, kinds: Sequence[pa.DataType | None]) -> pa.DataType:
-    """Return the type in which identifiers are compared, as :func:`dprl.data.cells.codes` does; None is text, of
-    CSV.
-    """
-    found = set()
+    """Return the one type in which the identifiers of all files are compared."""
     for kind in kinds:
         schemas.check_identifier(name, kind)
-        kind = schemas.plain_type(kind)
-        if is_text(kind):
-            found.add(pa.large_string())
-        elif pa.types.is_floating(kind):
-            found.add(pa.float64())
-        elif pa.types.is_integer(kind):
-            found.add(kind if kind == pa.uint64() else pa.int64())
+    found = {schemas.comparable(kind) for kind in kinds} - {pa.null()}
     if len(found) > 1:
         raise DprlError(
             f"Column {name!r} holds identifiers of one type in one file of the log and of another elsewhere."
@@ -156,23 +139,21 @@ def _identifier_type(name: str, kinds: Sequence[pa.DataType | None]) -> pa.DataT
 
 def _number_type(name: str, kinds: Sequence[pa.DataType | None]) -> pa.DataType:
     """Return one type for a column of all files: their own where it is one and may be kept, or that of float64."""
-    lists = [kind for kind in kinds if schemas.is_list(kind)]
     for kind in kinds:
-        schemas.check_number(name, kind.value_type if kind in lists else kind)  # type: ignore[union-attr]
+        schemas.check_number(name, kind.value_type if schemas.is_list(kind) else kind)
     typed = {kind for kind in kinds if kind is None or not pa.types.is_null(kind)}
+    lists = {kind for kind in typed if schemas.is_list(kind)}
+    if lists and lists != typed:
+        raise DprlError(f"Column {name!r} holds lists in one file of the log and numbers in another one.")
     if not typed:
         return pa.null()
+    values = {kind.value_type if schemas.is_list(kind) else kind for kind in typed}
+    own = values.pop() if len(values) == 1 else None
+    own = pa.float64() if own is None or pa.types.is_decimal(own) or pa.types.is_null(own) else own
     if not lists:
-        own = next(iter(typed))
-        kept = len(typed) == 1 and own is not None and not pa.types.is_decimal(own)
-        return own if kept else pa.float64()
-    if len(lists) < sum(kind is None or not pa.types.is_null(kind) for kind in kinds):
-        raise DprlError(f"Column {name!r} holds lists in one file of the log and numbers in another one.")
-    values = {kind.value_type for kind in typed}  # type: ignore[union-attr]
-    own = values.pop() if len(values) == 1 else pa.float64()
-    own = pa.float64() if pa.types.is_decimal(own) or pa.types.is_null(own) else own
-    fixed = {kind.list_size if pa.types.is_fixed_size_list(kind) else -1 for kind in typed}  # type: ignore[union-attr]
-    size = fixed.pop() if len(fixed) == 1 else -1
+        return own
+    sizes = {kind.list_size if pa.types.is_fixed_size_list(kind) else -1 for kind in lists}
+    size = sizes.pop() if len(sizes) == 1 else -1
     return pa.large_list(own) if size < 0 else pa.list_(own, size)
 
 

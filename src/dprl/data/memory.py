@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from dprl.data.schema import OpenedLog, Schema
+from dprl.data.schema import OpenedLog, Schema, column_of
 from dprl.errors import DprlError
 from dprl.user_code import quietly
 
@@ -27,7 +27,6 @@ ANY = pa.null()
 NUMBER = r"^\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*$"
 """What a number looks like in a cell of text."""
 TRUTH = r"^\s*([tT]rue|TRUE)\s*$"
-_STEPS = {"episode_id", "episode", "trajectory_id", "trajectory", "t", "step", "timestep", "time_step"}
 
 
 @dataclass(frozen=True)
@@ -43,20 +42,10 @@ class Columns(OpenedLog):
 
     def read(self, schema: Schema) -> pa.Table:
         """Return the columns that play a part, as a table."""
-        identifiers = {schema.scalars.get("episode_id"), schema.scalars.get("person_id")}
-        vectors = {names[0] for names in schema.vectors.values() if len(names) == 1}
-        table: dict[str, Any] = {}
-        for name in schema.columns():
-            values = self.columns[name]
-            if isinstance(values, list):
-                if name in identifiers:
-                    values = pa.array(map(name_of, values), pa.string())
-                elif name in vectors:
-                    values = pa.array(map(_row, values), pa.list_(pa.float64()))
-                else:
-                    values = pa.array(map(_number, values), pa.float64())
-            table[name] = values
-        return pa.table(table)
+        roles = {names[0]: (_row, pa.list_(pa.float64())) for names in schema.vectors.values() if len(names) == 1}
+        for part in schema.scalars.keys() & {"episode_id", "person_id"}:
+            roles[schema.scalars[part]] = (name_of, pa.string())
+        return _read(self.columns, schema.columns(), roles, (_number, pa.float64()))
 
 
 def deferred(source: Any) -> OpenedLog | None:
@@ -104,7 +93,8 @@ def from_mapping(source: Mapping[Any, Any]) -> Columns:
         source = {**source, "pscore": np.prod(density, axis=1)}
     found = _collect("arrays in memory", ((str(name), values) for name, values in source.items()))
     length = source.get("step_per_trajectory")
-    if isinstance(length, int | np.integer) and length > 0 and "reward" in found.names and not _STEPS & {*found.names}:
+    told = column_of("episode_id", found.names) or column_of("t", found.names)
+    if isinstance(length, int | np.integer) and length > 0 and "reward" in found.names and not told:
         rows = np.arange(len(found.columns["reward"]))
         return _collect(found.name, [*source.items(), ("episode_id", rows // length), ("t", rows % length)])
     return found
@@ -138,15 +128,25 @@ def _collect(what: str, items: Iterable[tuple[str, Any]]) -> Columns:
         names.append(name)
         kinds.append(kind)
         columns[name] = values
-    return Columns(what, names, kinds, partial(_cells, columns), columns=columns)
+    # as a table for [prepare], whose cells are text, as those of CSV are
+    cells = partial(_read, columns, roles={}, usual=(_cell, pa.string()))
+    return Columns(what, names, kinds, cells, columns=columns)
 
 
-def _cells(columns: Mapping[str, Any], names: Iterable[str]) -> pa.Table:
-    """Return some columns as a table; the values of one without a type are text, as the cells of CSV are."""
-    return pa.table({
-        name: pa.array(map(_cell, columns[name]), pa.string()) if isinstance(columns[name], list) else columns[name]
-        for name in names
-    })  # fmt: skip
+_Role = tuple[Callable[[Any], Any], pa.DataType]
+"""What becomes of a column's values one by one, and their type."""
+
+
+def _read(columns: Mapping[str, Any], names: Iterable[str], roles: Mapping[str, _Role], usual: _Role) -> pa.Table:
+    """Return some columns as a table; the values of one without a type become what its role says, or the ``usual``."""
+    table = {}
+    for name in names:
+        values = columns[name]
+        if isinstance(values, list):
+            convert, kind = roles.get(name, usual)
+            values = pa.array(map(convert, values), kind)
+        table[name] = values
+    return pa.table(table)
 
 
 def _typed(name: str, values: Any) -> Any:

@@ -18,6 +18,7 @@ import mmap
 import os
 import warnings
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from itertools import pairwise
 from pathlib import Path
@@ -28,7 +29,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.lib import format as npy
 
-from dprl.data.schema import ALIASES, Schema
+from dprl.data.schema import Schema, column_of
 from dprl.errors import DprlError
 from dprl.strict_json import read_regular, strict_object
 
@@ -102,8 +103,8 @@ class Parts:
 
     def read(self, schema: Schema) -> pa.Table:
         """Return all rows of the columns that play a part."""
-        no_rows = self.table(np.zeros(0, dtype=np.int64), schema.columns())
-        return pa.concat_tables([no_rows, *self.columns_in_blocks(schema.columns())])
+        columns = schema.columns()
+        return pa.concat_tables([self._schema(columns).empty_table(), *self.columns_in_blocks(columns)])
 
     @classmethod
     def open(cls, folder: str | Path) -> Parts:
@@ -117,27 +118,21 @@ class Parts:
             raise DprlError(
                 f"There is no log in parts in {str(folder)!r}: `dprl data partition` makes one of a log's files."
             )
-        try:
+        with _whole(path):
             manifest = strict_object(path / MANIFEST, read_regular(path / MANIFEST, _MOST_BYTES, links=True))
-        except DprlError:
-            raise _damaged(path) from None
-        by, columns, parts, prepared = _parsed(manifest, path)
-        for part in parts:
-            for name, size, _ in part.files:
-                file = path / name
-                if not file.is_file() or file.stat().st_size != size:
-                    raise _damaged(path)
-        types: list[pa.DataType] = []
-        for part in parts:
-            try:
+        if manifest.get("schema") != SCHEMA:
+            raise DprlError(
+                f"The log in parts in {str(path)!r} was not written by this version of dprl: partition the log again."
+            )
+        with _whole(path):
+            by, columns, parts, prepared = _parsed(manifest)
+            for part in parts:
+                files = [(path / name, size) for name, size, _ in part.files]
+                _require(all(file.is_file() and file.stat().st_size == size for file, size in files))
                 with pa.memory_map(str(path / part.file)) as file:
                     schema = pa.ipc.open_file(file).schema
-                sound = [(f.name, str(f.type)) for f in schema] == columns and schema.field(by).type == pa.int64()
-            except Exception:  # whatever readers of headers raise where these lie
-                raise _damaged(path) from None
-            if not sound:
-                raise _damaged(path)
-            types = list(schema.types)
+                _require([(f.name, str(f.type)) for f in schema] == columns and schema.field(by).type == pa.int64())
+                types = list(schema.types)
         digests = [by, *(digest for part in parts for _, _, digest in part.files)]
         digest = hashlib.sha256(json.dumps(digests).encode()).hexdigest()
         names, units = [name for name, _ in columns], sum(part.units for part in parts)
@@ -179,11 +174,10 @@ class Parts:
         Where the units are neighbours the columns are views of the files, whose pages :meth:`forget` gives back, and
         copies elsewhere.
         """
-        names = self._known(columns)
-        found = []
+        schema, found = self._schema(columns), []
         for part, mine in self._by_part(units):
             batch, offsets, _ = self._opened(part)
-            batch, starts, stops = batch.select(names), offsets[mine], offsets[mine + 1]
+            batch, starts, stops = batch.select(columns), offsets[mine], offsets[mine + 1]
             if mine[-1] - mine[0] == len(mine) - 1:
                 found.append(batch.slice(int(starts[0]), int(stops[-1] - starts[0])))
             else:
@@ -191,7 +185,7 @@ class Parts:
                 rows = np.repeat(stops - np.cumsum(lengths), lengths) + np.arange(lengths.sum())
                 found.append(batch.take(pa.array(rows)))
                 self._forget(part)
-        return pa.Table.from_batches(found, self._schema(names))
+        return pa.Table.from_batches(found, schema)
 
     def columns_in_blocks(self, columns: Sequence[str], rows: int = 1 << 16, check: bool = False) -> Iterator[pa.Table]:
         """Yield all rows, those without an identifier too, ``rows`` at a time; views of the files.
@@ -199,12 +193,11 @@ class Parts:
         Args:
             check: do what :meth:`check` does to each part before its first row, while its files are at hand.
         """
-        names = self._known(columns)
-        schema, last = self._schema(names), -1
+        schema, last = self._schema(columns), -1
         for part in range(len(self.parts)):
             if check:
                 last = self._check_part(part, last)
-            batch = self._opened(part)[0].select(names)
+            batch = self._opened(part)[0].select(columns)
             for start in range(0, batch.num_rows, rows):
                 yield pa.Table.from_batches([batch.slice(start, rows)], schema)
             self._forget(part)
@@ -220,25 +213,21 @@ class Parts:
         Raises:
             DprlError: a file was changed, or the rows of a unit are not in one place. It names no unit.
         """
-        last = -1
-        for number in range(len(self.parts)):
-            last = self._check_part(number, last)
-            self._forget(number)
+        for _ in self.columns_in_blocks([], check=True):
+            continue
 
     # --- below the floor ------------------------------------------------------------------------------------------
 
     def _check_part(self, number: int, last: int) -> int:
-        """Check one part as :meth:`_check_units` does, and that its files are those of the manifest."""
-        for name, _, digest in self.parts[number].files:
-            if sha256_of(self.folder / name) != digest:
-                raise _damaged(self.folder)
-        return self._check_units(number, last)
+        """Refuse a part whose files are not those of the manifest, or whose units are not those of its identifiers.
 
-    def _check_units(self, number: int, last: int) -> int:
-        """Refuse a part whose units are not those of its identifiers; returns the last of these, ``last`` for none."""
+        Returns the last of these, ``last`` for none.
+        """
+        with _whole(self.folder):
+            _require(all(sha256_of(self.folder / name) == digest for name, _, digest in self.parts[number].files))
         batch, offsets, _ = self._opened(number)
-        missing = episode_column(self.names)
-        identifiers = {name: batch.column(name) for name in {self.by, missing or self.by}}
+        episode = column_of("episode_id", self.names)
+        identifiers = {name: batch.column(name) for name in {self.by, episode or self.by}}
         end, rows = int(offsets[-1]), batch.num_rows
         whole = end == rows or (0 <= end < rows and number == len(self.parts) - 1)
         if not whole or any(column.slice(0, end).null_count for column in identifiers.values()):
@@ -265,14 +254,11 @@ class Parts:
             "Partition the log again."
         )
 
-    def _known(self, columns: Sequence[str]) -> list[str]:
+    def _schema(self, columns: Sequence[str]) -> pa.Schema:
         for name in columns:
             if name not in self.names:
                 raise DprlError(f"The log in parts has no column {name!r}.")
-        return list(columns)
-
-    def _schema(self, names: Sequence[str]) -> pa.Schema:
-        return pa.schema([pa.field(name, self.types[self.names.index(name)]) for name in names])
+        return pa.schema([(name, self.kinds[name]) for name in columns])
 
     def _by_part(self, units: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
         """Yield each part that has some of these units, with their numbers within it."""
@@ -290,45 +276,29 @@ class Parts:
         found = self._maps.get(number)
         if found is None:
             part = self.parts[number]
-            try:
+            with _whole(self.folder):
                 mapped = _mapped(self.folder / part.file)
                 reader = pa.ipc.open_file(pa.py_buffer(mapped))
-                whole = reader.num_record_batches == 1
-                batch = reader.get_batch(0) if whole else None
-                if batch is not None:
-                    batch.validate()  # its buffers hold what its header claims
-            except Exception:  # whatever readers of headers raise where these lie
-                raise _damaged(self.folder) from None
-            if batch is None or batch.num_rows != part.rows:
-                raise _damaged(self.folder)
+                batch = reader.get_batch(0)
+                batch.validate()  # its buffers hold what its header claims
+                _require(reader.num_record_batches == 1 and batch.num_rows == part.rows)
             offsets, also = self._array(part.offsets, part.units + 1)
             found = self._maps[number] = (batch, offsets, (mapped, also))
         return found
 
     def _array(self, name: str, count: int) -> tuple[np.ndarray, mmap.mmap]:
         """Return the ``count`` int64 numbers of a file, and its map."""
-        try:
-            with (self.folder / name).open("rb") as file, warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # of a header that is odd Python
-                sound = npy.read_magic(file) == (1, 0)
-                shape, _, dtype = npy.read_array_header_1_0(file)
-                start = file.tell()
-            mapped = _mapped(self.folder / name)
-        except Exception:  # whatever readers of headers raise where these lie
-            raise _damaged(self.folder) from None
-        if not sound or dtype != np.int64 or shape != (count,) or len(mapped) != start + 8 * count:
-            raise _damaged(self.folder)
-        return np.frombuffer(mapped, dtype=np.int64, count=count, offset=start), mapped
+        path = self.folder / name
+        with _whole(self.folder), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of a header that is odd Python
+            found: Any = npy.open_memmap(path, mode="r")  # which never unpickles
+            _require(found.dtype == np.int64 and found.shape == (count,) and len(found.base) == path.stat().st_size)
+        return np.asarray(found), found.base
 
     def _forget(self, number: int) -> None:
         if number in self._maps and hasattr(mmap, "MADV_DONTNEED"):
             for mapped in self._maps[number][2]:
                 mapped.madvise(mmap.MADV_DONTNEED)  # of a file that is only read: no page is lost
-
-
-def episode_column(names: Sequence[str]) -> str | None:
-    """Return the column that tells episodes apart, of a log with columns of these names."""
-    return next((name for name in ("episode_id", *ALIASES["episode_id"]) if name in names), None)
 
 
 def _mapped(path: Path) -> mmap.mmap:
@@ -344,11 +314,8 @@ def coded(column: pa.Array | pa.ChunkedArray) -> np.ndarray:
 
 def sha256_of(path: Path) -> str:
     """Digest of a file, 64 hexadecimal digits."""
-    try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError:
-        raise _damaged(path.parent) from None
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _reopened(folder: str, digest: str) -> Parts:
@@ -358,31 +325,30 @@ def _reopened(folder: str, digest: str) -> Parts:
     return parts
 
 
-def _damaged(folder: Path) -> DprlError:
-    return DprlError(
-        f"The log in parts in {str(folder)!r} is damaged: put a whole copy there, or partition the log again."
-    )
-
-
-def _parsed(manifest: Any, folder: Path) -> tuple[str, list[tuple[str, str]], tuple[Part, ...], str | None]:
-    """Return the manifest's column of the unit, names and types of all columns, parts, and what prepared the log."""
-    if isinstance(manifest, dict) and manifest.get("schema") != SCHEMA:
-        raise DprlError(
-            f"The log in parts in {str(folder)!r} was not written by this version of dprl: partition the log again."
-        )
+@contextmanager
+def _whole(folder: Path) -> Iterator[None]:
+    """Refuse a damaged folder: whatever readers raise where headers lie, and what :func:`_require` raises."""
     try:
-        by = manifest["by"]
-        columns = [(column["name"], column["type"]) for column in manifest["columns"]]
-        parts = tuple(Part(**part) for part in manifest["parts"])
-        sound = by in dict(columns) and len(parts) > 0 and len(dict(columns)) == len(columns)
-    except (KeyError, TypeError):
-        raise _damaged(folder) from None
-    prepared = manifest.get("prepared")
-    sound = sound and isinstance(prepared, str | None)
-    for part in parts:
-        sound = sound and all(type(getattr(part, f.name)).__name__ == f.type for f in fields(Part))
-        sound = sound and all(Path(name).name == name for name, _, _ in part.files)
-        sound = sound and 0 <= part.units <= part.rows
+        yield
+    except Exception:
+        raise DprlError(
+            f"The log in parts in {str(folder)!r} is damaged: put a whole copy there, or partition the log again."
+        ) from None
+
+
+def _require(sound: bool) -> None:
     if not sound:
-        raise _damaged(folder)
+        raise ValueError
+
+
+def _parsed(manifest: dict[str, Any]) -> tuple[str, list[tuple[str, str]], tuple[Part, ...], str | None]:
+    """Return the manifest's column of the unit, names and types of all columns, parts, and what prepared the log."""
+    by, prepared = manifest["by"], manifest.get("prepared")
+    columns = [(column["name"], column["type"]) for column in manifest["columns"]]
+    parts = tuple(Part(**part) for part in manifest["parts"])
+    _require(by in dict(columns) and len(parts) > 0 and len(dict(columns)) == len(columns))
+    _require(isinstance(prepared, str | None))
+    for part in parts:
+        _require(all(type(getattr(part, f.name)).__name__ == f.type for f in fields(Part)))
+        _require(all(Path(name).name == name for name, _, _ in part.files) and 0 <= part.units <= part.rows)
     return by, columns, parts, prepared

@@ -242,23 +242,18 @@ class Preparation:
         if part in ("person", "episode"):
             schemas.check_identifier(column, kind)
         elif part == "step":
-            if not (is_text(kind) or _is_date(kind)):
+            if not (schemas.is_text(kind) or _is_date(kind)):
                 schemas.check_number(column, kind)
         elif name in self.codes or part == "by":
-            if kind is not None and not is_text(kind) and not pa.types.is_boolean(kind):
+            if kind is not None and not schemas.is_text(kind) and not pa.types.is_boolean(kind):
                 schemas.check_number(column, kind)
                 texts = self.codes[name].texts if name in self.codes else ()
                 if texts and not any(re.match(NUMBER, text) for text in texts):
                     raise DprlError(f"Column {column!r} has type {kind}, but the codes declared for it are text.")
-        elif kind is not None and is_text(kind):
+        elif kind is not None and schemas.is_text(kind):
             raise DprlError(f"Column {column!r} holds text: declare its values under [prepare.codes].")
         else:
             schemas.check_number(column, kind, flag=part in ("terminated", "censored"))
-
-
-def is_text(kind: pa.DataType | None) -> bool:
-    """Tell whether a column holds text; that of CSV, which has no types, does."""
-    return kind is None or pa.types.is_string(kind) or pa.types.is_large_string(kind)
 
 
 def _is_date(kind: pa.DataType | None) -> bool:

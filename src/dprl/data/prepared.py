@@ -11,7 +11,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,8 +19,9 @@ import pyarrow.compute as pc
 
 from dprl.data.cells import codes, numbers, one_array, plain
 from dprl.data.memory import ANY, NUMBER, Columns
-from dprl.data.preparation import ByValue, Preparation, is_text, varies
-from dprl.data.schema import OpenedLog, plain_type
+from dprl.data.preparation import ByValue, Preparation, varies
+from dprl.data.schema import OpenedLog, is_text, plain_type
+from dprl.data.trajectories import group, starts
 from dprl.user_code import quietly
 
 _BLANK = r"^\s*(|\.|NA|N/A|NaN|nan|NULL|null)\s*$"
@@ -37,26 +37,15 @@ def becoming(source: OpenedLog, preparation: Preparation) -> OpenedLog:
         source.check_lengths(preparation.columns())
     identifiers = {name: pa.string() if kind is None else plain_type(kind) for name, kind in kinds.items()}
     written = preparation.written(identifiers)
-    rows = partial(_rows_of, source, preparation, written)
+
+    def rows(names: list[str]) -> pa.Table:
+        return _Making(source.rows(preparation.columns()), preparation).log(written).select(names)
+
     return OpenedLog(source.name, written.names, written.types, rows, raw=source)
 
 
-def _rows_of(source: OpenedLog, preparation: Preparation, written: pa.Schema, names: list[str]) -> pa.Table:
-    return prepared(source.rows(preparation.columns()), preparation, written).select(names)
-
-
-def prepared(table: pa.Table, preparation: Preparation, written: pa.Schema) -> pa.Table:
-    """Return the log.
-
-    Args:
-        table: the columns that the section names; of CSV they are text.
-        written: columns of the log, as :meth:`Preparation.written` returns them.
-    """
-    return _Making(table, preparation).log(written)
-
-
 class _Making:
-    """One table on its way: a row for each step, in the order of the table.
+    """One table on its way to a log, its cells of CSV as text: a row for each step, in the order of the table.
 
     Attributes:
         made: what is declared.
@@ -75,36 +64,31 @@ class _Making:
         self.rows = table.num_rows * self.wide
         self.there = self._present()
         step = self._steps()
-        person = self._codes(made.person) if made.person else np.repeat(np.arange(table.num_rows), self.wide)
-        episode = self._codes(made.episode) if made.episode else np.zeros(self.rows, dtype=np.int64)
+        person = self._each(made.person, codes) if made.person else np.repeat(np.arange(table.num_rows), self.wide)
+        episode = self._each(made.episode, codes) if made.episode else np.zeros(self.rows, dtype=np.int64)
         # whoever has no name is nobody: together such rows would be one trajectory, to which others add rows
         self.there &= (person >= 0) & (episode >= 0)
         if not (made.step or made.steps):  # every row is a trajectory of its own
             person = np.arange(self.rows)
-        order = np.lexsort((step, episode, person))
-        self.order = order = order[self.there[order]]
-        step, person, episode = step[order], person[order], episode[order]
-        starts = np.ones(len(order), dtype=bool)
-        starts[1:] = (person[1:] != person[:-1]) | (episode[1:] != episode[:-1])
-        self.group = np.zeros(self.rows, dtype=np.int64)
-        self.group[order] = np.cumsum(starts) - 1
-        first = np.flatnonzero(starts)[self.group[order]] if len(order) else np.zeros(0, dtype=np.int64)
-        self.place = np.zeros(self.rows, dtype=np.int64)
-        self.place[order] = np.arange(len(order)) - first
+        grouped = group(np.where(self.there, person, -1), episode, step)
+        self.order = order = grouped.order
+
+        def each(of_order: np.ndarray, elsewhere: Any = 0) -> np.ndarray:
+            out = np.full(self.rows, elsewhere, dtype=of_order.dtype)
+            out[order] = of_order
+            return out
+
+        self.group, self.place, self.last = each(grouped.index), each(grouped.position), each(grouped.last)
         # rows of one step share their place, so that the trajectory has a step twice and contributes nothing
-        fresh = starts.copy()
-        fresh[1:] |= step[1:] != step[:-1]
-        tied = np.maximum.accumulate(np.where(fresh, np.arange(len(order)), 0))
-        self.t = np.full(self.rows, np.nan)
-        self.t[order] = np.where(np.isfinite(step), tied - first, np.nan)
-        self.last = np.zeros(self.rows, dtype=bool)
-        self.last[order] = np.append(starts[1:], True)[: len(order)]
-        unplaced = self.t[order] != self.place[order]
-        broken = np.bincount(self.group[order][unplaced], minlength=int(starts.sum())) > 0
-        self.sound = np.zeros(self.rows, dtype=bool)
-        self.sound[order] = ~broken[self.group[order]]
+        fresh = (grouped.position == 0) | starts(step[order])
+        first = np.maximum.accumulate(np.where(fresh, np.arange(len(order)), 0))
+        t = np.where(np.isfinite(step[order]), grouped.position[first], np.nan)
+        self.t = each(t, np.nan)
+        broken = np.bincount(grouped.index[t != grouped.position], minlength=len(grouped.owner)) > 0
+        self.sound = each(~broken[grouped.index])
 
     def log(self, written: pa.Schema) -> pa.Table:
+        """Return the columns ``written``, as :meth:`Preparation.written` returns them."""
         made, columns = self.made, dict[str, Any]()
         if made.person:
             columns["person_id"] = self._identifiers(made.person)
@@ -136,9 +120,6 @@ class _Making:
         """Return what ``read`` makes of the cells behind a name, one for each row of the log."""
         found = [read(plain(self.table.column(column))) for column in self.made.columns_of(name)]
         return np.repeat(found[0], self.wide) if len(found) < self.wide else np.stack(found, axis=1).ravel()
-
-    def _codes(self, name: str) -> np.ndarray:
-        return self._each(name, codes)
 
     def _identifiers(self, name: str) -> pa.Array:
         rows = np.repeat(np.arange(len(self.table)), self.wide)
@@ -204,17 +185,12 @@ class _Making:
         if made.outcome == "each":
             return values
         # in the order of a trajectory's own rows, one after the other: to the last bit nobody else's matter
-        whole = values[self.last_rows]
+        whole = values[order[self.last[order]]]
         if made.outcome == "sum":
             whole = np.bincount(self.group[order], weights=values[order])
         whole = whole[self.group] if len(order) else values
         at = self.place == 0 if made.decisions == "first" else self.last
         return np.where(self.sound, np.where(at, whole, 0.0), np.nan)
-
-    @property
-    def last_rows(self) -> np.ndarray:
-        """Last row of each trajectory."""
-        return self.order[self.last[self.order]]
 
     def _ends(self) -> np.ndarray:
         named = self.made.terminated

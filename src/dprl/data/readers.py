@@ -6,7 +6,7 @@ Opening a log looks at names and types alone. The rows are read by :meth:`Log.lo
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from dprl.data import schema as schemas
 from dprl.data.bounds_file import read_public
 from dprl.data.cells import codes, lists, numbers
 from dprl.data.memory import Columns
-from dprl.data.parts import MANIFEST, Parts, coded, episode_column
+from dprl.data.parts import MANIFEST, Parts, coded
 from dprl.data.preparation import Preparation
 from dprl.data.prepared import becoming
 from dprl.data.schema import OpenedLog
@@ -94,14 +94,10 @@ class Log:
         Raises:
             DprlError: see :meth:`Parts.check <dprl.data.parts.Parts.check>`, which this does on the way.
         """
-        blocks = self._blocks()
+        blocks = map(self._raw, self._parts().columns_in_blocks(self.schema.columns(), check=True))
         inspect(blocks)
         for _ in blocks:  # what was not looked at is checked all the same
             continue
-
-    def _blocks(self) -> Iterator[dict[str, np.ndarray]]:
-        for table in self._parts().columns_in_blocks(self.schema.columns(), check=True):
-            yield self._raw(table)
 
     def _parts(self) -> Parts:
         if not isinstance(self.source, Parts):
@@ -166,8 +162,7 @@ def read_log(
             opened = becoming(opened, preparation)
     unit = unit or ("person" if person or "person_id" in opened.names else "trajectory")
     found = schemas.match(
-        opened.names,
-        opened.kinds,
+        opened,
         known,
         unit,
         unit_column=person,
@@ -210,7 +205,7 @@ def _check_unit(parts: Parts, unit: str, schema: schemas.Schema) -> None:
             f"The parts of the log are aligned to its column {parts.by!r}, and the privacy unit is a person by "
             f"{schema.scalars['person_id']!r}: name the same column with --person-column, or partition the log by it."
         )
-    if unit == "trajectory" and parts.by != episode_column(parts.names):
+    if unit == "trajectory" and parts.by != schemas.column_of("episode_id", parts.names):
         raise DprlError(
             f"The parts of the log are aligned to its column {parts.by!r}, which does not tell trajectories apart: "
             "if it identifies a person, name it with --person-column, or partition the log by episode_id."
@@ -242,13 +237,15 @@ def _columns(
         if schemas.is_list(table.column(names[0]).type):
             out[part] = lists(table.column(names[0]), size)
         elif len(names) == size:
-            out[part] = np.column_stack([numbers(table.column(c)) for c in names]) if rows else np.zeros((0, size))
+            out[part] = np.column_stack([numbers(table.column(c)) for c in names])
         else:  # a column without a type, hence without a value
             out[part] = np.full((rows, size), np.nan)
+    whose = {}
     for part, name in schema.scalars.items():
         if part in ("episode_id", "person_id"):
-            continue
-        out[part] = numbers(table.column(name))
+            whose[part] = ranked(table.column(name))
+        else:
+            out[part] = numbers(table.column(name))
     if "censored" in out and "uncensored_prob" not in out:
         hazard = 0.0 if isinstance(bounds.censoring_hazard, str) else bounds.censoring_hazard or 0.0
         out["uncensored_prob"] = np.full(rows, 1.0 - hazard)
@@ -256,15 +253,11 @@ def _columns(
     defaults = {"t": 0.0, "terminated": 1.0 if one_step else 0.0, "truncated": 0.0, "behavior_prob": 1.0}
     for part, value in defaults.items():
         out.setdefault(part, np.full(rows, value))
-    if one_step and "t" in schema.scalars and "episode_id" not in schema.scalars:
+    if one_step and "episode_id" not in whose:
         out["t"] = np.zeros(rows)
-    has_episode, has_person = "episode_id" in schema.scalars, "person_id" in schema.scalars
-    out["person"] = ranked(table.column(schema.scalars["person_id"])) if has_person else np.zeros(rows, dtype=np.int64)
     # one-step rows need no episode id: each is an episode of its own
-    out["episode"] = ranked(table.column(schema.scalars["episode_id"])) if has_episode else np.arange(rows)
-    if unit != "person":
-        out["person"] = out["episode"]
-    return out
+    episode = whose.get("episode_id", np.arange(rows))
+    return out | {"person": whose["person_id"] if unit == "person" else episode, "episode": episode}
 
 
 # --- a table as people have it --------------------------------------------------------------------------------------
@@ -292,8 +285,10 @@ def prepare(source: Any, bounds: Mapping[str, Any] | str | Path, out: str | Path
     _, preparation = read_public(bounds)
     if preparation is None:
         raise DprlError("The bounds have no section [prepare], which says how the table becomes a log.")
-    if out is not None:
-        _check_out(Path(out))
+    if out is not None and Path(out).suffix.lower() not in (".parquet", ".pq"):
+        raise DprlError(f"{Path(out).name!r} must be a .parquet file.")
+    if out is not None and Path(out).exists():
+        raise DprlError(f"{Path(out).name!r} is there already: name another file with --out.")
     if is_minari(source):
         raise DprlError("A Minari dataset is a log already.")
     made = becoming(open_source(source), preparation)
@@ -302,10 +297,3 @@ def prepare(source: Any, bounds: Mapping[str, Any] | str | Path, out: str | Path
         with replacing(out) as temporary:
             pq.write_table(table, temporary)
     return table
-
-
-def _check_out(out: Path) -> None:
-    if out.suffix.lower() not in (".parquet", ".pq"):
-        raise DprlError(f"{out.name!r} must be a .parquet file.")
-    if out.exists():
-        raise DprlError(f"{out.name!r} is there already: name another file with --out.")

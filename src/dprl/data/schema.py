@@ -5,12 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeGuard
+from typing import TYPE_CHECKING, TypeGuard
 
 import pyarrow as pa
 
 from dprl.errors import DprlError
 from dprl.protocols import Bounds
+
+if TYPE_CHECKING:
+    from dprl.data.parts import Parts
 
 # Names used by Open Bandit Pipeline, SCOPE-RL, d3rlpy and Minari for the same things; the last ones of observation,
 # action, reward and behavior_prob are those of the Open Bandit Dataset's own files.
@@ -87,8 +90,7 @@ class OpenedLog:
 
 
 def match(
-    names: Sequence[str],
-    kinds: Mapping[str, pa.DataType | None],
+    source: OpenedLog | Parts,
     bounds: Bounds,
     unit: str,
     *,
@@ -99,8 +101,7 @@ def match(
     """Find the columns of a log; raises one sentence naming the column that is missing or has a wrong type.
 
     Args:
-        names: column names, as in the file.
-        kinds: their types, as those of a :class:`OpenedLog`.
+        source: what was opened, of which the names and types of columns are looked at.
         bounds: public bounds. With a horizon of 1 each row may be an episode of its own, as in bandit logs. Where they
             declare no hazard of being censored, the log may have a column of it.
         unit: ``person``, ``trajectory``, or ``transition``: a row then stands for itself, with its next observation,
@@ -109,7 +110,7 @@ def match(
         needs_behavior: whether the behaviour probability must be in the log.
         target_columns: further columns holding probabilities of a target policy.
     """
-    by_row, hazard = unit == "transition", bounds.censoring_hazard is not None
+    kinds, by_row, hazard = source.kinds, unit == "transition", bounds.censoring_hazard is not None
     vectors: dict[str, tuple[str, ...]] = {}
     sizes = dict.fromkeys(("observation", "next_observation"), len(bounds.observation))
     for part, size in (sizes | ({"action": len(bounds.action)} if bounds.action else {})).items():
@@ -123,13 +124,10 @@ def match(
                 "The privacy unit transition needs next_observation in every row: the next row of the log is somebody "
                 "else's."
             )
-
     required = ["reward", *(() if bounds.action else ("action",)), *(("behavior_prob",) if needs_behavior else ())]
-    optional = [] if by_row else ["episode_id", "t", "terminated", "truncated"]
-    if by_row:
-        required += ["terminated"]
-    elif bounds.horizon > 1:
-        required += ["episode_id", "t", "terminated"]
+    flow = ["terminated"] if by_row else ["episode_id", "t", "terminated"]
+    required += flow if by_row or bounds.horizon > 1 else []
+    optional = [] if by_row else [*flow, "truncated"]
     if column_of("uncensored_prob", kinds) is not None and not by_row:
         if hazard:
             raise DprlError("The log has a column 'uncensored_prob': leave censoring_hazard out of the bounds.")
@@ -166,7 +164,7 @@ def match(
         scalars[f"target:{column}"] = column
     schema = Schema(scalars, vectors)
     for column in schema.columns():
-        if list(names).count(column) > 1:
+        if source.names.count(column) > 1:
             raise DprlError(f"The log has more than one column {column!r}.")
     return schema
 
@@ -249,6 +247,21 @@ def check_identifier(column: str, kind: pa.DataType | None) -> None:
 def plain_type(kind: pa.DataType | None) -> pa.DataType | None:
     """Return the type of the values of a column, whether they stand in it or in its dictionary."""
     return kind.value_type if kind is not None and pa.types.is_dictionary(kind) else kind
+
+
+def is_text(kind: pa.DataType | None) -> bool:
+    """Tell whether a column holds text; that of CSV, which has no types, does."""
+    return _is_any(kind, "string", "large_string")
+
+
+def comparable(kind: pa.DataType | None) -> pa.DataType:
+    """Return the widest type of a column's own kind, in which its identifiers can be compared."""
+    kind = plain_type(kind)
+    if is_text(kind):
+        return pa.large_string()  # more than 2 GiB of text would not fit together
+    if pa.types.is_floating(kind):
+        return pa.float64()
+    return pa.int64() if pa.types.is_integer(kind) and kind != pa.uint64() else kind
 
 
 def _is_any(kind: pa.DataType | None, *names: str) -> bool:

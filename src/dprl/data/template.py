@@ -14,7 +14,6 @@ from jinja2 import Environment, StrictUndefined
 
 from dprl.data import schema as schemas
 from dprl.data.bounds_file import ASKED
-from dprl.data.preparation import is_text
 from dprl.data.sources import open_source
 from dprl.errors import DprlError
 
@@ -98,4 +97,4 @@ def _steps_in(names: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
 
 def _is_text(kind: pa.DataType | None) -> bool:
     """Tell whether a column is known to hold text; that of CSV, which has no types, may hold numbers."""
-    return kind is not None and is_text(schemas.plain_type(kind))
+    return kind is not None and schemas.is_text(schemas.plain_type(kind))

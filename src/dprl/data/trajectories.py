@@ -11,7 +11,7 @@ guarantee: docs/proofs/transition.md.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -140,17 +140,16 @@ def assemble(columns: Mapping[str, np.ndarray], bounds: Bounds, unit: str) -> Tr
         bounds: public bounds.
         unit: ``person``, ``trajectory`` or ``transition``.
     """
-    if unit == TRANSITION:
-        return _assembled_by_row(columns, bounds)
+    columns = _floats(columns)
     grouped = _grouped(columns, unit)
     order, index, last = grouped.order, grouped.index, grouped.last
-    broken = _any(_defects(columns, grouped, bounds), len(order))
     episodes = int(index[-1]) + 1 if len(index) else 0
     valid = np.ones(episodes, dtype=bool)
-    valid[index[broken]] = False
+    for _, broken in _defects(columns, grouped, bounds, unit):
+        valid[index[broken]] = False
     kept = grouped.position < bounds.horizon
     owner, terminated = grouped.owner, flags(columns, "terminated", order)
-    del broken, grouped
+    del grouped
 
     index, last, rows, terminated = index[kept], last[kept], order[kept], terminated[kept]
     if "next_observation" in columns:
@@ -162,47 +161,29 @@ def assemble(columns: Mapping[str, np.ndarray], bounds: Bounds, unit: str) -> Tr
         inside = np.flatnonzero(kept)[~last]
         following[~last] = _clamp(_states(columns, "observation", order[inside + 1], bounds), bounds.state)
         has_next[~last] = True
-    lengths = np.bincount(index, minlength=episodes) if episodes else np.zeros(0, dtype=np.int64)
-    unit_starts = np.flatnonzero(np.r_[True, owner[1:] != owner[:-1]]) if episodes else np.zeros(0, dtype=np.int64)
-    return Trajectories(
+    log = Trajectories(
         **cells_of_rows(columns, rows, bounds),
         next_observation=following,
         terminated=terminated,
         has_next=has_next,
-        episode_offsets=np.r_[0, np.cumsum(lengths)].astype(np.int64),
-        unit_offsets=np.r_[unit_starts, episodes].astype(np.int64),
+        episode_offsets=np.r_[0, np.cumsum(np.bincount(index, minlength=episodes))].astype(np.int64),
+        unit_offsets=np.r_[np.flatnonzero(starts(owner)), episodes].astype(np.int64),
         valid=valid,
         bounds=bounds,
         unit=unit,
     )
-
-
-def _assembled_by_row(columns: Mapping[str, np.ndarray], bounds: Bounds) -> Trajectories:
-    """Return every row as an episode of its own, in the order of their clamped contents, bit by bit.
-
-    No identifier says which was first, and two that are the same in everything are interchangeable. So the result does
-    not depend on the order in which they stand.
-    """
-    rows = np.arange(len(columns["reward"]))
-    following, known = next_in_the_row(columns, rows, bounds)
-    offsets = np.arange(len(rows) + 1, dtype=np.int64)
-    log = Trajectories(
-        **cells_of_rows(columns, rows, bounds),
-        next_observation=following,
-        terminated=flags(columns, "terminated", rows),
-        has_next=known,
-        episode_offsets=offsets,
-        unit_offsets=offsets,
-        valid=~_any(_defects_of_rows(columns, rows, bounds), len(rows)),
-        bounds=bounds,
-        unit=TRANSITION,
-    )
+    if unit != TRANSITION:
+        return log
     order = _canonical_order(log)
-    return replace(log._of_rows(order), valid=log.valid[order])
+    return replace(log._of_rows(order), valid=valid[order])
 
 
 def _canonical_order(log: Trajectories) -> np.ndarray:
-    """Return ``(N,)`` rows in the order of the bits of their contents, which tell 0.0 from -0.0."""
+    """Return ``(N,)`` rows in the order of the bits of their clamped contents, which tell 0.0 from -0.0.
+
+    No identifier says which was first, and two rows that are the same in everything are interchangeable. So a log of
+    rows that stand for themselves does not depend on the order in which they stand.
+    """
     parts = [getattr(log, name) for name in (*_PER_ROW, "valid")]
     parts += [log.target_prob[name] for name in sorted(log.target_prob)]
     table = np.column_stack([part.astype(np.float64) for part in parts])
@@ -220,34 +201,32 @@ def next_in_the_row(
     with np.errstate(invalid="ignore"):
         known = np.asarray((np.abs(following) <= _HUGE).all(axis=1))
     if bounds.fill is not None:
-        known &= ~np.isnan(_rows(_taken(columns, "next_observation", rows))).all(axis=1)
+        known &= ~np.isnan(_rows(columns["next_observation"][rows])).all(axis=1)
     return _clamp(following, bounds.state), known
 
 
 def cells_of_rows(columns: Mapping[str, np.ndarray], rows: np.ndarray, bounds: Bounds) -> dict[str, Any]:
     """Return the fields of :class:`Trajectories` for which a row needs nothing but itself, of these rows."""
-    reward, probability = (_floats(_taken(columns, name, rows)) for name in ("reward", "behavior_prob"))
+
+    def finite(name: str, otherwise: float) -> np.ndarray:
+        values = columns[name][rows]
+        return np.where(np.isfinite(values), values, otherwise)
+
     stays = None
     if "censored" in columns:
-        stays = np.nan_to_num(_floats(_taken(columns, "uncensored_prob", rows)), nan=1.0, posinf=1.0, neginf=1.0)
-        stays = np.where(flags(columns, "censored", rows), 0.0, stays)
+        stays = np.where(flags(columns, "censored", rows), 0.0, finite("uncensored_prob", 1.0))
+    targets = [name for name in columns if name.startswith("target:")]
     return {
         "stays": stays,
         "observation": _clamp(_states(columns, "observation", rows, bounds), bounds.state),
-        "action": _actions(_taken(columns, "action", rows), bounds),
-        "reward": np.nan_to_num(np.clip(reward, *bounds.reward), nan=bounds.reward[0]),
-        "behavior_prob": np.nan_to_num(probability, nan=1.0, posinf=1.0, neginf=1.0),
-        "target_prob": {
-            name.removeprefix("target:"): np.nan_to_num(
-                _floats(_taken(columns, name, rows)), nan=0.0, posinf=0.0, neginf=0.0
-            )
-            for name in columns
-            if name.startswith("target:")
-        },
+        "action": _actions(columns["action"][rows], bounds),
+        "reward": _clamp(columns["reward"][rows, None], (bounds.reward,))[:, 0],
+        "behavior_prob": finite("behavior_prob", 1.0),
+        "target_prob": {name.removeprefix("target:"): finite(name, 0.0) for name in targets},
     }
 
 
-class _Grouped(NamedTuple):
+class Grouped(NamedTuple):
     """Which rows belong together: positions of rows that have their identifiers, by unit, episode and time."""
 
     order: np.ndarray  # (N,) rows of the log
@@ -257,28 +236,47 @@ class _Grouped(NamedTuple):
     owner: np.ndarray  # (E,) code of the episode's unit
 
 
-def _grouped(columns: Mapping[str, np.ndarray], unit: str) -> _Grouped:
-    episode = np.asarray(columns["episode"], dtype=np.int64)
-    person = np.asarray(columns["person"], dtype=np.int64) if unit == "person" else episode
-    order = np.lexsort((np.asarray(columns["t"], dtype=np.float64), episode, person))
+def _grouped(columns: Mapping[str, np.ndarray], unit: str) -> Grouped:
+    if unit == TRANSITION:
+        rows = np.arange(len(columns["reward"]))
+        return group(rows, rows, np.zeros(len(rows)))
+    return group(columns["person" if unit == "person" else "episode"], columns["episode"], columns["t"])
+
+
+def _floats(columns: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return the columns as arrays of float64, but codes of persons and episodes."""
+    codes = ("person", "episode")
+    return {name: np.asarray(values, None if name in codes else np.float64) for name, values in columns.items()}
+
+
+def group(person: np.ndarray, episode: np.ndarray, t: np.ndarray) -> Grouped:
+    """Return which of the ``(R,)`` rows belong together: codes of persons and episodes, -1 for nobody, and times."""
+    order = np.lexsort((t, episode, person))
     order = order[(episode[order] >= 0) & (person[order] >= 0)]
     episode, person = episode[order], person[order]
     # an episode belongs to one person: the same episode id under two persons is two episodes
-    fresh = np.ones(len(order), dtype=bool)
-    fresh[1:] = (episode[1:] != episode[:-1]) | (person[1:] != person[:-1])
+    fresh = starts(episode) | starts(person)
     start = np.flatnonzero(fresh)
     index = np.cumsum(fresh) - 1
-    return _Grouped(
+    return Grouped(
         order, index, np.arange(len(order)) - start[index], np.append(fresh[1:], True)[: len(order)], person[start]
     )
 
 
-def _defects(columns: Mapping[str, np.ndarray], grouped: _Grouped, bounds: Bounds) -> Iterator[tuple[str, np.ndarray]]:
+def starts(values: np.ndarray) -> np.ndarray:
+    """Return ``(N,)`` whether each value is another one than the value before it; the first is."""
+    return np.append(True, values[1:] != values[:-1])[: len(values)]
+
+
+def _defects(
+    columns: Mapping[str, np.ndarray], grouped: Grouped, bounds: Bounds, unit: str
+) -> Iterator[tuple[str, np.ndarray]]:
     """Yield each reason for which an episode contributes nothing, with the ``(N,)`` rows that give it."""
     order = grouped.order
-    yield "steps_missing_or_repeated", np.asarray(columns["t"], dtype=np.float64)[order] != grouped.position
-    ends = flags(columns, "terminated", order) | flags(columns, "truncated", order)
-    yield "an_end_before_the_last_step", ends & ~grouped.last
+    if unit != TRANSITION:
+        yield "steps_missing_or_repeated", columns["t"][order] != grouped.position
+        ends = flags(columns, "terminated", order) | flags(columns, "truncated", order)
+        yield "an_end_before_the_last_step", ends & ~grouped.last
     yield from _defects_of_rows(columns, order, bounds)
 
 
@@ -291,19 +289,19 @@ def _defects_of_rows(
         if name in ("reward", "observation", "behavior_prob", "action") or name.startswith("target:"):
             with np.errstate(invalid="ignore"):
                 seen = name == "observation"
-                cells = _states(columns, name, rows, bounds) if seen else _rows(_taken(columns, name, rows))
+                cells = _states(columns, name, rows, bounds) if seen else _rows(columns[name][rows])
                 sound = (np.abs(cells) <= _HUGE).all(axis=1)
             if name == "reward":
                 sound |= lost  # nobody saw it, and its weight is zero
             yield "cells_that_are_no_number", np.asarray(~sound)
-    probability = _taken(columns, "behavior_prob", rows)
+    probability = columns["behavior_prob"][rows]
     with np.errstate(invalid="ignore"):
         # what is no number is no number: counted above
         yield "behavior_probability_not_positive", probability <= 0.0
         if bounds.actions is not None:
             yield "behavior_probability_above_one", probability > 1.0
         if "censored" in columns:
-            stays = _taken(columns, "uncensored_prob", rows)
+            stays = columns["uncensored_prob"][rows]
             yield "probability_of_staying_not_in_range", ~lost & ~((stays > 0.0) & (stays <= 1.0))
 
 
@@ -314,29 +312,12 @@ def count_defects(columns: Mapping[str, np.ndarray], bounds: Bounds, unit: str) 
     Args:
         columns, bounds, unit: as :func:`assemble` takes them.
     """
-    if unit == TRANSITION:
-        index = np.arange(len(columns["reward"]))
-        defects = _defects_of_rows(columns, index, bounds)
-    else:
-        grouped = _grouped(columns, unit)
-        index, defects = grouped.index, _defects(columns, grouped, bounds)
+    columns = _floats(columns)
+    grouped = _grouped(columns, unit)
     found: dict[str, np.ndarray] = {}  # a reason may be given several times
-    for reason, rows in defects:
-        found[reason] = found[reason] | rows if reason in found else rows
-    return {reason: len(np.unique(index[rows])) for reason, rows in found.items()}
-
-
-def _any(defects: Iterable[tuple[str, np.ndarray]], rows: int) -> np.ndarray:
-    """Return ``(N,)`` which rows have a defect of any kind."""
-    found = np.zeros(rows, dtype=bool)
-    for _, of_one_kind in defects:
-        found |= of_one_kind
-    return found
-
-
-def _taken(columns: Mapping[str, np.ndarray], name: str, rows: np.ndarray) -> np.ndarray:
-    # one column at a time: a sorted copy of the whole log would double the memory
-    return np.asarray(columns[name])[rows]
+    for reason, rows in _defects(columns, grouped, bounds, unit):
+        found[reason] = rows | found.get(reason, False)
+    return {reason: len(np.unique(grouped.index[rows])) for reason, rows in found.items()}
 
 
 def _states(columns: Mapping[str, np.ndarray], name: str, rows: np.ndarray, bounds: Bounds) -> np.ndarray:
@@ -344,7 +325,7 @@ def _states(columns: Mapping[str, np.ndarray], name: str, rows: np.ndarray, boun
 
     A row's state is made of its own cells. What is missing without a fill stays NaN.
     """
-    observed = _rows(_taken(columns, name, rows))
+    observed = _rows(columns[name][rows])
     if bounds.fill is None:
         return observed
     missing = np.isnan(observed)
@@ -352,22 +333,18 @@ def _states(columns: Mapping[str, np.ndarray], name: str, rows: np.ndarray, boun
     return np.hstack([np.where(missing, fill, observed), missing[:, list(bounds.flag_missing or ())]])
 
 
-def _floats(values: np.ndarray) -> np.ndarray:
-    return values.astype(np.float64, copy=False)
-
-
 def flags(columns: Mapping[str, np.ndarray], name: str, rows: np.ndarray) -> np.ndarray:
     """Return ``(N,)`` whether these rows' cells are true; what could not be read is not."""
-    return np.nan_to_num(_floats(_taken(columns, name, rows)), nan=0.0) != 0.0
+    return np.nan_to_num(columns[name][rows], nan=0.0) != 0.0
 
 
 def _rows(values: np.ndarray) -> np.ndarray:
-    return _floats(values.reshape(len(values), int(np.prod(values.shape[1:]))))
+    return values.reshape(len(values), int(np.prod(values.shape[1:])))
 
 
 def _clamp(values: np.ndarray, bounds: tuple[tuple[float, float], ...]) -> np.ndarray:
     low, high = np.array(bounds, dtype=np.float64).T
-    out = np.clip(_floats(values), low, high)
+    out = np.clip(values, low, high)
     np.copyto(out, low, where=np.isnan(out))
     return out
 

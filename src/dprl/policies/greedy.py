@@ -21,7 +21,7 @@ from dprl.errors import DprlError
 from dprl.policies.rules import Choice, read_names
 from dprl.protocols import Interval
 from dprl.states import cell_numbers, state_rows, unit_states
-from dprl.tensor_file import to_bytes
+from dprl.tensor_file import intervals, to_bytes
 
 SCHEMA = "dprl.greedy-policy/1"
 MOST_CODES = 8
@@ -171,7 +171,7 @@ class GreedyPolicy(Choice):
         """The policy as a sentence says it."""
         if not self.basis.is_table:
             if self.basis.size == 1:
-                return f"{self.called(self.action(self._middle)[0])} for everybody"
+                return f"{self.called(self.action(np.zeros((1, len(self.names))))[0])} for everybody"
             return f"the action of the highest of {self.actions} scores, linear in {self.basis.size} features"
         chosen = np.argmax(self.theta, axis=0)
         if (chosen == chosen[0]).all():
@@ -184,10 +184,6 @@ class GreedyPolicy(Choice):
             if len(said) <= LONGEST:
                 return said
         return f"a table of {len(chosen)} states"
-
-    @property
-    def _middle(self) -> np.ndarray:
-        return np.array([[(low + high) / 2.0 for low, high in self.basis.bounds]])
 
     def described(self) -> dict[str, Any]:
         """Return the policy as plain data: the action of each state, or the weight of each feature."""
@@ -216,12 +212,11 @@ def greedy_policy(tensors: dict[str, np.ndarray], metadata: dict[str, str]) -> G
         DprlError: they do not fit each other.
         KeyError, TypeError, ValueError: they are not those of a policy.
     """
-    bounds = tuple((float(low), float(high)) for low, high in json.loads(metadata["bounds"]))
     names, called = read_names(json.loads(metadata["components"]), json.loads(metadata["action_names"]))
-    sound = all(math.isfinite(end) for pair in bounds for end in pair) and all(low <= high for low, high in bounds)
-    if not sound or set(tensors) != {"theta", "root"} or any(t.dtype != np.float64 for t in tensors.values()):
+    if set(tensors) != {"theta", "root"} or any(t.dtype != np.float64 for t in tensors.values()):
         raise ValueError
-    return GreedyPolicy(Basis(bounds, metadata["basis"]), tensors["theta"], tensors["root"], names, called)
+    basis = Basis(intervals(metadata["bounds"]), metadata["basis"])
+    return GreedyPolicy(basis, tensors["theta"], tensors["root"], names, called)
 
 
 def _dot(phi: Float[np.ndarray, "rows n"], weights: Float[np.ndarray, "n ..."]) -> np.ndarray:

@@ -115,14 +115,12 @@ def load_policy(spec: Any, actions: int | None = None, names: Sequence[str] | No
         )
     if spec == "logged":
         return LoggedPolicy()
-    if spec == "uniform":
-        if actions is None:
-            raise DprlError("The uniform policy needs discrete actions; give a column of the log instead.")
-        return UniformPolicy(int(actions))
     kind, _, action = spec.partition(":")
-    if kind == "always":
+    if spec == "uniform" or kind == "always":
         if actions is None:
             raise DprlError(f"The policy {spec!r} needs discrete actions; give a column of the log instead.")
+        if spec == "uniform":
+            return UniformPolicy(int(actions))
         if action in (names or ()):
             action = str([*names].index(action))  # type: ignore[misc]
         if not action.isdecimal() or len(action) > 9 or int(action) >= actions:

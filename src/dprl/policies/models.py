@@ -49,16 +49,14 @@ class ModelPolicy:
                 return self.model(tensor).detach().cpu().numpy().astype(np.float64)
             ask = _asked(self.model)
             if ask is None:
-                return np.eye(self.actions)[self._numbers(self.model.predict(states))]
+                labels = np.asarray(self.model.predict(states)).ravel()
+                return np.eye(self.actions)[_numbers(labels, self.names)]
             found = np.asarray(ask(states), dtype=np.float64)
         if self.classes is None:
             return found
         probabilities = np.zeros((len(found), self.actions))
         probabilities[:, self.classes] = found
         return probabilities
-
-    def _numbers(self, labels: Any) -> list[int]:
-        return _numbers(np.asarray(labels).ravel(), self.names)
 
 
 def is_model(spec: Any) -> bool:

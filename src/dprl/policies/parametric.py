@@ -7,6 +7,7 @@ fitted on data. The policies of paper 003: tabular softmax (Definition 3), linea
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +21,8 @@ from dprl.errors import DprlError
 from dprl.protocols import Interval
 
 KINDS = "tabular, softmax, softmax:fourier:K, gaussian, gaussian:fourier:K, mlp:H or mlp:H:gaussian"
+_COUNT = "0*[1-9][0-9]{0,6}"
+_KIND = re.compile(rf"(tabular)|(softmax|gaussian)(?::fourier:({_COUNT}))?|(mlp):({_COUNT})(?::gaussian)?")
 CONSTANT = 0.3
 """The constant among the features, which gives each action a preference of its own. A constant of 1 has more than the
 components have of a score's length, and so of the clip, and of the noise in the preferences (docs/papers/003.md)."""
@@ -48,7 +51,7 @@ class Parametric:
     std: float = 0.5
 
     def __post_init__(self) -> None:
-        name, hidden, cosines, gaussian = self._parsed()
+        name, _, _, gaussian = self._parsed()
         if (self.actions is None) == (self.action is None):
             raise DprlError("A policy has either a number of actions or bounds of a continuous action.")
         if gaussian != (self.action is not None):
@@ -61,24 +64,16 @@ class Parametric:
             whole = len(self.observation) == 1 and float(low).is_integer() and float(high).is_integer()
             if not whole or high - low >= _MOST_STATES:
                 raise DprlError(f"A tabular policy needs one component with whole bounds, of at most {_MOST_STATES}.")
-        if not 1 <= self.size <= _LARGEST or hidden < 0 or cosines < 0:
+        if not 1 <= self.size <= _LARGEST:
             raise DprlError(f"The policy {self.kind!r} has between 1 and {_LARGEST} parameters.")
 
     def _parsed(self) -> tuple[str, int, int, bool]:
         """Return name, hidden units, cosines, and whether it is Gaussian."""
-        name, *rest = self.kind.split(":")
-        match name, rest:
-            case "tabular", []:
-                return name, 0, 0, False
-            case (("softmax" | "gaussian"), []):
-                return name, 0, 0, name == "gaussian"
-            case (("softmax" | "gaussian"), ["fourier", number]) if _is_count(number):
-                return name, 0, int(number), name == "gaussian"
-            case "mlp", [number] if _is_count(number):
-                return name, int(number), 0, False
-            case "mlp", [number, "gaussian"] if _is_count(number):
-                return name, int(number), 0, True
-        raise DprlError(f"Unknown policy {self.kind!r}: use {KINDS}.")
+        found = _KIND.fullmatch(self.kind)
+        if found is None:
+            raise DprlError(f"Unknown policy {self.kind!r}: use {KINDS}.")
+        table, linear, cosines, network, hidden = found.groups("")
+        return table or linear or network, int(hidden or 0), int(cosines or 0), "gaussian" in self.kind
 
     @property
     def gaussian(self) -> bool:
@@ -209,10 +204,6 @@ class Parametric:
         below = cumulative[:, :-1] <= (coins * cumulative[:, -1])[:, None]
         return jnp.sum(below, axis=-1).astype(jnp.int32)
 
-    def sample(self, theta: Any, key: Any, observation: Any) -> jax.Array:
-        """Draw one action for one observation ``(d,)``, as :meth:`draw` gives it."""
-        return self.draw(theta, observation[None], self.coins(key, (1,)))[0]
-
     def greedy(self, theta: Any, observations: Any) -> jax.Array:
         """Return the likeliest action of each of ``(N, d)`` observations: ``(N,)`` int32, or the mean ``(N, k)``."""
         out = self.preferences(theta, observations)
@@ -226,7 +217,3 @@ class Parametric:
             return actions
         low, high = (np.array(side, np.float32) for side in zip(*self.action, strict=True))
         return low + (high - low) * (jnp.clip(actions, -1.0, 1.0) + 1.0) / 2.0
-
-
-def _is_count(text: str) -> bool:
-    return text.isascii() and text.isdigit() and 1 <= int(text) <= 10**6

@@ -6,7 +6,6 @@ Whoever has the file may ask it anything, any number of times, and may go on lea
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,8 +16,8 @@ from dprl.errors import DprlError
 from dprl.policies.greedy import SCHEMA as GREEDY
 from dprl.policies.greedy import GreedyPolicy, greedy_policy
 from dprl.policies.parametric import CONSTANT, Parametric
-from dprl.states import along_components, state_rows
-from dprl.tensor_file import read, to_bytes
+from dprl.states import slices, state_rows
+from dprl.tensor_file import intervals, read, to_bytes
 
 FILE = "policy.safetensors"
 _SCHEMA = "dprl.policy/1"
@@ -70,12 +69,11 @@ class ReleasedPolicy:
             of a continuous action its mean: lists of points), ``policy`` (points,) the likeliest action (zeros where
             actions are continuous).
         """
-        out = []
-        for i, grid, states in along_components(self.parametric.observation, points, most):
-            values = self.greedy(states) if self.parametric.gaussian else self(states)
-            best = np.zeros(points, int) if self.parametric.gaussian else np.argmax(values, axis=1)
-            out.append({"component": i, "grid": grid.tolist(), "values": values.T.tolist(), "policy": best.tolist()})
-        return out
+        if self.parametric.gaussian:
+            curves = {"values": self.greedy, "policy": lambda states: np.zeros(len(states), int)}
+        else:
+            curves = {"values": self, "policy": lambda states: np.argmax(self(states), axis=1)}
+        return slices(self.parametric.observation, points, most, **curves)
 
     def to_bytes(self) -> bytes:
         """Write the policy as a safetensors file; the same bytes for the same policy."""
@@ -110,23 +108,13 @@ def read_policy(path: str | Path) -> ReleasedPolicy | GreedyPolicy:
     try:
         if greedy:
             return greedy_policy(tensors, metadata)
-        observation, action = _intervals(metadata["observation"]), _intervals(metadata["action"])
         actions, std = json.loads(metadata["actions"]), json.loads(metadata["std"])
-        if observation is None or not (actions is None or type(actions) is int) or not isinstance(std, float):
+        action = None if metadata["action"] == "null" else intervals(metadata["action"])
+        if not (actions is None or type(actions) is int) or not isinstance(std, float):
             raise ValueError
         if set(tensors) != {"theta"} or tensors["theta"].dtype != np.float32:
             raise ValueError
-        return ReleasedPolicy(Parametric(metadata["policy"], observation, actions, action, std), tensors["theta"])
+        parametric = Parametric(metadata["policy"], intervals(metadata["observation"]), actions, action, std)
+        return ReleasedPolicy(parametric, tensors["theta"])
     except (KeyError, TypeError, ValueError, RecursionError, OverflowError, DprlError) as error:
         raise DprlError(f"{path.name!r} is damaged: its parameters do not fit what it says of its policy.") from error
-
-
-def _intervals(text: str) -> tuple[tuple[float, float], ...] | None:
-    """Finite intervals; None of null."""
-    ends = json.loads(text)
-    if ends is None:
-        return None
-    found = tuple((float(low), float(high)) for low, high in ends)
-    if not found or not all(math.isfinite(x) for pair in found for x in pair):
-        raise ValueError
-    return found

@@ -38,8 +38,8 @@ class Features:
 
     @property
     def norm_bound(self) -> float:
-        """Largest L2 norm of a feature vector."""
-        raise NotImplementedError
+        """Largest L2 norm of a feature vector, which each map of dprl has where every component is at its lowest."""
+        return float(np.linalg.norm(self(np.array([[low for low, _ in self.bounds]]))))
 
     def __call__(self, states: Any, xp: Any = np) -> Any:
         """Return ``(N, d)`` states to ``(N, size)`` features; ``xp`` is numpy or jax.numpy."""
@@ -58,8 +58,8 @@ class Features:
         return self(states, xp) @ weights
 
     def constant(self) -> np.ndarray:
-        """Return ``(size,)`` weights of the function that is 1 everywhere."""
-        raise NotImplementedError
+        """Return ``(size,)`` weights of the function that is 1 everywhere; here the first feature is."""
+        return np.eye(1, self.size)[0]
 
     def start(self, level: float = 0.0) -> np.ndarray:
         """Return ``(size,)`` float32 weights to start from: those of a function that is ``level`` everywhere."""

@@ -36,19 +36,10 @@ class Columns(Features):
         """Number of features."""
         return 1 + len(self.bounds)
 
-    @property
-    def norm_bound(self) -> float:
-        """Largest L2 norm of the features of a state."""
-        return math.sqrt(1.0 + 3.0 * len(self.bounds))
-
     def __call__(self, states: Any, xp: Any = np) -> Any:
         """Return the features ``(N, n)`` of ``states`` ``(N, d)``."""
         x = self.unit_scale(states, xp)
         return xp.concatenate([xp.ones_like(x[:, :1]), math.sqrt(3.0) * (2.0 * x - 1.0)], axis=1)
-
-    def constant(self) -> np.ndarray:
-        """Return the weights of the value function that is 1 everywhere."""
-        return np.eye(1, self.size)[0]
 
 
 @dataclass(frozen=True)
@@ -77,11 +68,6 @@ class Tabular(Features):
     def size(self) -> int:
         """Number of features."""
         return math.prod(self.counts)
-
-    @property
-    def norm_bound(self) -> float:
-        """Largest L2 norm of the features of a state."""
-        return math.sqrt(self.size)
 
     def index(self, states: Any, xp: Any = np) -> Any:
         """Return ``(N,)`` number of each state."""
@@ -121,10 +107,6 @@ class _OfOrder(Features):
         """Number of features."""
         return (self.order + 1) ** len(self.bounds)
 
-    def constant(self) -> np.ndarray:
-        """Return the weights of the value function that is 1 everywhere."""
-        return np.eye(1, self.size)[0]
-
 
 @dataclass(frozen=True)
 class Fourier(_OfOrder):
@@ -146,11 +128,8 @@ class Fourier(_OfOrder):
         x = self.unit_scale(states, xp)
         scale = np.array([1.0] + [math.sqrt(2.0)] * self.order)
         orders = xp.asarray(math.pi * np.arange(self.order + 1), dtype=states.dtype)
-        waves = xp.ones_like(x[:, :1])
-        for i in range(len(self.bounds)):
-            factor = xp.cos(x[:, i, None] * orders) * xp.asarray(scale, dtype=states.dtype)
-            waves = (waves[:, :, None] * factor[:, None, :]).reshape(states.shape[0], (self.order + 1) ** (i + 1))
-        return waves
+        scale = xp.asarray(scale, dtype=states.dtype)
+        return _products([xp.cos(x[:, i, None] * orders) * scale for i in range(len(self.bounds))])
 
 
 @dataclass(frozen=True)
@@ -163,11 +142,6 @@ class CoupledFourier(_OfOrder):
     """
 
     kind = "fourier-coupled"
-
-    @property
-    def norm_bound(self) -> float:
-        """Largest L2 norm of the features of a state."""
-        return math.sqrt(2.0 * self.size - 1.0)  # every cosine is 1 where x is 0
 
     def coefficients(self) -> np.ndarray:
         """Return ``(size, d)`` whole numbers c, the constant's first, the last component's fastest."""
@@ -211,11 +185,6 @@ class RadialBasis(Features):
         return self.count ** len(self.bounds)
 
     @property
-    def norm_bound(self) -> float:
-        """Largest L2 norm of the features of a state."""
-        return float(np.linalg.norm(self(np.array([[low for low, _ in self.bounds]]))))
-
-    @property
     def scale(self) -> float:
         """Scale of the features along one component."""
         x = (np.arange(4096) + 0.5) / 4096.0
@@ -231,15 +200,19 @@ class RadialBasis(Features):
         """Return the features ``(N, n)`` of ``states`` ``(N, d)``."""
         x = self.unit_scale(states, xp)
         scale = xp.asarray(self.scale, dtype=x.dtype)
-        out = xp.ones_like(x[:, :1])
-        for i in range(len(self.bounds)):
-            factor = self._bumps(x[:, i], xp) * scale
-            out = (out[:, :, None] * factor[:, None, :]).reshape(states.shape[0], self.count ** (i + 1))
-        return out
+        return _products([self._bumps(x[:, i], xp) * scale for i in range(len(self.bounds))])
 
     def constant(self) -> np.ndarray:
         """Return the weights of the value function that is 1 everywhere."""
         return np.full(self.size, self.scale ** -len(self.bounds))
+
+
+def _products(factors: list[Any]) -> Any:
+    """Return ``(N, k^d)`` products of one number of each of d factors ``(N, k)``; the last factor runs fastest."""
+    out = factors[0]
+    for factor in factors[1:]:
+        out = (out[:, :, None] * factor[:, None, :]).reshape(len(out), out.shape[1] * factor.shape[1])
+    return out
 
 
 _PLAIN = {"columns": Columns, "tabular": Tabular}

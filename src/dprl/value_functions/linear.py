@@ -13,8 +13,8 @@ from jaxtyping import Float
 
 from dprl.errors import DprlError
 from dprl.protocols import Interval
-from dprl.states import along_components, state_rows
-from dprl.tensor_file import read, to_bytes
+from dprl.states import slices, state_rows
+from dprl.tensor_file import intervals, read, to_bytes
 from dprl.value_functions.features import Features, make_features
 
 FILE = "value_function.safetensors"
@@ -52,12 +52,7 @@ class ValueFunction:
         """Return one curve for each of the first ``most`` observation components, the others at their public
         midpoint.
         """
-        return [
-            {"component": i, "grid": grid.tolist(), "values": self(states).tolist()}
-            for i, grid, states in along_components(
-                self.features.bounds, points, most, whole=self.features.name == "tabular"
-            )
-        ]
+        return slices(self.features.bounds, points, most, whole=self.features.name == "tabular", values=self)
 
     def described(self, targets: Sequence[str], names: Sequence[str] | None) -> dict[str, Any]:
         """Return what ``estimate.json`` says of it, as plain data.
@@ -92,17 +87,14 @@ def load_value_function(path: str | Path) -> ValueFunction:
     if metadata.get("schema") != _SCHEMA:
         raise DprlError(f"{path.name!r} is not a value function of a version that this dprl reads.")
     try:
-        bounds = tuple((float(low), float(high)) for low, high in json.loads(metadata["bounds"]))
-        low, high = map(float, json.loads(metadata["value"]))
-        if not np.isfinite([low, high, *sum(bounds, ())]).all():
-            raise ValueError
-        features = make_features(metadata["features"], bounds)
+        (value,) = intervals(f"[{metadata['value']}]")
+        features = make_features(metadata["features"], intervals(metadata["bounds"]))
     except (KeyError, TypeError, ValueError, RecursionError, OverflowError, DprlError) as error:
         raise DprlError(f"{path.name!r} is damaged: it does not describe its features.") from error
     theta = tensors.get("theta")
     if theta is None or set(tensors) != {"theta"} or theta.dtype != np.float64 or theta.shape != (features.size,):
         raise DprlError(f"{path.name!r} is damaged: its weights do not fit its features.")
-    return ValueFunction(theta, features, (low, high))
+    return ValueFunction(theta, features, value)
 
 
 def in_public_units(function: ValueFunction, states: Float[np.ndarray, "rows d"]) -> Float[np.ndarray, " rows"]:

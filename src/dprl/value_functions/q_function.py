@@ -18,8 +18,8 @@ import numpy as np
 
 from dprl.errors import DprlError
 from dprl.protocols import Interval
-from dprl.states import along_components, state_rows, unit_states
-from dprl.tensor_file import read, to_bytes
+from dprl.states import slices, state_rows, unit_states
+from dprl.tensor_file import intervals, read, to_bytes
 from dprl.value_functions.features import Fourier
 
 FILE = "q_function.safetensors"
@@ -145,15 +145,7 @@ class QFunction:
         Returns:
             Of each: ``component``, ``grid`` (points,), ``values`` (A lists of points), ``policy`` (points,).
         """
-        return [
-            {
-                "component": i,
-                "grid": grid.tolist(),
-                "values": self(states).T.tolist(),
-                "policy": self.policy(states).tolist(),
-            }
-            for i, grid, states in along_components(self.bounds, points, most)
-        ]
+        return slices(self.bounds, points, most, values=self, policy=self.policy)
 
     def to_bytes(self) -> bytes:
         """Write the function as a safetensors file; the same bytes for the same function."""
@@ -183,13 +175,12 @@ def load_q_function(path: str | Path) -> QFunction:
     actor = {name.removeprefix(_ACTOR): w for name, w in tensors.items() if name.startswith(_ACTOR)}
     weights = {name: w for name, w in tensors.items() if not name.startswith(_ACTOR)}
     try:
-        bounds = tuple((float(low), float(high)) for low, high in json.loads(metadata["bounds"]))
-        low, high = map(float, json.loads(metadata["value"]))
+        bounds, (value,) = intervals(metadata["bounds"]), intervals(f"[{metadata['value']}]")
         actions = json.loads(metadata["actions"])
-        sound = isinstance(actions, int) and actions >= 1 and all(map(math.isfinite, (low, high, *sum(bounds, ()))))
+        sound = isinstance(actions, int) and actions >= 1
         if not sound or any(w.dtype != np.float32 or not np.isfinite(w).all() for w in tensors.values()):
             raise ValueError
-        return QFunction(weights, metadata["network"], bounds, actions, (low, high), actor or None)
+        return QFunction(weights, metadata["network"], bounds, actions, value, actor or None)
     except (KeyError, TypeError, ValueError, RecursionError, OverflowError, DprlError) as error:
         raise DprlError(f"{path.name!r} is damaged: its weights do not fit what it says of its network.") from error
 
