@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import shutil
+import functools
 
 import numpy as np
 import pytest
 
 import dprl
-from dprl.accounting import certificate, verification
+from dprl.accounting import verification
 from dprl.accounting.budget import Budget
 from dprl.errors import DprlError
 from dprl.evaluation.advantage import ADVANTAGE
@@ -18,6 +17,7 @@ from dprl.protocols import Bounds
 from dprl.release import run_folder, touch
 
 from ..interruption import interrupted
+from ..resealed import resealed
 from ..sample_log import write_parquet
 from .resumable import Trial
 
@@ -90,21 +90,17 @@ def saved(tmp_path_factory):
     ],
 )
 def test_a_certificate_that_states_another_learner_is_refused(place, change, saved, tmp_path):
-    shutil.copytree(saved, tmp_path / "out")
-    path = tmp_path / "out" / "certificate.json"
-    content = json.loads(path.read_text())
-    *way, last = place
-    inner = content
-    for name in way:
-        inner = inner[name]
-    if change is None:
-        del inner[last]
-    else:
-        inner[last] = change
-    content["digest"] = certificate.digest(content)
-    path.write_bytes(certificate.to_bytes(content))
+    def state(content):
+        *way, last = place
+        inner = functools.reduce(lambda found, name: found[name], way, content)
+        if change is None:
+            del inner[last]
+        else:
+            inner[last] = change
+
+    folder = resealed(saved, tmp_path / "out", state)
     with pytest.raises(DprlError):
-        verification.verify(tmp_path / "out")
+        verification.verify(folder)
 
 
 def test_an_interrupted_release_goes_on_with_the_noise_that_was_drawn(tmp_path):

@@ -11,7 +11,6 @@ import pytest
 import dprl
 from dprl.accounting import verification
 from dprl.accounting.budget import Budget
-from dprl.accounting.certificate import seal, write
 from dprl.data.partition import partition
 from dprl.errors import DprlError
 from dprl.evaluation.learned import plan_of_learned
@@ -24,6 +23,7 @@ from dprl.release import touch
 from dprl.report.comparisons import learned_words
 
 from ..interruption import interrupted
+from ..resealed import reseal
 from ..sample_log import write_parquet
 from .resumable import Trial, fix_key, refused
 
@@ -98,21 +98,12 @@ def test_the_rule_is_a_file_that_an_evaluation_reads_back(tmp_path):
 def test_a_class_of_rules_that_cannot_be_is_refused(change, tmp_path):
     folder = tmp_path / "out"
     learned(cuts=["site"], budget=Budget(0.3, 1e-5)).save(folder)
-    for name, of in (("estimate.json", lambda c: c["choice"]["rules"]), ("certificate.json", _rules_of)):
-        content = json.loads((folder / name).read_text())
-        of(content).update(change)
-        (folder / name).write_text(json.dumps(content))
-    content = json.loads((folder / "certificate.json").read_text())
-    artifacts = content.pop("artifacts")
-    del content["digest"]
-    (folder / "certificate.json").unlink()
-    write(seal(content, folder, artifacts), folder)
+    estimate = json.loads((folder / "estimate.json").read_text())
+    estimate["choice"]["rules"].update(change)
+    (folder / "estimate.json").write_text(json.dumps(estimate))
+    reseal(folder, lambda content: content["assumed_public"]["rules"].update(change))
     with pytest.raises(DprlError, match="The choice in the release of"):
         verification.verify(folder)
-
-
-def _rules_of(content):
-    return content["assumed_public"]["rules"]
 
 
 def test_actions_are_called_what_the_bounds_call_them(tmp_path):
