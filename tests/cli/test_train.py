@@ -25,11 +25,7 @@ MISTAKES = {
     "no delta": ({"delta": None}, "--delta is missing"),
     "no folder": ({"out": None}, "--out is missing"),
     "no radius": ({"reward-radius": None}, "give reward_radius, or people"),
-    "radius and people": ({"people": 10}, "either reward_radius or people"),
-    "negative radius": ({"reward-radius": -1}, "reward_radius must be above 0"),
-    "nobody": ({"reward-radius": None, "people": 0}, "people must be a whole number from 1"),
     "unknown environment": ({"environment": "walk"}, "use interval-walk or gymnasium:ID"),
-    "no identifier": ({"environment": "gymnasium:"}, "use interval-walk or gymnasium:ID"),
     "no bounds": ({"environment": "gymnasium:CartPole-v1"}, "bounds are missing"),
     "bounds of its own": ({"bounds": "bounds.toml"}, "leave --bounds out"),
     "unknown algorithm": ({"algorithm": "gpope"}, "no algorithm 'gpope'; there are functional-q, dp-pg"),
@@ -37,9 +33,6 @@ MISTAKES = {
     "another's setting": ({"set": "clip_norms=1"}, "no option 'clip_norms'"),
     "unknown variant": ({"variant": "magic"}, "variant of FunctionalQ must be functional or observed-reward"),
     "unknown option": ({"set": "radius=1"}, "no option 'radius'"),
-    "samples": ({"samples": 0}, "samples must be a whole number from 1"),
-    "epsilon": ({"epsilon": 0}, "epsilon must be a finite number above 0"),
-    "delta": ({"delta": 1}, "delta must be above 0 and below 1"),
     "small delta": ({"delta": 1e-14}, "delta is too small"),
     "no ledger": ({"dataset": "tutor"}, "give --ledger FILE"),
     "no dataset": ({"ledger": "l.db"}, "give --dataset NAME"),
@@ -55,8 +48,6 @@ MISTAKES = {
     "overspent": ({"ledger": "l.db", "dataset": "tutor", "epsilon": 2}, "epsilon 1 and delta 0.0002 left for 'tutor'"),
     "full folder": ({"out": "full"}, "is not empty"),
     "no key": ({"sign": "absent.pem"}, "absent.pem"),
-    "network": ({"variant": "observed-reward", "set": "network=cnn:3"}, "no network called 'cnn:3'"),
-    "seed": ({"seed": -1}, "seed must be a whole number"),
     "run file": ({"config": "absent.toml"}, "Cannot read the run file"),
 }
 
@@ -140,11 +131,7 @@ MISTAKES_WITH_PEOPLE = {
     "no environment": ({"environment": None}, "--environment is missing: interval-walk, cart-pole"),
     "no bounds": ({"bounds": None}, "bounds are missing"),
     "units": ({"users": 59}, "users must be the 60 units that the bounds declare"),
-    "no users": ({"environment": "cart-pole", "bounds": None}, "give users"),
     "relation": ({"relation": "replace"}, "relation of DPPG must be zero-out or replace-one"),
-    "noise": ({"noise": "pink"}, "noise must be independent, square-root or banded:B"),
-    "policy": ({"policy": "gaussian"}, "needs continuous actions"),
-    "steps": ({"steps": 61}, "fewer users than steps"),
     "delta": ({"delta": 0.1}, "at least 1/units"),
     "columns": ({"environment": "bandit:bounds.toml"}, "must be a .parquet or .csv file"),
     "unknown environment": ({"environment": "shop", "bounds": None}, "use acrobot, cart-pole, linear-bandit"),
@@ -152,7 +139,6 @@ MISTAKES_WITH_PEOPLE = {
         {"ledger": "p.db", "dataset": "shop", "relation": "replace-one"},
         "a release by relation 'replace one'",
     ),
-    "another unit": ({"ledger": "l.db", "dataset": "tutor"}, "privacy unit 'person' does not compose"),
 }
 
 
