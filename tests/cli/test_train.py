@@ -26,8 +26,6 @@ MISTAKES = {
     "no folder": ({"out": None}, "--out is missing"),
     "no radius": ({"reward-radius": None}, "give reward_radius, or people"),
     "unknown environment": ({"environment": "walk"}, "use interval-walk or gymnasium:ID"),
-    "no bounds": ({"environment": "gymnasium:CartPole-v1"}, "bounds are missing"),
-    "bounds of its own": ({"bounds": "bounds.toml"}, "leave --bounds out"),
     "unknown algorithm": ({"algorithm": "gpope"}, "no algorithm 'gpope'; there are functional-q, dp-pg"),
     "another's option": ({"users": 100}, "--users is an option of dp-pg, not of functional-q: leave it out"),
     "another's setting": ({"set": "clip_norms=1"}, "no option 'clip_norms'"),

@@ -100,13 +100,10 @@ def test_over_several_steps_it_is_compared_with_what_was_done():
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"algorithm": dprl.ImportanceSampling()}, "either estimated within strata"),
         ({"bounds": replace(BOUNDS, strata=None), "algorithm": dprl.Stratified()}, "behavior_prob"),
-        ({"learner": "rules"}, "a rule has an action for each stratum"),
         ({"learner": "advantage"}, "a rule has an action for each stratum"),
         ({"policies": ["always:1"]}, "a rule has an action for each stratum"),
         ({"behavior_policy": "uniform"}, "leave the behaviour policy out"),
-        ({"bounds": replace(STEPS, max_importance_ratio=1.0)}, "declare max_importance_ratio"),
         ({"bounds": STEPS, "algorithm": dprl.Stratified(overlap="trim")}, "nothing can be trimmed"),
         ({"bounds": replace(BOUNDS, censoring_hazard="estimate")}, "censor|where people are lost"),
     ],

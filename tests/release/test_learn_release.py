@@ -209,7 +209,6 @@ def test_where_people_are_lost_those_who_stay_stand_for_them():
     [
         ({"cuts": ["income"]}, "cuts: there is no component 'income'"),
         ({"algorithm": dprl.Recommended()}, "values are by importance sampling"),
-        ({"choosing_share": 1.0}, "choosing_share must be a share"),
         ({"policies": "nobody"}, "Unknown policy 'nobody'"),
         ({"behavior_policy": "column"}, "is a function of states"),
     ],
