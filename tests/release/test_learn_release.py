@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -19,13 +20,11 @@ from dprl.mechanisms.noisy_maximum import NoisyMaximum
 from dprl.policies.loading import AlwaysPolicy
 from dprl.policies.rules import Rule
 from dprl.protocols import Bounds
-from dprl.release import touch
 from dprl.report.comparisons import learned_words
 
-from ..interruption import interrupted
 from ..resealed import reseal
 from ..sample_log import write_parquet
-from .resumable import Trial, fix_key, refused
+from .resumable import Learning, Trial, fix_key, refused
 
 PEOPLE = 3_000
 BOUNDS = Bounds(
@@ -263,33 +262,21 @@ def _own(young: int):
     return policy
 
 
-class Learning(Trial):
-    """A request to learn from this log, which may be made again."""
-
-    def evaluate(self, **changes):
-        options = {
-            "budget": Budget(4.0, 1e-5), "policies": [_own(1)], "ledger": self.ledger, "dataset": "trial",
-            "run": self.run, "resume": self.run.exists(),
-        }  # fmt: skip
-        return learned(changes.pop("log", self.log), **options | changes)
-
-    def stop_before_values(self) -> None:
-        """Interrupt where the choice is on disk, and no value is."""
-        with interrupted(touch, "release_total"), pytest.raises(KeyboardInterrupt):
-            self.evaluate()
-        assert (self.run / "journal").stat().st_size == 16 + 8 + 32  # stream and step, which rule, and what seals it
+def request(folder):
+    return Learning(folder, columns(), partial(learned, budget=Budget(4.0, 1e-5), policies=[_own(1)]))
 
 
 @pytest.fixture
 def trial(tmp_path, monkeypatch):
     fix_key(monkeypatch)
-    return Learning(tmp_path / "trial", columns())
+    return request(tmp_path / "trial")
 
 
 def test_interrupted_after_the_choice_it_comes_to_the_same_end(trial, tmp_path, monkeypatch):
-    whole = Learning(tmp_path / "whole", trial.log)
+    whole = request(tmp_path / "whole")
     whole.finish()
     trial.stop_before_values()
+    assert (trial.run / "journal").stat().st_size == 16 + 8 + 32  # stream and step, which rule, and what seals it
     with monkeypatch.context() as patch:
         patch.setattr(NoisyMaximum, "choose", None)  # the choice was made, and is not made again
         trial.finish()
