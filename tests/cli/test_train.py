@@ -10,6 +10,7 @@ import pytest
 from dprl.accounting.budget import Budget
 from dprl.accounting.ledger import Ledger
 from dprl.accounting.reward_relation import RewardRelation
+from dprl.environments.bandit import Bandit
 from dprl.learning import planner
 
 from ..interruption import interrupted
@@ -68,18 +69,6 @@ def place(tmp_path, monkeypatch):
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "note").write_text("x")
     return tmp_path
-
-
-@pytest.mark.parametrize("case", MISTAKES)
-def test_a_mistake_is_one_sentence_and_costs_nothing(dprl, place, case, monkeypatch):
-    def asked(*_: object) -> None:
-        raise AssertionError("a reward was asked for")
-
-    monkeypatch.setattr(planner, "released", asked)
-    changes, sentence = MISTAKES[case]
-    dprl(*arguments(**changes)).refused(sentence)
-    assert not (place / "q").exists()
-    assert Ledger.open("l.db").history() == []
 
 
 def test_what_is_printed(dprl, place):
@@ -157,18 +146,18 @@ def asked_of_people(**changes: object) -> list[object]:
     return arguments(**own | changes)
 
 
-@pytest.mark.parametrize("case", MISTAKES_WITH_PEOPLE)
-def test_a_mistake_with_people_is_one_sentence_and_costs_nothing(dprl, shop, case, monkeypatch):
-    from dprl.environments.bandit import Bandit
+WRONG = [("rewards", name) for name in MISTAKES] + [("people", name) for name in MISTAKES_WITH_PEOPLE]
 
-    def asked(*_: object) -> None:
-        raise AssertionError("a person was asked")
 
-    monkeypatch.setattr(Bandit, "batch", asked)
-    changes, sentence = MISTAKES_WITH_PEOPLE[case]
-    dprl(*asked_of_people(**changes)).refused(sentence)
-    assert not (shop / "p").exists()
-    assert Ledger.open("p.db").history() == []
+@pytest.mark.parametrize(("of", "case"), WRONG)
+def test_a_mistake_is_one_sentence_and_costs_nothing(dprl, shop, of, case, monkeypatch):
+    for owner, name in ((planner, "released"), (Bandit, "batch")):
+        monkeypatch.setattr(owner, name, lambda *_: pytest.fail("a reward, or a person, was asked for"))
+    request, mistakes = (arguments, MISTAKES) if of == "rewards" else (asked_of_people, MISTAKES_WITH_PEOPLE)
+    changes, sentence = mistakes[case]
+    dprl(*request(**changes)).refused(sentence)
+    assert not any((shop / out).exists() for out in ("q", "p"))
+    assert Ledger.open("l.db").history() == Ledger.open("p.db").history() == []
 
 
 def test_what_is_printed_of_people(dprl, shop):
