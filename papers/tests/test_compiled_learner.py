@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -10,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import random
+from tests.learning.test_planned_q import Certain
 
 from dprl.accounting.budget import Budget
 from dprl.environments.interval_walk import IntervalWalk
@@ -22,20 +22,6 @@ from dprl_papers.paper_001_functional_q import compiled_learner
 from dprl_papers.paper_001_functional_q.compiled_learner import ExactAnswers, KeyedCoins
 
 SHORT: dict[str, Any] = {"samples": 60, "round": 10, "batch": 4, "network": "mlp:4", "people": 30}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Certain(IntervalWalk):
-    """Without chance, so that it is the same inside and outside of JAX: steps of 1/8 from 1/4 until the upper end."""
-
-    horizon: int = 7
-
-    def reset(self, key: Any) -> Any:
-        return jnp.array([0.25])
-
-    def step(self, key: Any, state: Any, action: Any) -> tuple[Any, Any, Any]:
-        following = jnp.clip(jnp.where(jnp.asarray(action) == 1, state + 0.125, state - 0.125), 0.0, 1.0)
-        return following, self.reward(jnp.asarray(state), action), following[0] >= 1.0
 
 
 class Outside:

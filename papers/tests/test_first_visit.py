@@ -14,8 +14,8 @@ from dprl.accounting.accountant import epsilon_of
 from dprl.accounting.budget import Budget
 from dprl.accounting.calibration import gaussian_noise_multiplier
 from dprl.data.readers import read_log
-from dprl.engine.layouts import padded_units, unit_rows
-from dprl.engine.program import noiseless, run, run_on_host
+from dprl.engine.layouts import padded_units
+from dprl.engine.program import noiseless, run
 from dprl.engine.ratios import step_ratios
 from dprl.engine.rows import rows_of
 from dprl.errors import DprlError
@@ -209,18 +209,6 @@ def test_values_stay_in_the_public_range_whatever_the_noise():
         assert np.any(np.abs(theta) > 0.99 / math.sqrt(39))
 
 
-def test_the_host_and_the_scan_release_the_same():
-    bounds = helpers.stepped_bounds(40)
-    log = read_log(helpers.stepped_log(40, 9), bounds=bounds).load()
-    features, value = make_features("tabular", bounds.observation), bounds.value_interval(0.9)
-    ratios = step_ratios(helpers.stepped_policy, log)
-    rows = rows_of(log, ratios, features, 0.9, value, columns=("returns", "first"))
-    program = program_for(FirstVisit(discount=0.9), bounds, features, BUDGET)
-    _, scanned = run(program, NOISE, padded_units(rows))
-    _, hosted = run_on_host(program, NOISE, unit_rows(rows, 40))
-    np.testing.assert_allclose(np.asarray(scanned), np.asarray(hosted), atol=1e-6)
-
-
 def test_removing_a_unit_moves_the_sum_by_no_more_than_the_clip_norm():
     log, features, rows = chain_rows(40, 10)
     program = program_for(FirstVisit(), log.bounds, features, BUDGET)
@@ -237,12 +225,6 @@ def test_removing_a_unit_moves_the_sum_by_no_more_than_the_clip_norm():
 def test_options_out_of_range_are_refused(wrong):
     with pytest.raises(DprlError, match="first-visit: "):
         FirstVisit(**wrong)
-
-
-def test_other_features_are_refused():
-    bounds = helpers.chain_bounds(50)
-    with pytest.raises(DprlError, match="use tabular features"):
-        program_for(FirstVisit(), bounds, make_features("fourier:3", bounds.observation), BUDGET)
 
 
 def test_it_beats_noise_on_the_answer_at_the_same_guarantee():

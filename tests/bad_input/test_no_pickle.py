@@ -14,7 +14,6 @@ import dprl as library
 SOURCE = Path(library.__file__).parents[2]
 FILES = sorted([*SOURCE.glob("src/**/*.py"), *SOURCE.glob("papers/src/**/*.py")])
 FORBIDDEN = {"pickle", "_pickle", "cPickle", "cloudpickle", "dill", "shelve", "joblib", "marshal", "pandas.read_pickle"}
-LOADERS = {"load", "loads", "save", "savez", "savez_compressed"}
 
 
 def breaches(source: str) -> list[str]:

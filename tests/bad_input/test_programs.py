@@ -11,27 +11,16 @@ import pytest
 import dprl as library
 from dprl.registry import evaluating
 
-from ..sample_log import BOUNDS, BOUNDS_TOML, Columns, without
+from ..sample_log import BOUNDS, BOUNDS_TOML, Columns
 from .conftest import SETTINGS, TABULAR
 from .conftest import WITH_NEXT as LOG
-from .test_table import ABSENT, MIDDLE, ROWS, changed
+from .test_table import ABSENT, ZERO, changed
 
 WITHOUT = ("importance-sampling", "survival", "best-linear-projection")
 PROGRAMS = [name for name in evaluating() if name not in ("gpope", *WITHOUT)]
 # one with stages and one without here, the others with the slow tests
 FAST = ("constant", "td")
 NAMES = [pytest.param(name, marks=[] if name in FAST else [pytest.mark.slow]) for name in PROGRAMS]
-ZERO: dict[str, Columns] = {
-    "reward NaN": changed("reward", math.nan),
-    "observation infinite": changed("observation_0", math.inf),
-    "probability zero": changed("behavior_prob", 0.0),
-    "action NaN": changed("action", math.nan),
-    "a step is missing": without(LOG, [MIDDLE]),
-    "it ends before its last step": changed("terminated", True),
-    "an empty episode": {
-        k: [None if i in ROWS and k != "episode_id" else x for i, x in enumerate(v)] for k, v in LOG.items()
-    },
-}
 
 
 @pytest.fixture(params=NAMES)

@@ -36,12 +36,6 @@ def test_bounds_are_never_inferred(evaluate, name):
         evaluate(LOG, bounds="\n".join([*lines, f'{name} = "infer"']))
 
 
-@pytest.mark.parametrize("bounds", [None, "infer", {}])
-def test_no_bounds_at_all(bounds):
-    with pytest.raises(library.DprlError, match="never inferred from the rows"):
-        library.evaluate(LOG, "uniform", Budget(1.0, 1e-5), bounds=bounds)
-
-
 POINTS = {
     "reward 0": ("reward = [-1, 1]", "reward = [0, 0]", 0.0),
     "reward 5": ("reward = [-1, 1]", "reward = [5, 5]", None),
@@ -79,8 +73,7 @@ def test_a_range_of_one_point_still_gets_noise(doors, fixed_noise, algorithm, ki
         assert point.numbers[3] == pytest.approx(wide.numbers[3], rel=1e-12)
 
 
-@pytest.mark.parametrize("algorithm", ["gpope", "importance-sampling"])
-def test_the_value_function_of_a_single_point_is_that_point(doors, algorithm):
+def test_the_value_function_of_a_single_point_is_that_point():
     release = library.evaluate(LOG, "uniform", Budget(1.0, 1e-5), bounds=replace(BOUNDS, return_range=(0.5, 0.5)),
                                algorithm=library.GPOPE(steps=2))  # fmt: skip
     assert release.value_function is not None

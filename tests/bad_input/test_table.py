@@ -37,20 +37,22 @@ def changed(column: str, value: object, row: int = MIDDLE) -> Columns:
 
 # --- cells --------------------------------------------------------------------------------------------------------
 
-ZERO = {
-    **{f"{column} {value}": changed(column, value)
-       for column in ("reward", "observation_0", "observation_1")
-       for value in (math.nan, math.inf, -math.inf, 1e308, -1e308)},
-    **{f"behavior_prob {p}": changed("behavior_prob", p) for p in (0.0, -0.25, 1.0000001, 1e6, math.nan, math.inf)},
+# one of each kind; tests/data/test_bad_rows.py has every value of every column
+ROW_ALONE = {
+    "reward NaN": changed("reward", math.nan),
+    "observation infinite": changed("observation_0", math.inf),
+    "probability zero": changed("behavior_prob", 0.0),
     "action NaN": changed("action", math.nan),
+}
+ZERO: dict[str, Columns] = {
+    **ROW_ALONE,
     "a step is missing": without(LOG, [MIDDLE]),
-    "the first step is missing": without(LOG, [FIRST]),
     "a step is repeated": {k: [*v, v[MIDDLE]] for k, v in LOG.items()},
-    "a step is NaN": changed("t", math.nan),
     "it ends before its last step": changed("terminated", True),
-    "an empty episode": {k: [None if i in ROWS and k != "episode_id" else x for i, x in enumerate(v)]
-                         for k, v in LOG.items()},
-}  # fmt: skip
+    "an empty episode": {
+        k: [None if i in ROWS and k != "episode_id" else x for i, x in enumerate(v)] for k, v in LOG.items()
+    },
+}
 
 
 @pytest.mark.parametrize("defect", ZERO)
@@ -79,7 +81,7 @@ def test_what_is_out_of_bounds_counts_as_its_bound(evaluate, once, kind):
         assert not found.same(once("log", lambda: evaluate(LOG)))
 
 
-@pytest.mark.parametrize("action", [2, 777123, -1, 0.5, 1e99])
+@pytest.mark.parametrize("action", [2, 0.5])
 def test_an_unknown_action_is_one_that_the_target_never_takes(evaluate, once, action):
     expected = {**LOG, "target_prob": [0.0 if i == MIDDLE else 0.5 for i in range(len(LOG["t"]))]}
     found = evaluate(changed("action", action))
@@ -87,23 +89,14 @@ def test_an_unknown_action_is_one_that_the_target_never_takes(evaluate, once, ac
     assert not found.same(once("log", lambda: evaluate(LOG)))
 
 
-@pytest.mark.parametrize("cell", ["n/a", "", "0x1p3", "1,5", "nan", "-inf", "1e999", '"', "PATIENT-ZERO", "١"])
-@pytest.mark.parametrize("column", ["reward", "observation_1", "behavior_prob", "t"])
-def test_one_bad_cell_of_a_csv_file(evaluate, once, tmp_path, column, cell):
-    log = write_csv(
-        {k: ["" if x is None else x for x in v] for k, v in changed(column, cell).items()}, tmp_path / "log.csv"
-    )
+@pytest.mark.parametrize("cell", ["n/a", "1e999", '"'])
+def test_one_bad_cell_of_a_csv_file(evaluate, once, tmp_path, cell):
+    log = write_csv(changed("reward", cell), tmp_path / "log.csv")
     assert evaluate(log).same(once("absent in a file", lambda: evaluate(write_csv(ABSENT, tmp_path / "absent.csv"))))
 
 
-@pytest.mark.parametrize("algorithm", ["gpope", "importance-sampling"])
-@pytest.mark.parametrize("cell", ["n/a", None, b"1", [1.0], {}, 10**400, 1j])
-def test_one_bad_cell_in_memory(doors, fixed_noise, algorithm, cell):
-    assert doors["python"](changed("reward", cell), algorithm).same(doors["python"](ABSENT, algorithm))
-
-
 @pytest.mark.parametrize("kind", [pa.float16(), pa.float32(), pa.decimal128(9, 3), pa.uint64(), pa.int8()])
-def test_every_type_of_number_is_a_number(doors, tmp_path, kind):
+def test_every_type_of_number_is_a_number(tmp_path, kind):
     """Also for identifiers, but for decimals; also with missing cells."""
     n = len(LOG["t"])
     base = {k: pa.array(v, TYPES[k]) for k, v in LOG.items()}
@@ -115,9 +108,9 @@ def test_every_type_of_number_is_a_number(doors, tmp_path, kind):
         pq.write_table(pa.table({**base, column: array}), tmp_path / "log.parquet")
         if pa.types.is_decimal(kind) and column.endswith("_id"):
             with pytest.raises(library.DprlError, match=f"Column '{column}' has type decimal"):
-                doors["python"](tmp_path / "log.parquet", "importance-sampling", unit="person")
+                library.read_log(tmp_path / "log.parquet", bounds=BOUNDS, person="person_id")
         else:
-            doors["python"](tmp_path / "log.parquet", "importance-sampling", unit="person")
+            library.read_log(tmp_path / "log.parquet", bounds=BOUNDS, person="person_id").load()
 
 
 # --- episodes -----------------------------------------------------------------------------------------------------
@@ -238,7 +231,6 @@ def test_a_log_of_people_protects_people_unless_told_otherwise(door, doors, dprl
 
 # --- transitions --------------------------------------------------------------------------------------------------
 
-ROW_ALONE = {k: v for k, v in ZERO.items() if k.split()[0] in ("reward", "observation_0", "behavior_prob", "action")}
 NOT_LOOKED_AT = {
     "its step": changed("t", math.nan),
     "an end before the end of its trajectory": changed("truncated", True),

@@ -28,26 +28,6 @@ def mostly(states):
 
 def raises(states):
     raise RuntimeError("no")
-
-def wide(states):
-    return np.ones((len(states), 3)) / 3
-
-def flat(states):
-    return np.ones(len(states))
-
-def unsummed(states):
-    return np.ones((len(states), 2))
-
-def negative(states):
-    return np.tile([2.0, -1.0], (len(states), 1))
-
-def not_numbers(states):
-    return [["a", "b"]] * len(states)
-
-def batch(states):
-    return np.tile([1.0, 0.0] if len(states) > 1 else [0.0, 1.0], (len(states), 1))
-
-five = 5
 """
 
 

@@ -169,7 +169,6 @@ def test_a_paper_s_formula_is_shown_with_what_it_lacks(calibrate, bounds):
         (["td", "--delta", "1e-5", "--bounds", "BOUNDS"], "give --epsilon"),
         (["gpope", *BUDGET, "--noise-multiplier", "9", "--bounds", "BOUNDS"], "no --noise-multiplier"),
         (["constant", *BUDGET, "--steps", "9", "--bounds", "BOUNDS"], "steps"),
-        (["first-visit", *BUDGET, "--bounds", "BOUNDS"], "use tabular features"),
         (["td", *BUDGET, "--bounds", "missing.toml"], "missing.toml"),
     ],
 )

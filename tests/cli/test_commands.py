@@ -94,8 +94,6 @@ def test_differences_and_subgroups_are_printed_and_wrong_ones_refused_before_the
     asked = {"target_policy": ["uniform", f"{trial.policies}:mostly"]}
     for wrong, words in (
         ({"compare": "mostly:mostly"}, "with itself"),
-        ({"compare": "mostly:nobody"}, "names no two target policies"),
-        ({"subgroup": "nothing"}, "there is no component"),
         ({"subgroup": "observation_0:-1"}, "ascending cut points"),
     ):
         dprl(*trial.arguments(**asked | wrong)).refused(words)

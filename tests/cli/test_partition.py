@@ -66,12 +66,9 @@ def test_a_folder_of_files_is_a_log(dprl, files):
 
 REFUSED = {
     "no column": (["log.csv", "--out", "parts"], "give the column of the privacy unit with --by"),
-    "another column": (["log.csv", "--by", "patient", "--out", "parts"], "no column 'patient'"),
     "no log": (["lag.csv", "--by", "person_id", "--out", "parts"], "no log file 'lag.csv'"),
-    "no file of a log": (["bounds.toml", "--by", "person_id", "--out", "parts"], "must be a .parquet or .csv file"),
     "a Minari dataset": (["minari:door", "--by", "person_id", "--out", "parts"], "no log file 'minari:door'"),
     "a file in the way": (["log.csv", "--by", "person_id", "--out", "bounds.toml"], "already there"),
-    "no parts": (["log.csv", "--by", "person_id", "--parts", "0", "--out", "parts"], "in 1 to 512 parts"),
 }
 
 

@@ -7,18 +7,15 @@ import os
 import re
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from ..sample_log import BOUNDS_TOML, columns
 
-# what is changed in the request -> what the sentence must say
+# what is changed in the request -> what the sentence must say; more of the sentences are tested where they are made
 FLAGS = {
     "no log": ({"log": None}, "The log is missing"),
     "absent log": ({"log": "absent.parquet"}, "no log file 'absent.parquet'"),
     "folder for a log": ({"log": "."}, "no log file"),
-    "endless name": ({"log": "x" * 300 + ".csv"}, "Cannot read the log"),
     "other kind of file": ({"log": "policies.py"}, "must be a .parquet or .csv file"),
     "minari without its package": ({"log": "minari:a/b-v0"}, "[Mm]inari"),
     "no bounds": ({"bounds": None}, "--bounds is missing: TOML file with the public bounds"),
@@ -26,28 +23,14 @@ FLAGS = {
     "absent bounds": ({"bounds": "absent.toml"}, "Cannot read the bounds file"),
     "no policy": ({"target_policy": None}, "--target-policy is missing"),
     "unknown policy": ({"target_policy": "greedy"}, "Unknown policy 'greedy'"),
-    "unknown second policy": ({"target_policy": ["uniform", "greedy"]}, "Unknown policy 'greedy'"),
     "absent policy file": ({"target_policy": "absent.py:f"}, "no policy file"),
-    "policy without a function": ({"target_policy": "policies.py"}, "names no function"),
-    "absent function": ({"target_policy": "policies.py:absent"}, "no function 'absent'"),
-    "policy that is a number": ({"target_policy": "policies.py:five"}, "not callable"),
     "policy that raises": ({"target_policy": "policies.py:raises"}, "raised RuntimeError"),
-    "policy that is too wide": ({"target_policy": "policies.py:wide"}, r"returned shape \(64, 3\)"),
-    "policy that is flat": ({"target_policy": "policies.py:flat"}, r"returned shape \(64,\)"),
-    "policy that does not sum": ({"target_policy": "policies.py:unsummed"}, "do not sum to 1"),
-    "negative policy": ({"target_policy": "policies.py:negative"}, "negative or non-finite"),
-    "policy of words": ({"target_policy": "policies.py:not_numbers"}, "not an array of numbers"),
-    "policy of the batch": ({"target_policy": "policies.py:batch"}, "alone and among others"),
     "absent policy column": ({"target_policy": "column:mine"}, "no column 'mine'"),
     "policy column of text": ({"target_policy": "column:episode_id"}, "'episode_id' has type string"),
-    "nameless policy column": ({"target_policy": "column:"}, "names no column"),
     "no epsilon": ({"epsilon": None}, "--epsilon is missing"),
     "no delta": ({"delta": None}, "--delta is missing"),
-    **{f"epsilon {x}": ({"epsilon": x}, "epsilon must be a finite number above 0")
-       for x in ("0", "-1", "nan", "inf", "-inf", "1e999")},
-    **{f"delta {x}": ({"delta": x}, "delta must be above 0 and below 1")
-       for x in ("0", "-1e-5", "1", "2", "nan", "inf")},
-    "delta of one unit": ({"delta": str(1 / 12)}, "at least 1/units"),
+    "endless epsilon": ({"epsilon": "1e999"}, "epsilon must be a finite number above 0"),
+    "delta that is none": ({"delta": "nan"}, "delta must be above 0 and below 1"),
     "delta above one unit": ({"delta": "0.5"}, "at least 1/units"),
     "delta below the sampler's error": ({"delta": "1e-300"}, "delta is too small"),
     "unknown unit": ({"unit": "family"}, "unit must be one of trajectory, person"),
@@ -57,9 +40,6 @@ FLAGS = {
     "unknown algorithm": ({"algorithm": "magic"}, "no algorithm 'magic'; there are gpope"),
     "misspelt algorithm": ({"algorithm": "stratifed"}, "no algorithm 'stratifed': did you mean stratified[?]$"),
     "unknown features": ({"algorithm": "gpope", "features": "deep"}, "no features called 'deep'"),
-    "too many features": ({"algorithm": "gpope", "features": "fourier:99"}, "choose a lower order"),
-    "tabular over fractions": (
-        {"algorithm": "gpope", "features": "tabular", "bounds": "fractions.toml"}, "whole-number"),
     "unknown option": ({"set": "stepz=5"}, "--set: ImportanceSampling has no option 'stepz'"),
     "option without a value": ({"set": "variance_margin"}, "--set needs NAME=VALUE"),
     "option without a name": ({"set": "=5"}, "--set needs NAME=VALUE"),
@@ -67,32 +47,22 @@ FLAGS = {
     "option out of range": ({"set": "confidence=1"}, "confidence must be above 0.5"),
     "option of endless digits": ({"set": "caution=" + "9" * 5000}, "must be a number"),
     "steps without a number": ({"algorithm": "gpope", "set": "steps=0"}, "steps must be between 1"),
-    "rate above one": ({"algorithm": "gpope", "set": "sampling_rate=1.5"}, "sampling_rate must be above 0"),
-    **{f"discount {x}": ({"discount": x}, "discount must be between 0 and 1") for x in ("-0.1", "1.1", "nan", "inf")},
-    **{f"noise multiplier {x} of {a}": ({"algorithm": a, "noise_multiplier": x}, "noise.multiplier")
-       for x in ("-1", "nan", "inf") for a in ("gpope", "importance-sampling")},
+    "discount above one": ({"discount": "1.1"}, "discount must be between 0 and 1"),
+    "noise that is none": ({"noise_multiplier": "nan"}, "noise.multiplier"),
     "noise that costs too much": ({"noise_multiplier": "0.5"}, "more than the budget"),
     "negative seed": ({"seed": "-1"}, "seed must be a whole number"),
-    "huge seed": ({"seed": str(2**63)}, "seed must be a whole number"),
     "unknown dataset": ({"dataset": "other"}, "no dataset 'other'"),
     "no dataset": ({"dataset": None}, "give --dataset NAME"),
     "no ledger": ({"ledger": None}, "give --ledger FILE"),
     "absent ledger": ({"ledger": "absent.db"}, "no ledger at"),
-    "other file for a ledger": ({"ledger": "policies.py"}, "not a dprl ledger"),
     "overspend": ({"epsilon": "1.5"}, "has epsilon 1 and delta 1e-5 left"),
     "other unit than the ledger's": ({"unit": "trajectory", "person_column": None}, "privacy unit"),
     "absent run file": ({"config": "absent.toml"}, "Cannot read the run file"),
     "no output": ({"out": None}, "--out is missing"),
     "output that is a file": ({"out": "policies.py"}, "'policies.py' is a file: name a folder that is new or empty"),
-    "output below a file": ({"out": "policies.py/results"}, "Cannot write"),
     "output that is full": ({"out": "full"}, "not empty"),
-    "output that is a link": ({"out": "link"}, "is a link"),
-    "output of an endless name": ({"out": "x" * 300}, "Cannot write"),
-    "output in the kernel": ({"out": "/proc/results"}, "Cannot write"),
     "absent key": ({"sign": "absent.pem"}, "Cannot read the signing key"),
-    "key that is none": ({"sign": "policies.py"}, "not an Ed25519 private key"),
     "absent behaviour policy": ({"behavior_policy": "absent.py:f"}, "no policy file"),
-    "behaviour policy that raises": ({"behavior_policy": "policies.py:raises"}, "raised RuntimeError"),
     "behaviour policy of a column": ({"behavior_policy": "column:behavior_prob"}, "behaviour policy"),
 }  # fmt: skip
 
@@ -102,8 +72,6 @@ def place(trial, monkeypatch):
     monkeypatch.chdir(trial.folder)
     (trial.folder / "full").mkdir()
     (trial.folder / "full" / "notes.txt").write_text("keep me")
-    (trial.folder / "link").symlink_to("elsewhere")
-    (trial.folder / "fractions.toml").write_text(BOUNDS_TOML.replace("[0, 10]", "[0, 0.5]"))
     return trial
 
 
@@ -162,13 +130,7 @@ BOUNDS_FILES = {
     "not text": (b"\xff\xff", "is not text"),
     "without the horizon": (BOUNDS_TOML.replace("horizon = 4\n", ""), "horizon is missing"),
     "without actions": (BOUNDS_TOML.replace("actions = 2\n", ""), "give either actions"),
-    "of another size": (BOUNDS_TOML.replace("[[0, 10], [-5, 5]]", "[[0, 10]]"), "bounds describe 1 components"),
-    "upside down": (BOUNDS_TOML.replace("[-1, 1]", "[1, -1]"), "low <= high"),
-    "endless": (BOUNDS_TOML.replace("[-1, 1]", "[-1, " + "9" * 400 + "]"), "two finite numbers"),
-    "of infinity": (BOUNDS_TOML.replace("[-1, 1]", "[-1, inf]"), "two finite numbers"),
-    "with a ratio below one": (BOUNDS_TOML.replace("ratio = 2", "ratio = 0.5"), "at least 1"),
     "with an unknown name": (BOUNDS_TOML + "people = 3", "unknown name 'people'"),
-    "of too many units": (BOUNDS_TOML.replace("units = 60", "units = 1000000000000"), "units"),
 }
 
 
@@ -179,39 +141,13 @@ def test_a_wrong_bounds_file(dprl, place, kind):
     refused(dprl, place, words)
 
 
-REQUIRED = [name for name in columns() if name not in ("truncated", "target_prob")]
-
-
-@pytest.mark.parametrize("column", [*REQUIRED, None])
 @pytest.mark.parametrize("kind", ["parquet", "csv"])
-def test_a_missing_column(dprl, place, column, kind):
-    place.write({k: v for k, v in columns().items() if column is not None and k != column} or {"x": [1]}, kind)
-    refused(dprl, place, f"'{column}'" if column and not column.startswith("observation") else "observation")
-
-
-@pytest.mark.parametrize(
-    ("column", "values"),
-    [("reward", pa.array(["777123.456"])), ("t", pa.array([0], pa.timestamp("s"))),
-     ("action", pa.array(["PATIENT-ZERO"])), ("terminated", pa.array(["no"])),
-     ("person_id", pa.array([b"x"])), ("observation_0", pa.array([{"x": 1.0}]))],
-)  # fmt: skip
-def test_a_column_of_a_wrong_type(dprl, place, column, values):
-    table = pa.table({k: v[:1] for k, v in columns().items()})
-    pq.write_table(table.set_column(table.schema.get_field_index(column), column, values), place.log)
-    refused(dprl, place, f"Column '{column}' has type")
-
-
-@pytest.mark.parametrize("content", [b"", b"PAR1", b"not parquet", b"PAR1" + bytes(100) + b"PAR1"])
-def test_a_file_that_is_no_parquet(dprl, place, content):
-    place.log.write_bytes(content)
-    refused(dprl, place, "is not a Parquet file|Cannot read the log")
-
-
-@pytest.mark.parametrize("content", ["PATIENT-ZERO,777123.456,1\n", '"', "\0"])
-def test_a_csv_file_without_a_header(dprl, place, content):
-    log = place.folder / "log.csv"
-    log.write_text(content)
-    refused(dprl, place, "no column 'observation'", log=log)
+def test_missing_columns(dprl, place, kind):
+    """Which sentence each has is tested with the readers."""
+    place.write({"x": [1]}, kind)
+    refused(dprl, place, "observation")
+    place.write({k: v for k, v in columns().items() if k != "t"}, kind)
+    refused(dprl, place, "'t'")
 
 
 OTHER_FILES = {
@@ -357,25 +293,14 @@ OTHERS = {
     "calibrate nothing": ("calibrate --delta 1e-5", "The algorithm is missing"),
     "calibrate what is not there": (
         "calibrate magic --delta 1e-5 --epsilon 1", "no algorithm 'magic'"),
-    "calibrate both ways": ("calibrate gpope --delta 1e-5", "Give either --epsilon"),
-    "calibrate both numbers": (
-        "calibrate gpope --delta 1e-5 --epsilon 1 --noise-multiplier 1",
-        "Give either --epsilon"),
-    "calibrate without steps": (
-        "calibrate gpope --delta 1e-5 --epsilon 1", "needs --sampling-rate"),
-    **{f"calibrate {flag} {value}": (
-        f"calibrate gpope --delta 1e-5 --epsilon 1 --sampling-rate 0.1 --steps 5 {flag} {value}",
-        "error: ") for flag, value in (("--epsilon", "0"), ("--epsilon", "nan"), ("--delta", "1"), ("--delta", "nan"),
-                                       ("--sampling-rate", "0"), ("--sampling-rate", "1.1"), ("--sampling-rate", "nan"),
-                                       ("--steps", "0"), ("--steps", "-5"))},
-    **{f"calibrate a multiplier of {value}": (
-        f"calibrate importance-sampling --delta 1e-5 --noise-multiplier {value}", "error: ")
-       for value in ("0", "-1", "nan", "inf", "1e-9")},
+    **{f"calibrate with {flag} {value}": (
+        f"calibrate gpope --delta 1e-5 --epsilon 1 --sampling-rate 0.1 --steps 5 {flag} {value}", "error: ")
+       for flag, value in (("--epsilon", "nan"), ("--sampling-rate", "1.1"), ("--steps", "-5"))},
+    "calibrate a multiplier of zero": ("calibrate gpope --delta 1e-5 --noise-multiplier 0", "error: "),
     "plan without bounds": ("plan --epsilon 1 --delta 1e-5", "--bounds is missing"),
     "plan without epsilon": ("plan --bounds bounds.toml --delta 1e-5", "--epsilon is missing"),
     "plan with a wrong unit": (
         "plan --bounds bounds.toml --epsilon 1 --delta 1e-5 --unit x", "unit must be one of"),
-    "verify nothing": ("verify absent", "no results folder"),
     "verify another folder": ("verify full", "holds neither"),
     "report of nothing": ("report absent", "error: "),
     "show no ledger": ("ledger show absent.db", "no ledger at"),
@@ -383,11 +308,6 @@ OTHERS = {
     "create twice": (
         "ledger create ledger.db --dataset trial --epsilon 1 --delta 1e-5 --unit person",
         "already has a dataset 'trial'"),
-    "create by a wrong unit": (
-        "ledger create new.db --dataset x --epsilon 1 --delta 1e-5 --unit family", "error: "),
-    "create with no budget": (
-        "ledger create new.db --dataset x --epsilon 0 --delta 1e-5 --unit person",
-        "epsilon must be"),
     "describe nothing": ("data describe absent.csv --bounds bounds.toml", "no log file"),
     "describe without bounds": ("data describe log.parquet", "bounds are missing"),
     "simulate nothing": ("simulate moon --out moon.parquet", "Unknown environment 'moon'"),

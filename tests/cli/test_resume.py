@@ -64,10 +64,7 @@ def test_without_resume_it_is_refused(dprl, stopped):
     ("changes", "words"),
     [
         ({"epsilon": "0.5"}, "the request is another one"),
-        ({"target_policy": ["uniform", "uniform"]}, "the request is another one"),
-        ({"set": "steps=6"}, "the request is another one"),
         ({"seed": 1}, "--seed and --simulated begin anew"),
-        ({"simulated": True}, "--seed and --simulated begin anew"),
         ({"out": "elsewhere"}, "nothing to resume"),
         ({"bounds": "missing.toml"}, "missing.toml"),
         ({"out": "/"}, "cannot be the folder of a release"),

@@ -10,6 +10,7 @@ import pytest
 from dprl.accounting.budget import Budget
 from dprl.accounting.ledger import Ledger
 from dprl.accounting.reward_relation import RewardRelation
+from dprl.environments.bandit import Bandit
 from dprl.learning import planner
 
 from ..interruption import interrupted
@@ -25,21 +26,12 @@ MISTAKES = {
     "no delta": ({"delta": None}, "--delta is missing"),
     "no folder": ({"out": None}, "--out is missing"),
     "no radius": ({"reward-radius": None}, "give reward_radius, or people"),
-    "radius and people": ({"people": 10}, "either reward_radius or people"),
-    "negative radius": ({"reward-radius": -1}, "reward_radius must be above 0"),
-    "nobody": ({"reward-radius": None, "people": 0}, "people must be a whole number from 1"),
     "unknown environment": ({"environment": "walk"}, "use interval-walk or gymnasium:ID"),
-    "no identifier": ({"environment": "gymnasium:"}, "use interval-walk or gymnasium:ID"),
-    "no bounds": ({"environment": "gymnasium:CartPole-v1"}, "bounds are missing"),
-    "bounds of its own": ({"bounds": "bounds.toml"}, "leave --bounds out"),
     "unknown algorithm": ({"algorithm": "gpope"}, "no algorithm 'gpope'; there are functional-q, dp-pg"),
     "another's option": ({"users": 100}, "--users is an option of dp-pg, not of functional-q: leave it out"),
     "another's setting": ({"set": "clip_norms=1"}, "no option 'clip_norms'"),
     "unknown variant": ({"variant": "magic"}, "variant of FunctionalQ must be functional or observed-reward"),
     "unknown option": ({"set": "radius=1"}, "no option 'radius'"),
-    "samples": ({"samples": 0}, "samples must be a whole number from 1"),
-    "epsilon": ({"epsilon": 0}, "epsilon must be a finite number above 0"),
-    "delta": ({"delta": 1}, "delta must be above 0 and below 1"),
     "small delta": ({"delta": 1e-14}, "delta is too small"),
     "no ledger": ({"dataset": "tutor"}, "give --ledger FILE"),
     "no dataset": ({"ledger": "l.db"}, "give --dataset NAME"),
@@ -55,8 +47,6 @@ MISTAKES = {
     "overspent": ({"ledger": "l.db", "dataset": "tutor", "epsilon": 2}, "epsilon 1 and delta 0.0002 left for 'tutor'"),
     "full folder": ({"out": "full"}, "is not empty"),
     "no key": ({"sign": "absent.pem"}, "absent.pem"),
-    "network": ({"variant": "observed-reward", "set": "network=cnn:3"}, "no network called 'cnn:3'"),
-    "seed": ({"seed": -1}, "seed must be a whole number"),
     "run file": ({"config": "absent.toml"}, "Cannot read the run file"),
 }
 
@@ -79,18 +69,6 @@ def place(tmp_path, monkeypatch):
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "note").write_text("x")
     return tmp_path
-
-
-@pytest.mark.parametrize("case", MISTAKES)
-def test_a_mistake_is_one_sentence_and_costs_nothing(dprl, place, case, monkeypatch):
-    def asked(*_: object) -> None:
-        raise AssertionError("a reward was asked for")
-
-    monkeypatch.setattr(planner, "released", asked)
-    changes, sentence = MISTAKES[case]
-    dprl(*arguments(**changes)).refused(sentence)
-    assert not (place / "q").exists()
-    assert Ledger.open("l.db").history() == []
 
 
 def test_what_is_printed(dprl, place):
@@ -140,11 +118,7 @@ MISTAKES_WITH_PEOPLE = {
     "no environment": ({"environment": None}, "--environment is missing: interval-walk, cart-pole"),
     "no bounds": ({"bounds": None}, "bounds are missing"),
     "units": ({"users": 59}, "users must be the 60 units that the bounds declare"),
-    "no users": ({"environment": "cart-pole", "bounds": None}, "give users"),
     "relation": ({"relation": "replace"}, "relation of DPPG must be zero-out or replace-one"),
-    "noise": ({"noise": "pink"}, "noise must be independent, square-root or banded:B"),
-    "policy": ({"policy": "gaussian"}, "needs continuous actions"),
-    "steps": ({"steps": 61}, "fewer users than steps"),
     "delta": ({"delta": 0.1}, "at least 1/units"),
     "columns": ({"environment": "bandit:bounds.toml"}, "must be a .parquet or .csv file"),
     "unknown environment": ({"environment": "shop", "bounds": None}, "use acrobot, cart-pole, linear-bandit"),
@@ -152,7 +126,6 @@ MISTAKES_WITH_PEOPLE = {
         {"ledger": "p.db", "dataset": "shop", "relation": "replace-one"},
         "a release by relation 'replace one'",
     ),
-    "another unit": ({"ledger": "l.db", "dataset": "tutor"}, "privacy unit 'person' does not compose"),
 }
 
 
@@ -173,18 +146,18 @@ def asked_of_people(**changes: object) -> list[object]:
     return arguments(**own | changes)
 
 
-@pytest.mark.parametrize("case", MISTAKES_WITH_PEOPLE)
-def test_a_mistake_with_people_is_one_sentence_and_costs_nothing(dprl, shop, case, monkeypatch):
-    from dprl.environments.bandit import Bandit
+WRONG = [("rewards", name) for name in MISTAKES] + [("people", name) for name in MISTAKES_WITH_PEOPLE]
 
-    def asked(*_: object) -> None:
-        raise AssertionError("a person was asked")
 
-    monkeypatch.setattr(Bandit, "batch", asked)
-    changes, sentence = MISTAKES_WITH_PEOPLE[case]
-    dprl(*asked_of_people(**changes)).refused(sentence)
-    assert not (shop / "p").exists()
-    assert Ledger.open("p.db").history() == []
+@pytest.mark.parametrize(("of", "case"), WRONG)
+def test_a_mistake_is_one_sentence_and_costs_nothing(dprl, shop, of, case, monkeypatch):
+    for owner, name in ((planner, "released"), (Bandit, "batch")):
+        monkeypatch.setattr(owner, name, lambda *_: pytest.fail("a reward, or a person, was asked for"))
+    request, mistakes = (arguments, MISTAKES) if of == "rewards" else (asked_of_people, MISTAKES_WITH_PEOPLE)
+    changes, sentence = mistakes[case]
+    dprl(*request(**changes)).refused(sentence)
+    assert not any((shop / out).exists() for out in ("q", "p"))
+    assert Ledger.open("l.db").history() == Ledger.open("p.db").history() == []
 
 
 def test_what_is_printed_of_people(dprl, shop):

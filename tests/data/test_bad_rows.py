@@ -66,6 +66,8 @@ DEFECTS: dict[str, tuple[Columns, bool]] = {
     "no episode": (changed("episode_id", MIDDLE, None), True),
     "no person": (changed("person_id", MIDDLE, None), True),
     "no flag": (changed("terminated", LAST, None), False),
+    "nothing but names": (
+        {k: [None if i in ROWS and k[-3:] != "_id" else x for i, x in enumerate(v)] for k, v in LOG.items()}, True),
 }  # fmt: skip
 WHOLE = records(load(LOG))
 
@@ -302,6 +304,13 @@ def test_any_bytes_in_a_line_change_no_other(tmp_path_factory, junk, end, at):
     header_end = b"\n" if end == b"\r" else end
     path.write_bytes(HEADER + header_end + end.join([*CLEAN[:at], b"zz" + junk, *CLEAN[at:]]))
     assert not WHOLE - records(load(path))
+
+
+@pytest.mark.parametrize("cell", ["n/a", "", "0x1p3", "1,5", "nan", "-inf", "1e999", '"', "PATIENT-ZERO", "١"])
+def test_a_cell_that_is_no_number(tmp_path, cell):
+    for column in ("reward", "observation_1", "behavior_prob", "t"):
+        source = sample_log.write_csv(changed(column, MIDDLE, cell), tmp_path / "log.csv")
+        assert set(records(load(source))) == EXPECTED
 
 
 def test_quotes_spaces_and_marks_of_a_sound_file(tmp_path):

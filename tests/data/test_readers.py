@@ -412,14 +412,25 @@ def test_two_columns_of_one_name_are_refused(tmp_path):
     assert_same(load(other), EXPECTED)
 
 
+def file(name, content):
+    def make(folder):
+        (folder / name).write_bytes(content)
+        return folder / name
+
+    return make
+
+
 @pytest.mark.parametrize(
     ("make", "words"),
     [
         (lambda d: d / "absent.parquet", "no log file 'absent.parquet'"),
         (lambda d: d, "no log file"),
-        (lambda d: (d / "log.txt", (d / "log.txt").write_text("x"))[0], "must be a .parquet or .csv file"),
-        (lambda d: (d / "log.parquet", (d / "log.parquet").write_text("episode_id,t"))[0], "is not a Parquet file"),
-        (lambda d: (d / "log.csv", (d / "log.csv").write_text(""))[0], "'log.csv' is empty"),
+        (file("log.txt", b"x"), "must be a .parquet or .csv file"),
+        *(
+            (file("log.parquet", raw), "Parquet file|Cannot read")
+            for raw in (b"episode_id,t", b"", b"PAR1" + bytes(100))
+        ),
+        (file("log.csv", b""), "'log.csv' is empty"),
         (lambda d: d / ("x" * 300 + ".csv"), "Cannot read the log"),
         (lambda d: sample_log.write_csv(in_lists(LOG), d / "log.csv"), "observation_0 to observation_1"),
         (lambda d: 5, "A log is a path"),
@@ -433,11 +444,12 @@ def test_what_is_no_log_is_refused_in_a_sentence(tmp_path, make, words):
 
 def test_a_file_without_a_header_is_refused_without_quoting_it(tmp_path):
     path = tmp_path / "log.csv"
-    path.write_text("PATIENT-ZERO,777123.456,1\nb,2,3\n")
-    with pytest.raises(DprlError, match="no column 'observation'") as error:
-        load(path)
-    assert "PATIENT" not in str(error.value)
-    assert "777123" not in str(error.value)
+    for content in ("PATIENT-ZERO,777123.456,1\nb,2,3\n", '"', "\0"):
+        path.write_text(content)
+        with pytest.raises(DprlError, match="no column 'observation'") as error:
+            load(path)
+        assert "PATIENT" not in str(error.value)
+        assert "777123" not in str(error.value)
 
 
 @pytest.mark.parametrize(

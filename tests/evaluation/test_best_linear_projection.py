@@ -9,8 +9,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -19,7 +17,6 @@ from scipy.stats import chi2
 import dprl
 from dprl.accounting.budget import Budget
 from dprl.cli.evaluate import lines
-from dprl.data.partition import partition
 from dprl.data.readers import read_log
 from dprl.errors import DprlError
 from dprl.evaluation.best_linear_projection import MOST, BestLinearProjection
@@ -357,22 +354,6 @@ def test_what_is_written_is_plain_numbers():
     assert made["schema"] == "dprl.projections/1"
     assert math.isfinite(made["critical"])
     assert [len(x["weights"]) for x in made["found"]] == [3, 3, 3]
-
-
-def test_a_log_in_parts_gives_the_same_release(tmp_path):
-    columns = trial(300)
-    pq.write_table(pa.table({**columns, "person_id": np.repeat(np.arange(100), 3)}), tmp_path / "log.parquet")
-    partition(tmp_path / "log.parquet", "person_id", 3, tmp_path / "parts")
-    bounds, budget = replace(ONE, units=100), Budget(8.0, 1e-3)
-    made = [
-        dprl.evaluate(
-            str(tmp_path / name), NAMES, budget, algorithm=BestLinearProjection(), bounds=bounds, person="person_id",
-            seed=3,
-        )
-        for name in ("log.parquet", "parts")
-    ]  # fmt: skip
-    assert made[0].learned.to_bytes() == made[1].learned.to_bytes()
-    assert made[0].estimate["targets"] == made[1].estimate["targets"]
 
 
 def test_the_command_line_says_in_a_line_who_benefits(tmp_path):

@@ -9,18 +9,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-import dprl
 from dprl.accounting.budget import Budget
 from dprl.data.bounds_file import read_bounds
-from dprl.data.partition import partition
 from dprl.data.readers import read_log
 from dprl.environments.bandit import bandit_bounds
 from dprl.errors import DprlError
 from dprl.evaluation.importance_sampling import ImportanceSampling
 from dprl.evaluation.plan import make_plan
 from dprl.protocols import Bounds
-
-from ..sample_log import write_parquet
 
 BUDGET = Budget(1.0, 1e-5)
 STAYS = (0.75, 0.5)  # in states 0 and 1, whose rewards are the state and the action
@@ -105,16 +101,6 @@ def test_a_chance_of_staying_that_is_none_costs_its_own_trajectory(chance):
     if not math.isinf(chance):
         values = [chance if i == lost else p for i, p in enumerate(LOG["uncensored_prob"])]
         assert without_noise({**LOG, "uncensored_prob": values}) == without_noise(LOG)
-
-
-def test_parts_are_released_as_the_log_is(tmp_path):
-    columns = {**LOG, "person_id": LOG["episode_id"]}
-    partition(write_parquet(columns, tmp_path / "log.parquet"), "person_id", 3, tmp_path / "parts")
-    made = [
-        dprl.evaluate(log, treats, BUDGET, bounds=BOUNDS, algorithm=ImportanceSampling(discount=1.0), seed=1).values
-        for log in (tmp_path / "parts", columns)
-    ]
-    assert made[0] == made[1]
 
 
 REFUSED = {

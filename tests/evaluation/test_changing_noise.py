@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from contextlib import suppress
 from dataclasses import replace
@@ -15,7 +14,6 @@ import pytest
 import dprl
 from dprl.accounting import events, verification
 from dprl.accounting.accountant import epsilon_of
-from dprl.accounting.certificate import digest, to_bytes
 from dprl.accounting.renyi_filter import WHOLE
 from dprl.data.readers import read_log
 from dprl.engine import program as engine
@@ -30,6 +28,7 @@ from dprl.mechanisms.run_key import RunKey
 from dprl.release.journal import FolderJournal
 from dprl.value_functions.features import make_features
 
+from ..resealed import resealed
 from . import helpers
 from .changing_noise import LEVELS, Changing
 
@@ -237,16 +236,13 @@ def test_a_release_is_certified_resumed_and_checked(name, tmp_path, monkeypatch)
     assert len(rows) == (3 if name == "scheduled" else 2)
     assert ("Renyi filter" in found.content["accountant"]) == (name == "greedy")
     # a row that says something else than the event is refused
-    for changed in (
+    for field in (
         ("noise_multiplier", "steps") if name == "scheduled" else ("levels", "norm_multiplier", "budget", "steps")
     ):
-        content = json.loads((tmp_path / "out" / "certificate.json").read_bytes())
-        row = content["mechanisms"][-1]
-        row[changed] = row[changed][:-1] if changed == "levels" else row[changed] + 1
-        content["digest"] = digest(content)
-        (tmp_path / "out" / "certificate.json").write_bytes(to_bytes(content))
+        other = {field: rows[-1][field][:-1] if field == "levels" else rows[-1][field] + 1}
+        folder = resealed(tmp_path / "out", tmp_path / field, lambda c, row=other: c["mechanisms"][-1].update(row))
         with pytest.raises(DprlError, match="not those of its privacy event"):
-            verification.verify(tmp_path / "out")
+            verification.verify(folder)
 
 
 def test_plans_that_are_mistakes():

@@ -202,8 +202,6 @@ def test_noise_alone_gives_values_in_the_range():
 
 
 def test_what_is_not_said():
-    with pytest.raises(DprlError, match="use tabular features"):
-        one_shot.make(NoisyCounts(), one_shot.extreme_bounds(9), "fourier:2")
     with pytest.raises(DprlError, match="offsets need states in one component"):
         one_shot.make(NoisyCounts(support="0,1"), one_shot.extreme_bounds(9, 2), "tabular")
     with pytest.raises(DprlError, match="no transition of this support ends a trajectory"):

@@ -137,10 +137,7 @@ def test_the_clip_norm_is_reached():
 
 
 def test_what_is_not_said():
-    bounds = one_shot.extreme_bounds(40)
     with pytest.raises(DprlError, match="give either modes or support"):
         PrivateLSTD(modes=2, support="0,1")
-    with pytest.raises(DprlError, match="use tabular features"):
-        one_shot.make(PrivateLSTD(support="0,1"), bounds, "fourier:3")
     with pytest.raises(DprlError, match="at most 4 modes"):
-        one_shot.make(PrivateLSTD(modes=9), bounds, "fourier:3")
+        one_shot.make(PrivateLSTD(modes=9), one_shot.extreme_bounds(40), "fourier:3")

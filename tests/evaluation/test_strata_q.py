@@ -131,7 +131,6 @@ def test_whatever_is_learned_the_values_have_one_mechanism():
     ("changes", "words"),
     [
         ({"learner": "rules"}, "a rule has an action for each stratum"),
-        ({"learner": "advantage"}, "a rule has an action for each stratum"),
         ({"basis": "table"}, "a rule has an action for each stratum"),
         ({"cuts": ["site"]}, "a rule has an action for each stratum"),
         ({"deviation": 0.5}, "a rule has an action for each stratum"),
@@ -139,8 +138,6 @@ def test_whatever_is_learned_the_values_have_one_mechanism():
         ({"bounds": replace(BOUNDS, strata=None)}, "either estimated within strata"),
         ({"bounds": replace(BOUNDS, censoring_hazard="estimate")}, "where people are lost"),
         ({"censored": True, "bounds": replace(BOUNDS, horizon=3)}, "where people are lost"),
-        ({"bounds": replace(BOUNDS, horizon=3), "config": dprl.Stratified(overlap="trim")}, "nothing can be trimmed"),
-        ({"share": 1.0}, "choosing_share must be a share"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_learned_within_strata_is_refused(changes, words):

@@ -11,16 +11,13 @@ from dprl.accounting.ledger_file import OpenLedger
 from dprl.policies import loading
 from dprl.release.journal import FolderJournal
 
-from .planting import Planting, fault
+from .planting import Planting, fault, gives
 
-
-@fault(
+fault(
     "a charge is bound to nothing: a run folder's copy may forget its data",
     "one charge has one answer",
     (Ledger, "bind"),
-)
-def _(original: Any, self: Any, charge: Any, content: Any) -> Any:
-    return True
+)(gives(True))
 
 
 @fault("settings of JAX are not bound", "a run goes on with its own settings")
@@ -45,11 +42,9 @@ def _(original: Any, self: Any, tag: bytes, step: int, dimension: int, compute: 
     return kept
 
 
-@fault(
+fault(
     "the ledger's tables are trusted over its intents", "a damaged ledger shows no amount", (OpenLedger, "check_tables")
-)
-def _(original: Any, self: Any) -> Any:
-    return None
+)(gives(None))
 
 
 @fault("only Exceptions of a policy are caught", "what user code raises is not heard", (loading, "quietly"))

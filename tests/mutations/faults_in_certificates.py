@@ -15,13 +15,9 @@ from dprl.mechanisms.filtered_sum import FilteredGaussianSum
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.release import certificate as released
 
-from .planting import Planting, fault
+from .planting import Planting, fault, gives
 
 ROWS = "certificates are held to their rows"
-
-
-def _nothing(original: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda *args, **options: None
 
 
 @fault("a negative dimension, for which no draw costs anything", ROWS)
@@ -33,14 +29,10 @@ def _(planting: Planting) -> None:
     )
 
 
-@fault("a delta of one half for thirty units", ROWS)
-def _(planting: Planting) -> None:
-    planting.replace(verification, "check_units", _nothing)
+fault("a delta of one half for thirty units", ROWS, (verification, "check_units"))(gives(None))
 
 
-@fault("a ledger block that nobody compares", ROWS)
-def _(planting: Planting) -> None:
-    planting.replace(field_verification, "_check_ledger_block", _nothing)
+fault("a ledger block that nobody compares", ROWS, (field_verification, "_check_ledger_block"))(gives(None))
 
 
 @fault("a date that does not exist", ROWS)
@@ -55,24 +47,24 @@ def _(planting: Planting) -> None:
     planting.replace(field_verification, "check_fields", any_date)
 
 
-@fault("fields of a filter's row that nobody recomputes", ROWS)
-def _(planting: Planting) -> None:
-    planting.replace(rows, "check_filter", _nothing)
+fault("fields of a filter's row that nobody recomputes", ROWS, (rows, "check_filter"))(gives(None))
 
 
-@fault("whatever class is released is certified", "only proved algorithms are certified", (released, "is_own"))
-def _(original: Any, config: Any, program: Any = None) -> Any:
-    return True
+fault("whatever class is released is certified", "only proved algorithms are certified", (released, "is_own"))(
+    gives(True)
+)
 
 
-@fault("verify takes any algorithm's certificate", "only proved algorithms are certified")
-def _(planting: Planting) -> None:
-    planting.replace(verification, "_check_algorithm", _nothing)
+fault(
+    "verify takes any algorithm's certificate",
+    "only proved algorithms are certified",
+    (verification, "_check_algorithm"),
+)(gives(None))
 
 
-@fault("what was certified falsely stays certified", "false certificates are withdrawn", (advisories, "check"))
-def _(original: Any, path: Any, content: Any) -> Any:
-    return ()
+fault("what was certified falsely stays certified", "false certificates are withdrawn", (advisories, "check"))(
+    gives(())
+)
 
 
 @fault("JSON that is read as it comes", "harmful files end in a sentence", (verification, "strict_object"))

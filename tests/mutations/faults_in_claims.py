@@ -25,7 +25,7 @@ from dprl.release import touch as touching
 from dprl.release.journal import FolderJournal
 from tests.conformance import walks
 
-from .planting import Planting, fault
+from .planting import Planting, fault, gives
 
 # --- units ----------------------------------------------------------------------------------------------------------
 
@@ -134,9 +134,7 @@ def _(original: Any, rate: Any, multiplier: Any, steps: Any) -> Any:
     return original(rate / 2.0, multiplier, steps)
 
 
-@fault("delta of the sampler forgotten", "the certificate covers what was drawn", (events, "sampler_delta"))
-def _(original: Any, *args: Any, **options: Any) -> Any:
-    return 0.0
+fault("delta of the sampler forgotten", "the certificate covers what was drawn", (events, "sampler_delta"))(gives(0.0))
 
 
 @fault("the certificate leaves a mechanism out", "the certificate covers what was drawn", (front, "certificate_of"))
@@ -166,9 +164,9 @@ def _(original: Any, *args: Any, **options: Any) -> Any:
     }
 
 
-@fault("seeded noise in a certified release", "a seeded release is not certified", (front, "status_of"))
-def _(original: Any, plan: Any, *said: Any) -> Any:
-    return "verified"
+fault("seeded noise in a certified release", "a seeded release is not certified", (front, "status_of"))(
+    gives("verified")
+)
 
 
 @fault("seeded noise that calls itself secure", "a seeded release is not certified", (SeededNoise, "from_seed"))
@@ -182,9 +180,7 @@ def _(original: Any, cls: Any, seed: int) -> Any:
 # --- the ledger -----------------------------------------------------------------------------------------------------
 
 
-@fault("forgotten charge", "the ledger is charged first", (pipeline, "_charged"))
-def _(original: Any, *args: Any) -> Any:
-    return None
+fault("forgotten charge", "the ledger is charged first", (pipeline, "_charged"))(gives(None))
 
 
 @fault("charged after the rows were read", "the ledger is charged first")
@@ -225,15 +221,11 @@ def _(planting: Planting) -> None:
     planting.constant(ledger_file, "KNOWN", {**ledger_file.KNOWN, ledger_file.VERSION: (loose,)})
 
 
-@fault("the same rows under another name", "the same rows have one name", (ledgers.Ledger, "claim"))
-def _(original: Any, self: Any, dataset: Any, columns: Any) -> Any:
-    return None
+fault("the same rows under another name", "the same rows have one name", (ledgers.Ledger, "claim"))(gives(None))
 
 
-@fault(
+fault(
     "a noisy step is computed again after an interruption",
     "a resumed run draws each step once",
     (FolderJournal, "_replay"),
-)
-def _(original: Any, self: Any, head: Any, length: Any) -> Any:
-    return None
+)(gives(None))

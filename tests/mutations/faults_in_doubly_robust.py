@@ -8,7 +8,7 @@ import numpy as np
 
 from dprl.evaluation import around, reach
 
-from .planting import fault
+from .planting import fault, gives
 
 
 @fault("estimates cut at two half-widths of the value range", "values are enclosed", (around, "estimates"))
@@ -18,10 +18,8 @@ def _(original: Any, query: Any, *more: Any) -> Any:
     return [*(np.clip(x, query.centre - high + low, query.centre + high - low) for x in ends), weight]
 
 
-@fault("a baseline where the weights are cut", "values are enclosed", (around.AroundQuery, "sides"))
-def _(original: Any, query: Any) -> Any:
-    """What was cut is then worth what the value function says, and not all that it may be."""
-    return 1
+# What was cut is then worth what the value function says, and not all that it may be.
+fault("a baseline where the weights are cut", "values are enclosed", (around.AroundQuery, "sides"))(gives(1))
 
 
 @fault("a reach of products that are never cut", "no estimate is clipped", (reach, "farthest"))

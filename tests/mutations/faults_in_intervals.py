@@ -10,7 +10,7 @@ from dprl.evaluation import importance_intervals as intervals
 from dprl.evaluation import importance_sampling as importance
 from dprl.protocols import Bounds
 
-from .planting import Planting, fault
+from .planting import Planting, fault, gives
 
 
 @fault(
@@ -31,9 +31,7 @@ def _(planting: Planting) -> None:
     planting.replace(Bounds, "cumulative_ratio", lambda original: lambda bounds: float(bounds.max_importance_ratio))
 
 
-@fault("a mean weight that nobody looks at", "false facts show", (intervals, "weight_notes"))
-def _(original: Any, *mean: Any) -> Any:
-    return ()
+fault("a mean weight that nobody looks at", "false facts show", (intervals, "weight_notes"))(gives(()))
 
 
 @fault(
@@ -62,6 +60,4 @@ def _(original: Any, value: Any, ends: Any, *declared: Any) -> Any:
     return (ends, ())
 
 
-@fault("a release that can say nothing", "the hopeless is refused", (Plan, "hopeless"))
-def _(original: Any, plan: Any) -> Any:
-    return [False]
+fault("a release that can say nothing", "the hopeless is refused", (Plan, "hopeless"))(gives([False]))

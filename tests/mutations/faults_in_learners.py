@@ -15,7 +15,7 @@ from dprl.mechanisms import arithmetic, grid
 from dprl.release.touch import InMemory
 
 from .faults_in_choice import in_both_parts, rows_divided
-from .planting import fault, go_on_without_noise
+from .planting import fault, gives, go_on_without_noise
 
 fault("a person teaches advantages and values", "neighbours of advantages", (InMemory, "after_first"))(in_both_parts)
 fault("rows teach advantages and not people", "neighbours of advantages", (InMemory, "after_first"))(rows_divided)
@@ -58,9 +58,7 @@ def _(planting: Any) -> None:
     planting.replace(FittedQ, "_phi", centred)
 
 
-@fault("draws of a learner that nobody pays for", "costs of a learner", (Teaching, "draws"))
-def _(original: Any, self: Any) -> int:
-    return 0
+fault("draws of a learner that nobody pays for", "costs of a learner", (Teaching, "draws"))(gives(0))
 
 
 @fault("a learner with noise for twice the epsilon", "costs of a learner", (FittedQ, "calibrated"))
@@ -68,6 +66,4 @@ def _(original: Any, self: Any, budget: Any) -> Any:
     return original(self, type(budget)(2.0 * budget.epsilon, budget.delta))
 
 
-@fault("a learner's statement that nobody reads", "verifier of a learner", (verification, "_check_choice"))
-def _(original: Any, *found: Any) -> None:
-    return None
+fault("a learner's statement that nobody reads", "verifier of a learner", (verification, "_check_choice"))(gives(None))

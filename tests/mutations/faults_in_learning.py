@@ -21,7 +21,7 @@ from dprl.release import train as release
 from dprl.value_functions.q_function import QFunction
 
 from .checks_of_learning import KEY
-from .planting import Planting, fault
+from .planting import Planting, fault, gives
 
 # --- what is paid ---------------------------------------------------------------------------------------------------
 
@@ -48,9 +48,7 @@ def _(original: Any, config: Any, facts: Any, model: Any) -> Any:
     return (config.reward_radius, config.reward_lipschitz)
 
 
-@fault("precision that costs nothing", "precision is paid for", (FunctionNoise, "delta"))
-def _(original: Any, self: Any, epsilon: Any) -> Any:
-    return 0.0
+fault("precision that costs nothing", "precision is paid for", (FunctionNoise, "delta"))(gives(0.0))
 
 
 # --- what is asked --------------------------------------------------------------------------------------------------
@@ -137,13 +135,11 @@ def _(planting: Planting) -> None:
     planting.replace(learning_plan, "Memo", lambda original: Forgetful)
 
 
-@fault(
+fault(
     "anybody's environment compiled as the library's own",
     "a second release is made of its own rewards",
     (learning_source, "is_own"),
-)
-def _(original: Any, environment: Any) -> Any:
-    return True
+)(gives(True))
 
 
 @fault("coins that are counted as they are used", "a coin stands at its address")
@@ -209,13 +205,11 @@ def _(original: Any, call: Any, otherwise: Any) -> Any:
     return call()
 
 
-@fault(
+fault(
     "a path for rewards of which nobody says what they are functions of",
     "rewards of the next state are refused",
     (functional_q, "_declared"),
-)
-def _(original: Any, config: Any, facts: Any) -> Any:
-    return "state-action"
+)(gives("state-action"))
 
 
 # --- what is said ---------------------------------------------------------------------------------------------------

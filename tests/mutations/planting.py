@@ -111,6 +111,11 @@ def fault(name: str, caught_by: str, *places: tuple[Any, str], traced: bool = Fa
     return register
 
 
+def gives(value: Any) -> Function:
+    """Return a fault that answers the same, whatever it is asked."""
+    return lambda original, *args, **options: value
+
+
 def go_on_without_noise(planting: Planting, from_stage: int) -> None:
     """What is released is noised; the states of a program, from a stage on, are made of the sums without noise."""
     totals: list[Any] = []

@@ -92,39 +92,26 @@ def test_names_that_are_words_stay_words(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "which", ["schema", "constant", "missing", "theta", "shape", "type", "nan", "actions", "ends", "kind", "no"]
-)
-def test_what_is_damaged_is_refused(tmp_path, which):
+    ("tensors", "metadata"),
+    [
+        *((lambda theta: {"theta": theta}, change) for change in (
+            {"schema": "dprl.policy/2"}, {"constant": "1.0"}, {"observation": None}, {"actions": "4"},
+            {"observation": "[[0, Infinity], [0, 1]]"}, {"policy": "transformer"},
+        )),
+        (lambda theta: {"weights": theta}, {}),
+        (lambda theta: {"theta": theta[:-1]}, {}),
+        (lambda theta: {"theta": theta.astype(np.float64)}, {}),
+        (lambda theta: {"theta": np.full_like(theta, np.nan)}, {}),
+    ],
+)  # fmt: skip
+def test_what_is_damaged_is_refused(tmp_path, tensors, metadata):
+    """Files without tensors: tests/bad_input/test_hostile_artifacts.py."""
     one = policy()
-    tensors = {"theta": one.theta}
     raw = one.to_bytes()
     end = 8 + int.from_bytes(raw[:8], "little")
-    metadata = json.loads(raw[8:end])["__metadata__"]
-    match which:
-        case "schema":
-            metadata["schema"] = "dprl.policy/2"
-        case "constant":
-            metadata["constant"] = "1.0"
-        case "missing":
-            del metadata["observation"]
-        case "theta":
-            tensors = {"weights": one.theta}
-        case "shape":
-            tensors = {"theta": one.theta[:-1]}
-        case "type":
-            tensors = {"theta": one.theta.astype(np.float64)}
-        case "nan":
-            tensors = {"theta": np.full_like(one.theta, np.nan)}
-        case "actions":
-            metadata["actions"] = "4"
-        case "ends":
-            metadata["observation"] = "[[0, Infinity], [0, 1]]"
-        case "kind":
-            metadata["policy"] = "transformer"
-    if which == "no":
-        (tmp_path / FILE).write_bytes(b"no tensors")
-    else:
-        save_file(tensors, tmp_path / FILE, metadata)
+    stated = json.loads(raw[8:end])["__metadata__"] | metadata
+    kept = {name: value for name, value in stated.items() if value is not None}
+    save_file(tensors(one.theta), tmp_path / FILE, kept)
     with pytest.raises(DprlError, match=r"is damaged|missing or damaged|of a version"):
         read_policy(tmp_path)
     with pytest.raises(DprlError, match="do not fit their policy"):

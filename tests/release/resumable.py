@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,9 @@ import dprl
 from dprl.accounting.ledger import Ledger
 from dprl.mechanisms import keystream, run_key
 from dprl.mechanisms.run_key import RunKey
+from dprl.release import touch
 
+from ..interruption import interrupted
 from ..sample_log import BOUNDS, columns
 
 LOG = columns()
@@ -63,6 +66,23 @@ class Trial:
         (name,) = found.keys() & {"certificate.json", "statement.json"}
         sealed = json.loads(found.pop(name))
         return found | {k: v for k, v in sealed.items() if k not in ("created", "digest")}
+
+
+class Learning(Trial):
+    """A request to learn from a log, which may be made again: ``learn`` makes it of the log and of what is changed."""
+
+    def __init__(self, folder: Path, log: Any, learn: Callable[..., dprl.Release]) -> None:
+        super().__init__(folder, log)
+        self.learn = learn
+
+    def evaluate(self, **changes):
+        options = {"ledger": self.ledger, "dataset": "trial", "run": self.run, "resume": self.run.exists()}
+        return self.learn(changes.pop("log", self.log), **options | changes)
+
+    def stop_before_values(self) -> None:
+        """Interrupt where what was learned is on disk, and no value is."""
+        with interrupted(touch, "release_total"), pytest.raises(KeyboardInterrupt):
+            self.evaluate()
 
 
 def records(journal: bytes) -> list[bytes]:

@@ -5,20 +5,19 @@ from __future__ import annotations
 import gc
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 import dprl
 from dprl.accounting import verification
-from dprl.accounting.certificate import seal, write
 from dprl.cli import main
 from dprl.data.partition import partition
 from dprl.errors import DprlError
 from dprl.mechanisms.noisy_maximum import NoisyMaximum
 from dprl.report.answer import evaluation_view
 
+from ..resealed import resealed
 from ..sample_log import BOUNDS, BOUNDS_TOML, columns, write_parquet
 from .resumable import BUDGET, Trial
 
@@ -177,99 +176,68 @@ def test_a_run_goes_on_with_its_own_policies_alone(tmp_path):
 # --- what verify refuses ----------------------------------------------------------------------------------------------
 
 
-def _tampered(folder: Path, change) -> Path:
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("release") / "out"
     release().save(folder)
-    content = json.loads((folder / "certificate.json").read_text())
-    change(content)
-    (folder / "certificate.json").unlink()
-    artifacts = content.pop("artifacts")
-    del content["digest"]
-    write(seal(content, folder, artifacts), folder)
     return folder
 
 
-def _rate(content):
-    content["mechanisms"][0]["rate"] *= 1.0001
+def of_row(make):
+    return lambda content: content["mechanisms"][0].update(make(content["mechanisms"][0]))
 
 
-def _spread(content):
-    content["mechanisms"][0]["spread"] *= 2
+def of_event(make):
+    return lambda content: content["event"].update(make(content["event"]))
 
 
-def _epsilon(content):
-    content["mechanisms"][0]["epsilon"] = 4.0
-    content["mechanisms"][0]["rate"] /= 2.0
+def of_both(make):
+    """Of the event's parts and of the mechanisms' rows alike."""
+
+    def change(content):
+        content["event"]["events"] = make(content["event"]["events"])
+        content["mechanisms"] = make(content["mechanisms"])
+
+    return change
 
 
-def _more(content):
+def more(content):
     content["mechanisms"][0]["epsilon"] = content["event"]["events"][0]["epsilon"] = 8.1
 
 
-def _nested(content):
-    content["event"]["events"][1] = {"type": "Parallel", "events": content["event"]["events"]}
-
-
-def _one_part(content):
-    content["event"]["events"] = content["event"]["events"][:1]
-    content["mechanisms"] = content["mechanisms"][:1]
-
-
-def _composed(content):
-    content["event"]["type"] = "Composed"
-
-
-def _exchanged(content):
-    content["mechanisms"].reverse()
-
-
-def _another_field(content):
-    content["mechanisms"][0]["steps"] = 1
-
-
-def _another_relation(content):
-    content["neighbouring_relation"] = "replace one"
-
-
-def _more_parts(content):
-    content["event"]["events"].append(content["event"]["events"][1])
-    content["mechanisms"] += content["mechanisms"][1:]
-
-
-def _no_choice(content):
-    content["event"]["events"] = content["event"]["events"][1:] * 2
-    content["mechanisms"] = content["mechanisms"][1:] * 2
-
-
-def _fewer_candidates(content):
-    content["mechanisms"][0]["candidates"] -= 1
-
-
-def _fewer_policies(content):
-    content["assumed_public"]["policies"].pop()
-
-
-def _another_share(content):
+def another_share(content):
     content["assumed_public"]["hyper_parameters"]["choosing_share"]["value"] = 0.9
 
 
-def _a_point(content):
-    content["mechanisms"][0] |= {"spread": 1, "rate": 1.0}
+CHANGES = {
+    "a larger rate": of_row(lambda row: {"rate": row["rate"] * 1.0001}),
+    "a larger spread": of_row(lambda row: {"spread": row["spread"] * 2}),
+    "half of the epsilon": of_row(lambda row: {"epsilon": 4.0, "rate": row["rate"] / 2.0}),
+    "more epsilon": more,
+    "a point": of_row(lambda row: {"spread": 1, "rate": 1.0}),
+    "fewer candidates": of_row(lambda row: {"candidates": row["candidates"] - 1}),
+    "another field": of_row(lambda row: {"steps": 1}),
+    "nested": of_event(lambda event: {"events": [event["events"][0], dict(event)]}),
+    "composed": of_event(lambda event: {"type": "Composed"}),
+    "one part": of_both(lambda parts: parts[:1]),
+    "more parts": of_both(lambda parts: [*parts, parts[1]]),
+    "no choice": of_both(lambda parts: parts[1:] * 2),
+    "exchanged": lambda content: content["mechanisms"].reverse(),
+    "fewer policies": lambda content: content["assumed_public"]["policies"].pop(),
+    "another share": another_share,
+    "another relation": lambda content: content.update(neighbouring_relation="replace one"),
+}
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        _more_parts, _no_choice, _fewer_candidates, _fewer_policies, _another_share, _a_point,
-        _rate, _spread, _epsilon, _more, _nested, _one_part, _composed, _exchanged, _another_field, _another_relation,
-    ],
-)  # fmt: skip
-def test_a_certificate_that_states_less_is_refused(change, tmp_path):
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_certificate_that_states_less_is_refused(change, saved, tmp_path):
+    folder = resealed(saved, tmp_path / "out", CHANGES[change])
     with pytest.raises(DprlError):
-        verification.verify(_tampered(tmp_path / "out", change))
+        verification.verify(folder)
 
 
-def test_an_untouched_one_is_not(tmp_path):
-    assert verification.verify(_tampered(tmp_path / "out", lambda content: None)).private
+def test_an_untouched_one_is_not(saved, tmp_path):
+    assert verification.verify(resealed(saved, tmp_path / "out", lambda content: None)).private
 
 
 def test_of_people_who_may_be_lost():

@@ -84,11 +84,3 @@ def test_released_certified_and_resumed(name, tmp_path, monkeypatch):
     assert one.keys() == other.keys()
     for artifact in one.keys() - {"report.html", "ledger", "artifacts"}:
         assert one[artifact] == other[artifact], artifact
-
-
-@pytest.mark.parametrize("name", TABULAR)
-def test_states_need_tabular_features(name, tmp_path):
-    trial = Trial(tmp_path / "trial")
-    with pytest.raises(dprl.DprlError, match="use tabular features"):
-        trial.evaluate(**{**request(name), "features": "columns"})
-    assert trial.ledger.history() == []

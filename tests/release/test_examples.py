@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from pathlib import Path
 from typing import Any
@@ -14,20 +13,17 @@ from dprl.accounting import verification
 from dprl.accounting.ledger import Ledger
 from dprl.data.readers import read_log
 
+from ..modules import module_of
+
 ARMS = ("zidovudine", "zidovudine_didanosine", "zidovudine_zalcitabine", "didanosine")
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 def loaded(name: str) -> Any:
     """The module of an example, which finds its neighbours as it does when it is run."""
-    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(EXAMPLES)
-        spec.loader.exec_module(module)
-    return module
+        return module_of(EXAMPLES / f"{name}.py")
 
 
 @pytest.fixture(scope="module")
@@ -76,12 +72,7 @@ def test_the_demonstration(tmp_path, example, capsys):
 @pytest.mark.slow
 def test_people_who_arrive(tmp_path, capsys):
     """Learns most of what can be learned, and asks nobody twice."""
-    spec = importlib.util.spec_from_file_location("arriving_people", EXAMPLES / "arriving_people.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    module.demo(tmp_path / "greetings")
+    loaded("arriving_people").demo(tmp_path / "greetings")
     printed = capsys.readouterr().out
     earned, best, chance = (float(word.rstrip(",;")) for word in printed.split() if word.startswith("0."))
     assert earned > chance + 0.8 * (best - chance)

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import json
-import shutil
+from functools import partial, reduce
 
 import numpy as np
 import pytest
 
 import dprl
-from dprl.accounting import certificate, verification
+from dprl.accounting import verification
 from dprl.accounting.budget import Budget
 from dprl.errors import DprlError
 from dprl.evaluation.advantage import ADVANTAGE
 from dprl.evaluation.fitted_q import NAME
 from dprl.protocols import Bounds
-from dprl.release import run_folder, touch
+from dprl.release import run_folder
 
-from ..interruption import interrupted
+from ..resealed import resealed
 from ..sample_log import write_parquet
-from .resumable import Trial
+from .resumable import Learning
 
 PEOPLE, STEPS = 2_000, 3
 BOUNDS = Bounds(
@@ -90,31 +89,25 @@ def saved(tmp_path_factory):
     ],
 )
 def test_a_certificate_that_states_another_learner_is_refused(place, change, saved, tmp_path):
-    shutil.copytree(saved, tmp_path / "out")
-    path = tmp_path / "out" / "certificate.json"
-    content = json.loads(path.read_text())
-    *way, last = place
-    inner = content
-    for name in way:
-        inner = inner[name]
-    if change is None:
-        del inner[last]
-    else:
-        inner[last] = change
-    content["digest"] = certificate.digest(content)
-    path.write_bytes(certificate.to_bytes(content))
+    def state(content):
+        *way, last = place
+        inner = reduce(lambda found, name: found[name], way, content)
+        if change is None:
+            del inner[last]
+        else:
+            inner[last] = change
+
+    folder = resealed(saved, tmp_path / "out", state)
     with pytest.raises(DprlError):
-        verification.verify(tmp_path / "out")
+        verification.verify(folder)
 
 
 def test_an_interrupted_release_goes_on_with_the_noise_that_was_drawn(tmp_path):
     """The power fails after the policy was learned: what the journal holds is not drawn again."""
-    trial = Trial(tmp_path / "trial")
-    options = {"ledger": trial.ledger, "dataset": "trial", "run": trial.run, "basis": "products:1"}
-    with interrupted(touch, "release_total"), pytest.raises(KeyboardInterrupt):
-        learned(**options)
+    trial = Learning(tmp_path / "trial", columns(), partial(learned, basis="products:1"))
+    trial.stop_before_values()
     kept = (trial.run / run_folder.JOURNAL).read_bytes()
-    found = learned(**options, resume=True)
+    found = trial.evaluate()
     assert (trial.run / run_folder.JOURNAL).read_bytes().startswith(kept)
     assert len(trial.ledger.history()) == 1
     found.save(trial.out)
@@ -124,15 +117,14 @@ def test_an_interrupted_release_goes_on_with_the_noise_that_was_drawn(tmp_path):
 @pytest.mark.parametrize("learner", [NAME, ADVANTAGE])
 def test_with_other_behaviour_probabilities_nothing_is_gone_on_with(learner, tmp_path):
     """Of several steps nothing that is valued beside the policy shows them: they are bound by themselves."""
-    trial = Trial(tmp_path / "trial")
-    options = {"ledger": trial.ledger, "dataset": "trial", "run": trial.run, "learner": learner, "basis": "table"}
-    with interrupted(touch, "release_total"), pytest.raises(KeyboardInterrupt):
-        learned(**options)
+    trial = Learning(tmp_path / "trial", columns(), partial(learned, learner=learner, basis="table"))
+    trial.stop_before_values()
     others = columns()
     others["behavior_prob"] = np.where(others["observation_0"] == 0.0, 0.6, 0.5)
     with pytest.raises(DprlError, match="other"):
-        learned(others, **options, resume=True)
-    assert verification.verify(learned(**options, resume=True).save(trial.out)["certificate.json"].parent).private
+        trial.evaluate(log=others)
+    trial.finish()
+    assert verification.verify(trial.out).private
 
 
 def test_the_command_line_learns_and_plans(tmp_path, said):

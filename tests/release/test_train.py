@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shutil
 from dataclasses import dataclass, field, replace
@@ -14,7 +13,6 @@ from safetensors.numpy import load_file
 
 import dprl
 import dprl.release.train as release_module
-from dprl.accounting import certificate as certificates
 from dprl.accounting.ledger import Ledger
 from dprl.accounting.reward_relation import RewardRelation
 from dprl.accounting.verification import verify
@@ -24,6 +22,7 @@ from dprl.learning import planner
 from dprl.mechanisms.noise import SecureNoise
 from dprl.release.learning_artifacts import REWARDS_NOT_PROTECTED
 
+from ..resealed import reseal
 from .resumable import check_no_key_on_file
 
 BUDGET = dprl.Budget(0.9, 1e-4)
@@ -137,13 +136,10 @@ def test_nothing_but_weights_and_public_facts_is_on_file(released):
 
 def test_what_is_restated_is_refused(released, tmp_path):
     _, folder, _ = released
-    content = json.loads((folder / "certificate.json").read_bytes())
-    training = json.loads((folder / "training.json").read_bytes()) | {"epsilon": 0.5}
     copy = shutil.copytree(folder, tmp_path / "restated")
+    training = json.loads((copy / "training.json").read_bytes()) | {"epsilon": 0.5}
     (copy / "training.json").write_text(json.dumps(training))
-    content["artifacts"]["training.json"] = hashlib.sha256((copy / "training.json").read_bytes()).hexdigest()
-    content["digest"] = certificates.digest(content)
-    (copy / "certificate.json").write_bytes(certificates.to_bytes(content))
+    reseal(copy, lambda content: None)
     with pytest.raises(dprl.DprlError, match=r"epsilon in .*training.json is not the epsilon"):
         verify(copy)
 

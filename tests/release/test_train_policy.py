@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from typing import Any
 
 import jax.numpy as jnp
@@ -12,7 +11,6 @@ import pytest
 from safetensors.numpy import load_file
 
 import dprl
-from dprl.accounting import certificate as certificates
 from dprl.accounting.ledger import Ledger
 from dprl.accounting.verification import verify
 from dprl.engine import program
@@ -22,6 +20,7 @@ from dprl.learning.policy_gradient.trust_region import sharpened
 from dprl.mechanisms.noise import SecureNoise
 from dprl.release.learning_artifacts import NOBODY_IS_NAMED, PEOPLE_NOT_PROTECTED, PLACES
 
+from ..resealed import resealed
 from .resumable import check_no_key_on_file
 
 BUDGET = dprl.Budget(1.0, 1e-6)
@@ -124,15 +123,10 @@ def test_nothing_but_parameters_and_public_facts_is_on_file(released):
 def test_what_claims_too_much_is_refused(released, tmp_path):
     _, folder, _ = released
 
-    def reseal(name: str, change: Any) -> None:
-        copy = shutil.copytree(folder, tmp_path / name)
-        content = json.loads((copy / "certificate.json").read_bytes())
-        change(content, content["mechanisms"][0])
-        content["digest"] = certificates.digest(content)
-        (copy / "certificate.json").write_bytes(certificates.to_bytes(content))
-        verify(copy)
+    def check(name: str, change: Any) -> None:
+        verify(resealed(folder, tmp_path / name, lambda content: change(content, content["mechanisms"][0])))
 
-    reseal("same", lambda content, row: None)
+    check("same", lambda content, row: None)
     for name, change in {
         "another relation": lambda content, row: content.update(neighbouring_relation="replace one"),
         "column norm left out": lambda content, row: row.update(column_norm=1.0),
@@ -142,7 +136,7 @@ def test_what_claims_too_much_is_refused(released, tmp_path):
         "epsilon": lambda content, row: content.update(epsilon=0.9),
     }.items():
         with pytest.raises(dprl.DprlError):
-            reseal(name, change)
+            check(name, change)
 
 
 def test_the_policy_is_made_of_noisy_sums_of_the_people(monkeypatch):

@@ -58,3 +58,9 @@ def seal(tmp_path: Path) -> Seal:
         return results
 
     return write
+
+
+@pytest.fixture
+def results(seal: Seal, estimate: dict[str, Any], certificate: dict[str, Any]) -> Path:
+    """The sample's folder."""
+    return seal(estimate, certificate)

@@ -33,8 +33,7 @@ def refuse(match: str, results: Path, out: Path | None = None) -> None:
     assert before is None or contents(results) == before
 
 
-def test_a_lost_report_is_drawn_again_byte_for_byte(seal: Seal, estimate: Artifact, certificate: Artifact) -> None:
-    results = seal(estimate, certificate)
+def test_a_lost_report_is_drawn_again_byte_for_byte(results: Path) -> None:
     before = contents(results)
     (results / "report.html").unlink()
     assert render_folder(results) == results / "report.html"
@@ -48,9 +47,8 @@ def test_a_statement_folder_works_too(seal: Seal, estimate: Artifact, statement:
 
 
 def test_a_page_that_would_break_the_seal_goes_elsewhere(
-    seal: Seal, estimate: Artifact, certificate: Artifact, tmp_path: Path
+    results: Path, estimate: Artifact, certificate: Artifact, tmp_path: Path
 ) -> None:
-    results = seal(estimate, certificate)
     sealed = json.loads((results / "certificate.json").read_text())
     sealed["artifacts"]["report.html"] = "0" * 64  # as another version of the library would have drawn it
     (results / "certificate.json").write_text(json.dumps(sealed))
@@ -66,18 +64,14 @@ def test_a_page_that_would_break_the_seal_goes_elsewhere(
     assert contents(results) == before
 
 
-def test_an_unlisted_report_is_not_written(seal: Seal, estimate: Artifact, certificate: Artifact) -> None:
-    results = seal(estimate, certificate)
+def test_an_unlisted_report_is_not_written(results: Path) -> None:
     sealed = json.loads((results / "certificate.json").read_text())
     del sealed["artifacts"]["report.html"]
     (results / "certificate.json").write_text(json.dumps(sealed))
     refuse("use --out", results)
 
 
-def test_an_altered_estimate_gets_no_report(
-    seal: Seal, estimate: Artifact, certificate: Artifact, tmp_path: Path
-) -> None:
-    results = seal(estimate, certificate)
+def test_an_altered_estimate_gets_no_report(results: Path, estimate: Artifact, tmp_path: Path) -> None:
     (results / "estimate.json").write_text(json.dumps({**estimate, "value": 99.0}))
     refuse("not the file that certificate.json lists", results, tmp_path / "page.html")
     assert not (tmp_path / "page.html").exists()
@@ -96,10 +90,7 @@ def test_an_altered_estimate_gets_no_report(
         ("statement.json", "{}", "both certificate.json and statement.json"),
     ],
 )
-def test_unsound_folders_are_refused(
-    seal: Seal, estimate: Artifact, certificate: Artifact, name: str, content: str | None, match: str
-) -> None:
-    results = seal(estimate, certificate)
+def test_unsound_folders_are_refused(results: Path, name: str, content: str | None, match: str) -> None:
     if content is None:
         (results / name).unlink()
     else:
@@ -107,19 +98,15 @@ def test_unsound_folders_are_refused(
     refuse(match, results)
 
 
-def test_places_that_cannot_be_read_or_written(
-    seal: Seal, estimate: Artifact, certificate: Artifact, tmp_path: Path
-) -> None:
+def test_places_that_cannot_be_read_or_written(results: Path, tmp_path: Path) -> None:
     refuse("is not a folder of results", tmp_path / "nowhere")
-    results = seal(estimate, certificate)
     refuse(f"certificate.json is a file: name the folder '{results}'", results / "certificate.json")
     refuse("cannot be written", results, tmp_path / "nowhere" / "page.html")
 
 
-def test_the_command_prints_the_path(seal: Seal, estimate: Artifact, certificate: Artifact, tmp_path: Path) -> None:
+def test_the_command_prints_the_path(results: Path, tmp_path: Path) -> None:
     app = typer.Typer()
     app.command()(report)
-    results = seal(estimate, certificate)
     answer = CliRunner().invoke(app, [str(results), "--out", str(tmp_path / "page.html")])
     assert answer.exit_code == 0
     assert answer.output.strip() == str(tmp_path / "page.html")

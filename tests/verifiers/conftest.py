@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ..modules import module_of
 from .corpus import VERSIONS, unpacked
 
 SCRIPT = Path(__file__).parents[2] / "verify" / "dprl_verify.py"
@@ -15,12 +15,7 @@ SCRIPT = Path(__file__).parents[2] / "verify" / "dprl_verify.py"
 
 @pytest.fixture(scope="session")
 def alone() -> Any:
-    spec = importlib.util.spec_from_file_location("dprl_verify", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return module_of(SCRIPT)
 
 
 @pytest.fixture(scope="session")
