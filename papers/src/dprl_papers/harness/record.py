@@ -11,6 +11,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +91,7 @@ def _name(path: Path) -> str:
     return path.name
 
 
+@cache  # 78 figures hang on 300 files
 def digest(path: Path) -> str:
     """Return the digest of a file: of Python the code alone, as neither comments nor docstrings make a number."""
     content = path.read_bytes()
