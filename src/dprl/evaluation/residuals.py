@@ -8,13 +8,13 @@ cut. Errors and intervals: docs/proofs/stratified.md.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from typing_extensions import override
 
 from dprl.data.trajectories import Trajectories
@@ -62,17 +62,37 @@ class Found(NamedTuple):
 
 @dataclass(frozen=True)
 class FoundQuestion(AroundReleased, Question):
-    """Question about values of one decision, which says what it finds of any sum of the policies' values."""
+    """Question about values of one decision, which says what it finds of any sum of the policies' values.
+
+    Attributes:
+        contrasts: pairs of policies whose difference is asked for.
+    """
 
     bounds: Bounds
+    contrasts: tuple[tuple[int, int], ...]
 
     @property
     def policies(self) -> int:
         """Number of target policies."""
         raise NotImplementedError
 
+    @property
+    def dimension(self) -> int:
+        """Length of a vector."""
+        raise NotImplementedError
+
     def notes(self, policy: int) -> tuple[str, ...]:
         """Return what a reader must know of a policy's value, from what was released."""
+        raise NotImplementedError
+
+    def _columns(
+        self,
+        policies: Sequence[Any],
+        states: Float[np.ndarray, "episodes d"],
+        action: Int[np.ndarray, " episodes"],
+        outcome: Float[np.ndarray, " episodes"],
+    ) -> Iterable[Float[np.ndarray, " episodes"]]:
+        """Return each number of a decision's vector, from its state, action and outcome in [-1, 1]. Private."""
         raise NotImplementedError
 
     def _found(
@@ -80,6 +100,22 @@ class FoundQuestion(AroundReleased, Question):
     ) -> Found:
         """Return what is known of the sum over policies of ``weights`` times values."""
         raise NotImplementedError
+
+    def unit_vectors(
+        self, log: Trajectories, policies: Sequence[Any], behavior: Any = None
+    ) -> Float[np.ndarray, "units dim"]:
+        """Return ``(U, dimension)`` vectors of the units, before they are clipped. Private."""
+        del behavior
+        out = np.zeros((log.units, self.dimension))
+        if not len(log.reward):
+            return out
+        first = np.minimum(log.episode_offsets[:-1], len(log.reward) - 1)
+        sound = usable(log) & (log.action[first] >= 0) & (True if log.stays is None else log.stays[first] > 0.0)
+        outcome = in_range(log.reward[first], self.bounds.reward)
+        columns = self._columns(policies, log.observation[first], np.maximum(log.action[first], 0), outcome)
+        for column, values in enumerate(columns):
+            out[:, column] = unit_means(log, np.where(sound, values, 0.0))
+        return out
 
     def decode(self, mechanism: GaussianSum, noisy: Float[np.ndarray, " dim"]) -> list[ValueEstimate]:
         """Return values and intervals of all target policies from the released vector: post-processing."""
@@ -114,13 +150,9 @@ class ResidualQuery(FoundQuestion):
         config: with ``confidence``, ``overlap`` and ``min_propensity``.
         table: ``(K, S, A)`` the target policies in each stratum; zeros of what was done, and ones of a policy that is
             not known yet.
-        contrasts: pairs of policies whose difference is asked for.
     """
 
-    config: Any
-    bounds: Bounds
     table: Float[np.ndarray, "policies strata actions"]
-    contrasts: tuple[tuple[int, int], ...] = ()
 
     words: ClassVar[str] = "doubly robust, with propensities estimated within strata"
     clip_norm: ClassVar[float] = 1.0
@@ -166,26 +198,14 @@ class ResidualQuery(FoundQuestion):
         config = self.config
         return Design(self.released, self.table, self.contrasts, config.overlap == "trim", config.min_propensity)
 
-    def unit_vectors(
-        self, log: Trajectories, policies: Sequence[Any], behavior: Any = None
-    ) -> Float[np.ndarray, "units dim"]:
-        """Return ``(U, dimension)`` vectors of the units, before they are clipped. Private."""
-        del policies, behavior
-        design, actions = self.design, self.table.shape[2]
-        sound = usable(log)
-        first = np.minimum(log.episode_offsets[:-1], max(len(log.reward) - 1, 0))
-        out = np.zeros((log.units, self.dimension))
-        if not sound.any():
-            return out
-        action = log.action[first]
-        sound = sound & (action >= 0) & (True if log.stays is None else log.stays[first] > 0.0)
-        place = design.strata.cells(log.observation[first]) * actions + np.maximum(action, 0)
-        outcome = in_range(log.reward[first], self.bounds.reward)
+    @override
+    def _columns(self, policies: Sequence[Any], states: Any, action: Any, outcome: Any) -> Iterable[np.ndarray]:
+        del policies
+        design = self.design
+        place = self.released.strata.cells(states) * self.table.shape[2] + action
         residual = (outcome - design.outcomes.ravel()[place]) / design.largest.ravel()[place]
         for column, asked in enumerate(design.asked.T):
-            values = asked[place] * (residual if column < len(self.table) else residual**2 - 1.0)
-            out[:, column] = unit_means(log, np.where(sound, values, 0.0))
-        return out
+            yield asked[place] * (residual if column < len(self.table) else residual**2 - 1.0)
 
     def _found(self, mechanism: GaussianSum, noisy: Float[np.ndarray, " dim"], weights: np.ndarray) -> Found:
         """Return what is known of the sum over policies of ``weights`` times values."""
