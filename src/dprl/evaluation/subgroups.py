@@ -100,7 +100,7 @@ def asked_axes(subgroups: Sequence[str], bounds: Bounds, unit: str) -> tuple[Axi
         raise DprlError("subgroups are made by the first state of a person or a trajectory: a transition has none.")
     axes = tuple(read_axis(declared, bounds, "subgroups") for declared in subgroups)
     check_apart(axes, "subgroups")
-    groups = sum(len(axis.labels()) for axis in axes)
+    groups = sum(axis.size for axis in axes)
     if groups > MOST:
         raise DprlError(f"subgroups: at most {MOST} fit in one release; these are {groups}.")
     return axes
@@ -158,7 +158,7 @@ class GroupedQuery(BesideQuery):
     @property
     def sizes(self) -> tuple[int, ...]:
         """Number of groups of each axis."""
-        return tuple(len(axis.labels()) for axis in self.axes)
+        return tuple(axis.size for axis in self.axes)
 
     @property
     def shares(self) -> Share:
@@ -272,7 +272,7 @@ def grouped(query: ValueQuery, subgroups: Sequence[str], unit: str, algorithm: s
     if not isinstance(query, CountingQuery):
         raise DprlError(f"{algorithm} gives no values of subgroups: use recommended, importance-sampling or another.")
     kind = GroupedAroundQuery if query.around_function else GroupedQuery
-    weights = least_noise_weights([len(axis.labels()) for axis in axes])
+    weights = least_noise_weights([axis.size for axis in axes])
     return kind(query.counting(), tuple(subgroups), axes, weights)
 
 
