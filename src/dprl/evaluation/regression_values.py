@@ -42,11 +42,6 @@ class RegressionQuery(FoundQuestion):
     words: ClassVar[str] = "doubly robust, with propensities estimated by a multinomial regression"
 
     @property
-    def policies(self) -> int:
-        """Number of target policies."""
-        return self.patterns.shape[1]
-
-    @property
     def strategy(self) -> Float[np.ndarray, "policies policies"]:
         """``(K, K)``; the outcome model moves the scores of all policies at once, so that nothing is disjoint."""
         return np.eye(self.policies)
@@ -81,11 +76,6 @@ class RegressionQuery(FoundQuestion):
     def radius(self) -> float:
         """Largest norm of all policies' scores."""
         return self._radius(self.released.largest_outcome)
-
-    @override
-    def notes(self, policy: int) -> tuple[str, ...]:
-        del policy
-        return (CUT_WEIGHTS,) if self._cuts else ()
 
     @property
     def _cuts(self) -> bool:
@@ -158,7 +148,8 @@ class RegressionQuery(FoundQuestion):
         reach = math.sqrt(max(square, 0.0) + spread_of) + size * m
         strength = max(value - side, -value - side, 0.0) / reach
         errors = math.hypot(own, math.sqrt(moved)), math.sqrt(variance / people), math.sqrt(surely / people)
-        return Found(value, *errors, side, side, 2.0 * lost, confounder_of(strength))
+        notes = (CUT_WEIGHTS,) if self._cuts else ()
+        return Found(value, *errors, side, side, 2.0 * lost, confounder_of(strength), notes)
 
     def expect(self, mechanism: GaussianSum) -> list[tuple[float, float, float]]:
         """Return what the errors will be around an outcome model of half the range, from public facts alone.

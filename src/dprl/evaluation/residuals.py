@@ -48,6 +48,7 @@ class Found(NamedTuple):
         bias: width of what the interval allows for strata without overlap.
         confounding: how strong an unmeasured confounder must be to bring the value to zero: see
             :attr:`~dprl.evaluation.contrasts.Contrast.confounding`.
+        notes: what a reader must know of the value.
     """
 
     value: float
@@ -58,6 +59,7 @@ class Found(NamedTuple):
     above: float
     bias: float
     confounding: float
+    notes: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -65,24 +67,17 @@ class FoundQuestion(AroundReleased, Question):
     """Question about values of one decision, which says what it finds of any sum of the policies' values.
 
     Attributes:
+        policies: number of target policies.
         contrasts: pairs of policies whose difference is asked for.
     """
 
     bounds: Bounds
+    policies: int
     contrasts: tuple[tuple[int, int], ...]
-
-    @property
-    def policies(self) -> int:
-        """Number of target policies."""
-        raise NotImplementedError
 
     @property
     def dimension(self) -> int:
         """Length of a vector."""
-        raise NotImplementedError
-
-    def notes(self, policy: int) -> tuple[str, ...]:
-        """Return what a reader must know of a policy's value, from what was released."""
         raise NotImplementedError
 
     def _columns(
@@ -121,11 +116,11 @@ class FoundQuestion(AroundReleased, Question):
         """Return values and intervals of all target policies from the released vector: post-processing."""
         centre, half = scale_of(self.bounds.reward)
         out = []
-        for place, weights in enumerate(np.eye(self.policies)):
+        for weights in np.eye(self.policies):
             found = self._found(mechanism, noisy, weights)
             ends = centre + half * (found.value - found.below), centre + half * (found.value + found.above)
             value = centre + half * found.value
-            interval, notes = within_range(value, ends, self.bounds.reward, self.notes(place))
+            interval, notes = within_range(value, ends, self.bounds.reward, found.notes)
             errors = half * found.noise, half * found.sampling, half * found.most
             out.append(ValueEstimate(value, interval, *errors, None, None, half * found.bias, notes))
         return out
@@ -158,20 +153,9 @@ class ResidualQuery(FoundQuestion):
     clip_norm: ClassVar[float] = 1.0
 
     @property
-    def policies(self) -> int:
-        """Number of target policies."""
-        return len(self.table)
-
-    @override
-    def notes(self, policy: int) -> tuple[str, ...]:
-        trims = self.config.overlap == "trim"
-        lost = self.design.lost if trims else self.design.lost & (self.table[policy] > 0.0)
-        return (TRIMMED if trims else NO_OVERLAP,) if lost.any() else ()
-
-    @property
     def dimension(self) -> int:
         """Length of a vector: of each policy the residual and its square, and the products of the contrasts."""
-        return 2 * len(self.table) + len(self.contrasts)
+        return 2 * self.policies + len(self.contrasts)
 
     @property
     def strategy(self) -> Float[np.ndarray, "policies policies"]:
@@ -205,7 +189,7 @@ class ResidualQuery(FoundQuestion):
         place = self.released.strata.cells(states) * self.table.shape[2] + action
         residual = (outcome - design.outcomes.ravel()[place]) / design.largest.ravel()[place]
         for column, asked in enumerate(design.asked.T):
-            yield asked[place] * (residual if column < len(self.table) else residual**2 - 1.0)
+            yield asked[place] * (residual if column < self.policies else residual**2 - 1.0)
 
     def _found(self, mechanism: GaussianSum, noisy: Float[np.ndarray, " dim"], weights: np.ndarray) -> Found:
         """Return what is known of the sum over policies of ``weights`` times values."""
@@ -235,8 +219,10 @@ class ResidualQuery(FoundQuestion):
         _, squares, _, square_noise = design.decoded(noisy, mechanism.noise_std, own)
         strength = end / max(math.sqrt(squares + square_noise) * design.reach(table), 1e-12) if squares > 0.0 else 0.0
         errors = noise, math.sqrt(variance / design.people), math.sqrt(surely / design.people)
-        found = Found(value, *errors, below, above, low + high, confounder_of(strength))
-        return found if design.kept.any() else Found(0.0, noise, 1.0, 1.0, 2.0, 2.0, 4.0, 1.0)
+        lost = design.lost if design.trims else design.lost & (table != 0.0)
+        notes = (TRIMMED if design.trims else NO_OVERLAP,) if lost.any() else ()
+        found = Found(value, *errors, below, above, low + high, confounder_of(strength), notes)
+        return found if design.kept.any() else Found(0.0, noise, 1.0, 1.0, 2.0, 2.0, 4.0, 1.0, notes)
 
     def expect(self, mechanism: GaussianSum) -> list[tuple[float, float, float]]:
         """Return what the errors will be if in each stratum every action is equally likely, from public facts alone.
