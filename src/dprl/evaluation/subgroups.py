@@ -22,7 +22,7 @@ from dprl.engine.value_query import BesideQuery, CountingQuery, ValueQuery
 from dprl.errors import DprlError
 from dprl.evaluation.contrasts import Contrast, contrasts_of
 from dprl.evaluation.intervals import SAYS_NOTHING, Difference, ValueEstimate
-from dprl.evaluation.strata import Axis, check_apart, read_axis
+from dprl.evaluation.strata import Axis, read_axes
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.protocols import Bounds, Interval
 from dprl.value_functions.linear import ValueFunction
@@ -94,12 +94,9 @@ def asked_axes(subgroups: Sequence[str], bounds: Bounds, unit: str) -> tuple[Axi
     Raises:
         DprlError: one names no component or no cut points within its bounds, or there are too many.
     """
-    if isinstance(subgroups, str) or not all(isinstance(declared, str) for declared in subgroups):
-        raise DprlError('subgroups must be a list of texts, such as ["site", "age:30,50"].')
     if subgroups and unit == "transition":
         raise DprlError("subgroups are made by the first state of a person or a trajectory: a transition has none.")
-    axes = tuple(read_axis(declared, bounds, "subgroups") for declared in subgroups)
-    check_apart(axes, "subgroups")
+    axes = read_axes(subgroups, bounds, "subgroups")
     groups = sum(axis.size for axis in axes)
     if groups > MOST:
         raise DprlError(f"subgroups: at most {MOST} fit in one release; these are {groups}.")
