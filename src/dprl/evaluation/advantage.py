@@ -18,7 +18,6 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -29,6 +28,7 @@ from dprl.accounting.budget import Budget
 from dprl.accounting.calibration import noise_multiplier_for
 from dprl.engine.layouts import Block
 from dprl.engine.options import Query
+from dprl.evaluation.adassp import smat
 from dprl.evaluation.fitted_q import FittedQ
 from dprl.policies.greedy import GreedyPolicy
 from dprl.policies.loading import UniformPolicy
@@ -100,23 +100,12 @@ class Advantage(FittedQ):
         over = jnp.where(weights > 0.0, self.actions * block.rho, 0.0)
         more = (KAPPA * weights * block.logged_return)[..., None] * (taken * over[..., None] - 1.0)
         if self.basis.is_table:
-            return self._by_cell(self.basis.index(block.states, jnp), more)
+            cells = self.basis.index(block.states, jnp)
+            return self._added(jnp.arange(self.actions) * self.basis.size + cells[..., None], more)
         phi = self._phi(block.states)
         products = jnp.einsum("bla,bln->ban", more, phi).reshape(len(weights), -1)
-        above, beside, scales = self._triangle
-        gram = jnp.einsum("bl,bln,blm->bnm", weights, phi, phi)[:, above, beside] * scales
+        gram = self._upper(jnp.einsum("bl,bln,blm->bnm", weights, phi, phi))
         return jnp.concatenate([products, gram / math.sqrt(self.functions)], axis=1)
-
-    def _by_cell(self, cells: Any, more: Any) -> Float[Array, "units dim"]:
-        """Return sums of ``(B, L, A)`` numbers over each unit's rows of a cell ``(B, L)``; rows in their order."""
-        unit, nothing = jnp.arange(len(cells)), jnp.zeros((len(cells), self.actions, self.basis.size), more.dtype)
-
-        def add(total: Any, row: Any) -> tuple[Any, None]:
-            cell, own = row
-            return total.at[unit, :, cell].add(own), None
-
-        total, _ = jax.lax.scan(add, nothing, (cells.T, jnp.swapaxes(more, 0, 1)))
-        return total.reshape(len(cells), -1)
 
     def update(self, stage: int, state: Any, noisy: Float[Array, " dim"], step: Any) -> Float[Array, " n"]:
         """Return the regression's weights on the noisy sums; of a table the sums, whose order in a state is that of
@@ -127,9 +116,7 @@ class Advantage(FittedQ):
         products = noisy[: self.actions * size].reshape(self.actions, size) / KAPPA
         if self.basis.is_table:
             return products.ravel()
-        above, beside, scales = self._triangle
-        upper = jnp.zeros((size, size), jnp.float64).at[above, beside].set(noisy[self.actions * size :] / scales)
-        gram = (upper + jnp.triu(upper, 1).T) * math.sqrt(size)
+        gram = smat(noisy[self.actions * size :], size) * math.sqrt(size)
         # as far as noise hides it, the matrix is that of an orthonormal basis
         rows = self.bounds.units * self.bounds.horizon
         usual, told = rows * jnp.eye(size), rows**2 * UNLIKE

@@ -127,8 +127,9 @@ class Choice(FirstPart):
         """Return the exact sum of the clipped scores of the units of ``log``, less public handicaps."""
         count = len(self.candidates)
         total = -np.array(self.handicaps or (0,) * count, dtype=np.int64)
-        for some in _blocks(log.units, max(_AT_ONCE // count, 1)):
-            block = log.of_units(some, self.query.bounds)
+        places, size = np.arange(log.units), max(_AT_ONCE // count, 1)
+        for start in range(0, log.units, size):
+            block = log.of_units((places >= start) & (places < start + size), self.query.bounds)
             scores = self.unit_scores(block, behavior)
             total = total + self.mechanism.clipped_sum(scores, np.ones(block.units, dtype=bool))
         return total
@@ -164,11 +165,3 @@ def cut_of_choice(bounds: Bounds, people: int) -> float:
     """Return where products of ratios are cut: no later than for values, and early where few people choose."""
     most = min(bounds.cumulative_ratio, bounds.largest_product)
     return min(most, max(float(bounds.max_importance_ratio), CUT * math.sqrt(people)))
-
-
-def _blocks(units: int, size: int) -> Iterator[np.ndarray]:
-    """Yield masks ``(units,)`` of blocks of units."""
-    for start in range(0, units, size):
-        some = np.zeros(units, dtype=bool)
-        some[start : start + size] = True
-        yield some

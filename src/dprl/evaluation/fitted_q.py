@@ -27,6 +27,7 @@ from dprl.engine.columns import scale_of
 from dprl.engine.layouts import Block
 from dprl.engine.options import Query, Stage
 from dprl.engine.plan import calibrated_stages
+from dprl.evaluation.adassp import smat
 from dprl.policies.greedy import Basis, GreedyPolicy
 from dprl.policies.loading import LoggedPolicy
 from dprl.policies.rules import Rule
@@ -136,10 +137,21 @@ class FittedQ:
         usable = (block.actions >= 0) & (block.rho > 0.0)
         return jnp.where(usable, block.step * self.bounds.horizon, 0.0)
 
-    @property
-    def _triangle(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        above, beside = np.triu_indices(self.basis.size)
-        return above, beside, np.where(above == beside, 1.0, math.sqrt(2.0))
+    def _upper(self, gram: Any) -> Any:
+        """Return the upper triangles of symmetric matrices ``(..., n, n)``, as :func:`~.adassp.smat` reads them."""
+        i, j = np.triu_indices(self.basis.size)
+        return gram[..., i, j] * np.where(i == j, 1.0, math.sqrt(2.0))
+
+    def _added(self, places: Any, values: Any) -> Float[Array, "units dim"]:
+        """Return each unit's vector: the sums of ``values`` ``(B, L, n)`` at ``places``, rows in their order."""
+        unit = jnp.arange(len(places))[:, None]
+
+        def add(total: Any, row: Any) -> tuple[Any, None]:
+            place, value = row
+            return total.at[unit, place].add(value), None
+
+        nothing = jnp.zeros((len(places), self.query.dimension), values.dtype)
+        return jax.lax.scan(add, nothing, (jnp.swapaxes(places, 0, 1), jnp.swapaxes(values, 0, 1)))[0]
 
     def _phi(self, states: Any) -> Any:
         flat = self.basis(states.reshape(-1, states.shape[-1]), jnp)
@@ -170,7 +182,7 @@ class TableQ(FittedQ):
         return rows / (noise_multiplier * self.query.clip_norm * math.sqrt(self.targets))
 
     def contribution(self, stage: int, state: Any, block: Block) -> Float[Array, "units dim"]:
-        """Return each unit's counts and sums; rows are added up in their order."""
+        """Return each unit's counts and sums."""
         del stage, state
         end, weights = self.targets - 1, self._weights(block)
         cells = self.basis.index(block.states, jnp) * self.actions + jnp.maximum(block.actions, 0).astype(jnp.int32)
@@ -178,15 +190,8 @@ class TableQ(FittedQ):
         if end:
             following = jnp.where(block.alive > 0.0, self.basis.index(block.next_states, jnp), end)
         moves, counts = cells * self.targets + following, self.basis.size * self.actions * self.targets
-        unit = jnp.arange(len(weights))
-
-        def add(total: Any, row: Any) -> tuple[Any, None]:
-            move, cell, weight, reward = row
-            total = total.at[unit, move].add(weight)
-            return total.at[unit, counts + cell].add(self.kappa * weight * reward), None
-
-        rows = (moves.T, cells.T, weights.T, block.raw_reward.T)
-        return jax.lax.scan(add, jnp.zeros((len(weights), self.query.dimension), weights.dtype), rows)[0]
+        values = jnp.stack([weights, self.kappa * weights * block.raw_reward], axis=-1)
+        return self._added(jnp.stack([moves, counts + cells], axis=-1), values)
 
     def update(self, stage: int, state: Any, noisy: Float[Array, " dim"], step: Any) -> Float[Array, " n"]:
         """Return lower bounds of Q after as many backups as there are steps, in halves of the reward range."""
@@ -279,7 +284,6 @@ class LinearQ(FittedQ):
     def contribution(self, stage: int, state: Any, block: Block) -> Float[Array, "units dim"]:
         """Return each unit's sums over rows; a next state's value is that of the best bound of the round before."""
         del stage
-        above, beside, scales = self._triangle
         phi, weights = self._phi(block.states), self._weights(block)
         (before, reach), (middle, half) = jnp.asarray(self._ranges, weights.dtype)[state[3] + jnp.arange(2)]
         future = before + reach * jnp.clip(
@@ -289,7 +293,7 @@ class LinearQ(FittedQ):
         centre, width = scale_of(self.bounds.reward)
         target = jnp.clip((centre + width * block.raw_reward + going * future - middle) / half, -1.0, 1.0)
         chosen = (block.actions[..., None] == jnp.arange(self.actions)) * weights[..., None]
-        gram = jnp.einsum("bla,bln,blm->banm", chosen, phi, phi)[..., above, beside] * scales
+        gram = self._upper(jnp.einsum("bla,bln,blm->banm", chosen, phi, phi))
         products = jnp.einsum("bla,bln->ban", chosen * target[..., None], phi) * self.kappa
         return jnp.concatenate([gram, products], axis=-1).reshape(len(weights), -1)
 
@@ -297,10 +301,8 @@ class LinearQ(FittedQ):
         """Return the ridge regression of each action on the noisy sums, and the root of its error's covariance."""
         del stage
         size, noise = self.basis.size, self._noise
-        above, beside, scales = self._triangle
         sums = noisy.reshape(self.actions, -1)
-        upper = jnp.zeros((self.actions, size, size), jnp.float64).at[:, above, beside].set(sums[:, :-size] / scales)
-        total = state[0] + upper + jnp.swapaxes(jnp.triu(upper, 1), 1, 2)
+        total = state[0] + jnp.stack([smat(row, size) for row in sums[:, :-size]])
         rounds = jnp.asarray(step, jnp.float64) + 1.0  # the mean of all Gram matrices so far has their noise over that
         of_gram = noise / jnp.sqrt(rounds)
         scale, axes = jnp.linalg.eigh(total / rounds)

@@ -29,7 +29,7 @@ from dprl.evaluation.fitted_q import NAME
 from dprl.evaluation.importance_sampling import ImportanceSampling
 from dprl.evaluation.plan import after_first
 from dprl.evaluation.regression import regresses
-from dprl.evaluation.strata import check_apart, read_axis
+from dprl.evaluation.strata import read_axes
 from dprl.evaluation.strategy import UnknownPolicy, public_states
 from dprl.evaluation.stratified import Stratified
 from dprl.evaluation.teaching import make_teaching, recommended_teaching, teaching_within_strata
@@ -157,13 +157,8 @@ def values_of_learned(algorithm: Any, bounds: Bounds) -> ImportanceSampling | St
 
 def declared_cuts(cuts: Sequence[str], bounds: Bounds) -> tuple[Cut, ...]:
     """Return where rules may cut components, from declarations such as ``age:30,50`` or ``site``."""
-    if isinstance(cuts, str) or not all(isinstance(declared, str) for declared in cuts):
-        raise DprlError('cuts must be a list of texts, such as ["age:30,50", "site"].')
-    if not cuts:
-        return public_cuts(bounds.state)
-    axes = [read_axis(declared, bounds, "cuts") for declared in cuts]
-    check_apart(axes, "cuts")
-    return tuple(cut for axis in axes for cut in axis.cuts())
+    axes = read_axes(cuts, bounds, "cuts")
+    return tuple(cut for axis in axes for cut in axis.cuts()) if axes else public_cuts(bounds.state)
 
 
 def _with_class(

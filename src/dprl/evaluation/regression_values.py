@@ -17,15 +17,12 @@ import numpy as np
 from jaxtyping import Float
 from typing_extensions import override
 
-from dprl.data.trajectories import Trajectories
-from dprl.engine.columns import in_range, scale_of
-from dprl.engine.ratios import unit_means, usable
+from dprl.engine.columns import scale_of
 from dprl.evaluation.intervals import CUT_WEIGHTS, PRODUCT_SCALE, confounder_of, product_weight, quantile, skew_margin
 from dprl.evaluation.regression import Terms
 from dprl.evaluation.residuals import Found, FoundQuestion
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.policies.loading import policy_probabilities
-from dprl.protocols import Bounds
 
 SQUARE, MOVE, COUNT, CUT = 0.33, 0.6, 0.3, 0.3
 """Weights against the scores: of squares, derivatives, a unit's presence, and what is cut of all policies together."""
@@ -38,20 +35,11 @@ class RegressionQuery(FoundQuestion):
     Attributes:
         config: with ``confidence`` and ``min_propensity``.
         patterns: ``(J, K)`` that a person can have over the policies.
-        contrasts: pairs of policies whose difference is asked for.
     """
 
-    config: Any
-    bounds: Bounds
     patterns: Float[np.ndarray, "patterns policies"]
-    contrasts: tuple[tuple[int, int], ...] = ()
 
     words: ClassVar[str] = "doubly robust, with propensities estimated by a multinomial regression"
-
-    @property
-    def policies(self) -> int:
-        """Number of target policies."""
-        return self.patterns.shape[1]
 
     @property
     def strategy(self) -> Float[np.ndarray, "policies policies"]:
@@ -89,35 +77,20 @@ class RegressionQuery(FoundQuestion):
         """Largest norm of all policies' scores."""
         return self._radius(self.released.largest_outcome)
 
-    @override
-    def notes(self, policy: int) -> tuple[str, ...]:
-        del policy
-        return (CUT_WEIGHTS,) if self._cuts else ()
-
     @property
     def _cuts(self) -> bool:
         """Whether weights can be cut at a state within the declared bounds."""
         return bool(self.released.least.min() * self.most_weight < 1.0)
 
-    def unit_vectors(
-        self, log: Trajectories, policies: Sequence[Any], behavior: Any = None
-    ) -> Float[np.ndarray, "units dim"]:
-        """Return ``(U, dimension)`` vectors of the units, before they are clipped. Private."""
-        del behavior
-        model, actions, out = self.released, self.terms.actions, np.zeros((log.units, self.dimension))
-        if not len(log.reward):
-            return out
-        first = np.minimum(log.episode_offsets[:-1], len(log.reward) - 1)
-        states, action = log.observation[first], log.action[first]
-        sound = usable(log) & (action >= 0)
-        action = np.maximum(action, 0)
-        f = self.terms.of(states)
+    @override
+    def _columns(self, policies: Sequence[Any], states: Any, action: Any, outcome: Any) -> list[np.ndarray]:
+        model, actions, f = self.released, self.terms.actions, self.terms.of(states)
         taken, p, m = np.eye(actions)[action], model.probabilities(f), model.outcomes(f)
         table = [policy_probabilities(policy, states, actions) for policy in policies]
         floor = np.maximum(np.maximum.reduce(table) / self.most_weight, 1e-300)
         floored = np.maximum(p, floor)
         own = np.arange(len(action)), action
-        residual = (in_range(log.reward[first], self.bounds.reward) - m[own]) / floored[own]
+        residual = (outcome - m[own]) / floored[own]
         gradient = ((p - taken) * (p >= floor)[own][:, None])[:, 1:] / self.terms.longest_score
         scores, moves, cut = [], [], []
         for chosen in table:
@@ -130,10 +103,7 @@ class RegressionQuery(FoundQuestion):
             cut.append(CUT / math.sqrt(self.policies) * left)
         squares = [SQUARE * x * x for x in scores]
         products = [product_weight(self.contrasts) * scores[a] * scores[b] for a, b in self.contrasts]
-        count = COUNT * np.ones(len(action))
-        for column, values in enumerate([*scores, *squares, *moves, *cut, count, *products]):
-            out[:, column] = unit_means(log, np.where(sound, values, 0.0))
-        return out
+        return [*scores, *squares, *moves, *cut, COUNT * np.ones(len(action)), *products]
 
     def _found(
         self, mechanism: GaussianSum, noisy: Float[np.ndarray, " dim"], weights: Float[np.ndarray, " policies"]
@@ -178,7 +148,8 @@ class RegressionQuery(FoundQuestion):
         reach = math.sqrt(max(square, 0.0) + spread_of) + size * m
         strength = max(value - side, -value - side, 0.0) / reach
         errors = math.hypot(own, math.sqrt(moved)), math.sqrt(variance / people), math.sqrt(surely / people)
-        return Found(value, *errors, side, side, 2.0 * lost, confounder_of(strength))
+        notes = (CUT_WEIGHTS,) if self._cuts else ()
+        return Found(value, *errors, side, side, 2.0 * lost, confounder_of(strength), notes)
 
     def expect(self, mechanism: GaussianSum) -> list[tuple[float, float, float]]:
         """Return what the errors will be around an outcome model of half the range, from public facts alone.

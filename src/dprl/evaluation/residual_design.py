@@ -16,7 +16,6 @@ from jaxtyping import Bool, Float
 
 from dprl.evaluation.intervals import product_weight
 from dprl.evaluation.propensities import Propensities
-from dprl.evaluation.strata import Strata
 from dprl.evaluation.strategy import least_noise_strategy
 
 
@@ -37,11 +36,6 @@ class Design:
     contrasts: Sequence[tuple[int, int]]
     trims: bool
     least: float
-
-    @property
-    def strata(self) -> Strata:
-        """The strata."""
-        return self.known.strata
 
     @cached_property
     def done(self) -> Bool[np.ndarray, " policies"]:

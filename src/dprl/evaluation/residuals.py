@@ -8,13 +8,13 @@ cut. Errors and intervals: docs/proofs/stratified.md.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from typing_extensions import override
 
 from dprl.data.trajectories import Trajectories
@@ -48,6 +48,7 @@ class Found(NamedTuple):
         bias: width of what the interval allows for strata without overlap.
         confounding: how strong an unmeasured confounder must be to bring the value to zero: see
             :attr:`~dprl.evaluation.contrasts.Contrast.confounding`.
+        notes: what a reader must know of the value.
     """
 
     value: float
@@ -58,21 +59,35 @@ class Found(NamedTuple):
     above: float
     bias: float
     confounding: float
+    notes: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class FoundQuestion(AroundReleased, Question):
-    """Question about values of one decision, which says what it finds of any sum of the policies' values."""
+    """Question about values of one decision, which says what it finds of any sum of the policies' values.
+
+    Attributes:
+        policies: number of target policies.
+        contrasts: pairs of policies whose difference is asked for.
+    """
 
     bounds: Bounds
+    policies: int
+    contrasts: tuple[tuple[int, int], ...]
 
     @property
-    def policies(self) -> int:
-        """Number of target policies."""
+    def dimension(self) -> int:
+        """Length of a vector."""
         raise NotImplementedError
 
-    def notes(self, policy: int) -> tuple[str, ...]:
-        """Return what a reader must know of a policy's value, from what was released."""
+    def _columns(
+        self,
+        policies: Sequence[Any],
+        states: Float[np.ndarray, "episodes d"],
+        action: Int[np.ndarray, " episodes"],
+        outcome: Float[np.ndarray, " episodes"],
+    ) -> Iterable[Float[np.ndarray, " episodes"]]:
+        """Return each number of a decision's vector, from its state, action and outcome in [-1, 1]. Private."""
         raise NotImplementedError
 
     def _found(
@@ -81,15 +96,31 @@ class FoundQuestion(AroundReleased, Question):
         """Return what is known of the sum over policies of ``weights`` times values."""
         raise NotImplementedError
 
+    def unit_vectors(
+        self, log: Trajectories, policies: Sequence[Any], behavior: Any = None
+    ) -> Float[np.ndarray, "units dim"]:
+        """Return ``(U, dimension)`` vectors of the units, before they are clipped. Private."""
+        del behavior
+        out = np.zeros((log.units, self.dimension))
+        if not len(log.reward):
+            return out
+        first = np.minimum(log.episode_offsets[:-1], len(log.reward) - 1)
+        sound = usable(log) & (log.action[first] >= 0) & (True if log.stays is None else log.stays[first] > 0.0)
+        outcome = in_range(log.reward[first], self.bounds.reward)
+        columns = self._columns(policies, log.observation[first], np.maximum(log.action[first], 0), outcome)
+        for column, values in enumerate(columns):
+            out[:, column] = unit_means(log, np.where(sound, values, 0.0))
+        return out
+
     def decode(self, mechanism: GaussianSum, noisy: Float[np.ndarray, " dim"]) -> list[ValueEstimate]:
         """Return values and intervals of all target policies from the released vector: post-processing."""
         centre, half = scale_of(self.bounds.reward)
         out = []
-        for place, weights in enumerate(np.eye(self.policies)):
+        for weights in np.eye(self.policies):
             found = self._found(mechanism, noisy, weights)
             ends = centre + half * (found.value - found.below), centre + half * (found.value + found.above)
             value = centre + half * found.value
-            interval, notes = within_range(value, ends, self.bounds.reward, self.notes(place))
+            interval, notes = within_range(value, ends, self.bounds.reward, found.notes)
             errors = half * found.noise, half * found.sampling, half * found.most
             out.append(ValueEstimate(value, interval, *errors, None, None, half * found.bias, notes))
         return out
@@ -114,32 +145,17 @@ class ResidualQuery(FoundQuestion):
         config: with ``confidence``, ``overlap`` and ``min_propensity``.
         table: ``(K, S, A)`` the target policies in each stratum; zeros of what was done, and ones of a policy that is
             not known yet.
-        contrasts: pairs of policies whose difference is asked for.
     """
 
-    config: Any
-    bounds: Bounds
     table: Float[np.ndarray, "policies strata actions"]
-    contrasts: tuple[tuple[int, int], ...] = ()
 
     words: ClassVar[str] = "doubly robust, with propensities estimated within strata"
     clip_norm: ClassVar[float] = 1.0
 
     @property
-    def policies(self) -> int:
-        """Number of target policies."""
-        return len(self.table)
-
-    @override
-    def notes(self, policy: int) -> tuple[str, ...]:
-        trims = self.config.overlap == "trim"
-        lost = self.design.lost if trims else self.design.lost & (self.table[policy] > 0.0)
-        return (TRIMMED if trims else NO_OVERLAP,) if lost.any() else ()
-
-    @property
     def dimension(self) -> int:
         """Length of a vector: of each policy the residual and its square, and the products of the contrasts."""
-        return 2 * len(self.table) + len(self.contrasts)
+        return 2 * self.policies + len(self.contrasts)
 
     @property
     def strategy(self) -> Float[np.ndarray, "policies policies"]:
@@ -166,26 +182,14 @@ class ResidualQuery(FoundQuestion):
         config = self.config
         return Design(self.released, self.table, self.contrasts, config.overlap == "trim", config.min_propensity)
 
-    def unit_vectors(
-        self, log: Trajectories, policies: Sequence[Any], behavior: Any = None
-    ) -> Float[np.ndarray, "units dim"]:
-        """Return ``(U, dimension)`` vectors of the units, before they are clipped. Private."""
-        del policies, behavior
-        design, actions = self.design, self.table.shape[2]
-        sound = usable(log)
-        first = np.minimum(log.episode_offsets[:-1], max(len(log.reward) - 1, 0))
-        out = np.zeros((log.units, self.dimension))
-        if not sound.any():
-            return out
-        action = log.action[first]
-        sound = sound & (action >= 0) & (True if log.stays is None else log.stays[first] > 0.0)
-        place = design.strata.cells(log.observation[first]) * actions + np.maximum(action, 0)
-        outcome = in_range(log.reward[first], self.bounds.reward)
+    @override
+    def _columns(self, policies: Sequence[Any], states: Any, action: Any, outcome: Any) -> Iterable[np.ndarray]:
+        del policies
+        design = self.design
+        place = self.released.strata.cells(states) * self.table.shape[2] + action
         residual = (outcome - design.outcomes.ravel()[place]) / design.largest.ravel()[place]
         for column, asked in enumerate(design.asked.T):
-            values = asked[place] * (residual if column < len(self.table) else residual**2 - 1.0)
-            out[:, column] = unit_means(log, np.where(sound, values, 0.0))
-        return out
+            yield asked[place] * (residual if column < self.policies else residual**2 - 1.0)
 
     def _found(self, mechanism: GaussianSum, noisy: Float[np.ndarray, " dim"], weights: np.ndarray) -> Found:
         """Return what is known of the sum over policies of ``weights`` times values."""
@@ -215,8 +219,10 @@ class ResidualQuery(FoundQuestion):
         _, squares, _, square_noise = design.decoded(noisy, mechanism.noise_std, own)
         strength = end / max(math.sqrt(squares + square_noise) * design.reach(table), 1e-12) if squares > 0.0 else 0.0
         errors = noise, math.sqrt(variance / design.people), math.sqrt(surely / design.people)
-        found = Found(value, *errors, below, above, low + high, confounder_of(strength))
-        return found if design.kept.any() else Found(0.0, noise, 1.0, 1.0, 2.0, 2.0, 4.0, 1.0)
+        lost = design.lost if design.trims else design.lost & (table != 0.0)
+        notes = (TRIMMED if design.trims else NO_OVERLAP,) if lost.any() else ()
+        found = Found(value, *errors, below, above, low + high, confounder_of(strength), notes)
+        return found if design.kept.any() else Found(0.0, noise, 1.0, 1.0, 2.0, 2.0, 4.0, 1.0, notes)
 
     def expect(self, mechanism: GaussianSum) -> list[tuple[float, float, float]]:
         """Return what the errors will be if in each stratum every action is equally likely, from public facts alone.

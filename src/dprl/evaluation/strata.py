@@ -77,6 +77,19 @@ class Axis(NamedTuple):
         return (component[..., None] >= xp.asarray(self.edges, dtype=np.float32)).sum(axis=-1).astype(np.int32)
 
 
+def read_axes(declared: Sequence[str], bounds: Bounds, where: str = "bounds: strata") -> tuple[Axis, ...]:
+    """Return the axes that a list of declarations names; see :func:`read_axis`.
+
+    Raises:
+        DprlError: it is no list of texts, or an axis is none, or is there twice.
+    """
+    if isinstance(declared, str) or not all(isinstance(one, str) for one in declared):
+        raise DprlError(f'{where} must be a list of texts, such as ["site", "age:30,50"].')
+    axes = tuple(read_axis(one, bounds, where) for one in declared)
+    check_apart(axes, where)
+    return axes
+
+
 def read_axis(declared: str, bounds: Bounds, where: str = "bounds: strata") -> Axis:
     """Return the axis that ``NAME`` or ``NAME:30,50`` declares; ``where`` begins the sentence that refuses it."""
     name, colon, cuts = (part.strip() for part in declared.partition(":"))
@@ -150,9 +163,7 @@ class Strata:
     @cached_property
     def axes(self) -> tuple[Axis, ...]:
         """The components that tell strata apart."""
-        axes = tuple(read_axis(declared, self.bounds) for declared in self.bounds.strata or ())
-        check_apart(axes, "bounds: strata")
-        return axes
+        return read_axes(self.bounds.strata or (), self.bounds)
 
     @property
     def shape(self) -> tuple[int, ...]:

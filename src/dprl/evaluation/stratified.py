@@ -106,7 +106,7 @@ class Stratified(ValueFunctionConfig):
             return self._sequential(bounds, table, contrasts)
         if bounds.return_range is not None:
             raise DprlError("stratified: of one decision the return is the reward: leave return_range out.")
-        return ResidualQuery(self, bounds, table, tuple(contrasts))
+        return ResidualQuery(self, bounds, len(policies), tuple(contrasts), table)
 
     def _around_regression(
         self, bounds: Bounds, policies: Sequence[Any], contrasts: Sequence[tuple[int, int]]
@@ -123,7 +123,7 @@ class Stratified(ValueFunctionConfig):
         ):
             if refused:
                 raise DprlError(f"stratified: a regression (:linear) {instead}.")
-        return RegressionQuery(self, bounds, public_patterns(policies, bounds), tuple(contrasts))
+        return RegressionQuery(self, bounds, len(policies), tuple(contrasts), public_patterns(policies, bounds))
 
     def _sequential(
         self, bounds: Bounds, table: Float[np.ndarray, "policies strata actions"], contrasts: Sequence[tuple[int, int]]

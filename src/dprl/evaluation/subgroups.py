@@ -22,7 +22,7 @@ from dprl.engine.value_query import BesideQuery, CountingQuery, ValueQuery
 from dprl.errors import DprlError
 from dprl.evaluation.contrasts import Contrast, contrasts_of
 from dprl.evaluation.intervals import SAYS_NOTHING, Difference, ValueEstimate
-from dprl.evaluation.strata import Axis, check_apart, read_axis
+from dprl.evaluation.strata import Axis, read_axes
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.protocols import Bounds, Interval
 from dprl.value_functions.linear import ValueFunction
@@ -94,13 +94,10 @@ def asked_axes(subgroups: Sequence[str], bounds: Bounds, unit: str) -> tuple[Axi
     Raises:
         DprlError: one names no component or no cut points within its bounds, or there are too many.
     """
-    if isinstance(subgroups, str) or not all(isinstance(declared, str) for declared in subgroups):
-        raise DprlError('subgroups must be a list of texts, such as ["site", "age:30,50"].')
     if subgroups and unit == "transition":
         raise DprlError("subgroups are made by the first state of a person or a trajectory: a transition has none.")
-    axes = tuple(read_axis(declared, bounds, "subgroups") for declared in subgroups)
-    check_apart(axes, "subgroups")
-    groups = sum(len(axis.labels()) for axis in axes)
+    axes = read_axes(subgroups, bounds, "subgroups")
+    groups = sum(axis.size for axis in axes)
     if groups > MOST:
         raise DprlError(f"subgroups: at most {MOST} fit in one release; these are {groups}.")
     return axes
@@ -158,7 +155,7 @@ class GroupedQuery(BesideQuery):
     @property
     def sizes(self) -> tuple[int, ...]:
         """Number of groups of each axis."""
-        return tuple(len(axis.labels()) for axis in self.axes)
+        return tuple(axis.size for axis in self.axes)
 
     @property
     def shares(self) -> Share:
@@ -272,7 +269,7 @@ def grouped(query: ValueQuery, subgroups: Sequence[str], unit: str, algorithm: s
     if not isinstance(query, CountingQuery):
         raise DprlError(f"{algorithm} gives no values of subgroups: use recommended, importance-sampling or another.")
     kind = GroupedAroundQuery if query.around_function else GroupedQuery
-    weights = least_noise_weights([len(axis.labels()) for axis in axes])
+    weights = least_noise_weights([axis.size for axis in axes])
     return kind(query.counting(), tuple(subgroups), axes, weights)
 
 

@@ -19,12 +19,13 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from jaxtyping import Float, Int
 
-from dprl.config import DERIVED
+from dprl.config import DERIVED, filled
 from dprl.data.trajectories import Trajectories
 from dprl.engine.algorithm import Algorithm, Setting
 from dprl.engine.options import ValuesConfig
 from dprl.engine.ratios import cumulative_ratios, step_ratios, usable
 from dprl.engine.value_query import Question
+from dprl.evaluation.importance_vectors import mixed
 from dprl.evaluation.intervals import Difference, apart, quantile
 from dprl.evaluation.strategy import least_noise_strategy, optimal_strategy, public_patterns
 from dprl.evaluation.survival_intervals import EXPECTED, EXPOSURE, Law, SurvivalEstimate, cell_workload, nominal_shares
@@ -126,8 +127,7 @@ class SurvivalQuery(Question):
     @property
     def edges(self) -> Float[np.ndarray, " bins"]:
         """Ends of the bins; a time there is in the bin that ends there."""
-        assert self.config.until is not None
-        return np.linspace(0.0, self.config.until, self.config.bins + 1)[1:]
+        return np.linspace(0.0, filled(self.config.until), self.config.bins + 1)[1:]
 
     def cell_of(self, log: Trajectories) -> Int[np.ndarray, " episodes"]:
         """Return the cell of each trajectory. Private."""
@@ -151,16 +151,10 @@ class SurvivalQuery(Question):
             weight, products = np.zeros(log.episodes), cumulative_ratios(step_ratios(policy, log, behavior), log)
             weight[sound] = products[log.episode_offsets[1:][sound] - 1] / self.bounds.cumulative_ratio
             weight /= np.repeat(siblings, siblings)  # a unit is the mean over its trajectories
-            held.append(np.bincount(place, weight, minlength=log.units * size).reshape(log.units, size))
-        out = np.zeros((log.units, len(policies), size))
-        # entry by entry: a matrix product may round a row differently beside other rows
-        for p, row in enumerate(self.strategy):
-            mixed = np.zeros((log.units, size))
-            for entry, weights in zip(row, held, strict=True):
-                mixed += entry * weights
-            for cell in range(size):
-                out[:, p] += mixed[:, cell : cell + 1] * self.cells[:, cell]
-        return out.reshape(log.units, self.dimension)
+            held.append(np.bincount(place, weight, minlength=log.units * size))
+        # over the policies, then over the cells
+        over_policies = mixed(np.stack(held, axis=1), self.strategy).reshape(log.units, size, len(policies))
+        return mixed(over_policies.swapaxes(1, 2).reshape(-1, size), self.cells).reshape(log.units, self.dimension)
 
     def _laws(self, mechanism: GaussianSum, noisy: Float[np.ndarray, " dim"]) -> list[Law]:
         """Return what was released of each policy: shares of the declared people, weighted."""
