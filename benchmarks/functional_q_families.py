@@ -17,7 +17,7 @@ from benchmarks.harness import figure, goal, table
 from dprl.environment_spec import EnvironmentSpec
 from dprl.environments.interval_walk import IntervalWalk
 
-BUDGET, RUNS = dprl.Budget(0.9, 1e-4), 10
+BUDGET, RUNS = dprl.Budget(0.9, 1e-4), 50
 PEOPLE = {30: 0.7, 100: 0.9}
 """Numbers of people, and the share of the gain that is the goal."""
 CHOOSING = tuple((family, seed) for family in ("place", "waves") for seed in (0, 1, 2))
