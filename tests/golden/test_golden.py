@@ -1,4 +1,8 @@
-"""Releases with one key stay what they were: bytes on the processor that recorded them, digits elsewhere."""
+"""Releases with one key stay what they were, in their first eight numbers.
+
+The recorded digests are of all bytes, whose last digits are a processor's: they are for who compares two commits on
+one machine.
+"""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ def partition(
 
     with Progress(doing="rows") as progress:
         written, layout = write(logs, by, parts, out, progress)
-    size = sum(part.bytes + part.offsets_bytes for part in written.parts)
+    size = sum(part.bytes + part.offsets_bytes + part.came_bytes for part in written.parts)
     typer.echo("NOT private: the parts hold what the log holds, and are to be kept as it is.")
     typer.echo(f"{len(written.parts)} parts by {layout.by}, {size / 1e6:.3g} MB, in {out}")
     for name in layout.left_out:
