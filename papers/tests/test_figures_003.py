@@ -21,7 +21,8 @@ def test_value_of_a_tabular_bandit_is_that_of_its_own_steps():
     def one(key):
         a, b, c = jax.random.split(key, 3)
         state = bandit.reset(a)
-        return bandit.step(b, state, policy.sample(theta, c, bandit.observe(state)))[1]
+        action = policy.draw(theta, bandit.observe(state)[None], policy.coins(c, (1,)))[0]
+        return bandit.step(b, state, action)[1]
 
     paid = np.asarray(jax.jit(jax.vmap(one))(keys))
     assert set(np.unique(paid)) == {-1.0, 1.0}
