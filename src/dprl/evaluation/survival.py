@@ -153,7 +153,8 @@ class SurvivalQuery(Question):
             weight /= np.repeat(siblings, siblings)  # a unit is the mean over its trajectories
             held.append(np.bincount(place, weight, minlength=log.units * size))
         # over the policies, then over the cells
-        over_policies = mixed(np.stack(held, axis=1), self.strategy).reshape(log.units, size, len(policies))
+        counts = np.stack(held, axis=1).astype(np.float64)  # of nobody, bincount makes whole numbers
+        over_policies = mixed(counts, self.strategy).reshape(log.units, size, len(policies))
         return mixed(over_policies.swapaxes(1, 2).reshape(-1, size), self.cells).reshape(log.units, self.dimension)
 
     def _laws(self, mechanism: GaussianSum, noisy: Float[np.ndarray, " dim"]) -> list[Law]:
