@@ -215,7 +215,9 @@ def test_the_compiled_form_is_the_form_of_a_release(case, compiled):
     tape = recorded(conformance, setting, walks(conformance, UNITS, 1), noise)
     value, theta = compiled.one(noise.key, compiled.arrays)
     if value is not None:
-        np.testing.assert_allclose(value, tape.entries[0][0].released, rtol=1e-9, atol=1e-9)
+        # a value around a learned function moves with the last digits of its float32 weights
+        exact = 1e-9 if theta is None else 1e-6
+        np.testing.assert_allclose(value, tape.entries[0][0].released, rtol=exact, atol=exact)
     if theta is not None:
         outputs_close(theta, tape.results["theta"])
 
@@ -316,7 +318,9 @@ def test_a_broken_cell_makes_its_unit_zero_and_nothing_else(case, column):
     # within strata nobody reads what a log says of propensities
     read = column != "behavior_prob" or conformance.plan(setting).bounds.strata is None
     rest = recorded(conformance, setting, without(columns, UNITS - 1) if read else columns, noise, recorder)
-    for bad in (np.nan, np.inf, -np.inf, 1e308):
+    # what is missing in a state counts as its declared fill
+    filled = column == "observation" and conformance.plan(setting).bounds.fill is not None
+    for bad in (np.inf, -np.inf, 1e308) if filled else (np.nan, np.inf, -np.inf, 1e308):
         cells = np.where(unit & (columns["t"] == 0), bad, columns[column].astype(np.float64))
         broken = recorded(conformance, setting, {**columns, column: cells}, noise, recorder)
         assert compare(rest, broken).problems == ()

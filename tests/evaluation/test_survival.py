@@ -137,6 +137,14 @@ def test_what_weights_lack_moves_it_no_farther_than_the_two_extremes(shares, add
     assert low - 1e-12 <= between <= high + 1e-12
 
 
+def test_an_empty_log_has_no_vectors():
+    plan = planned(END)
+    nobody = {name: values[:0] for name, values in trial().items()}
+    vectors = plan.query.unit_vectors(read_log(nobody, bounds=TRIAL).load(), ARMS)
+    assert vectors.shape == (0, plan.query.dimension)
+    assert vectors.dtype == np.float64
+
+
 def test_rows_of_periods_are_the_same_as_one_row_with_the_time():
     columns = trial()
     length = np.clip(np.ceil(columns["reward"]), 1, 12).astype(int)
