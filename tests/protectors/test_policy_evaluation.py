@@ -101,7 +101,7 @@ def test_a_unit_is_what_it_is_for_dptd():
     tuned, other = (dataclasses.replace(SMALL, serves=s).tuned(Budget(1.0, 1e-5)) for s in ("dptd", "gpope"))
     assert tuned.natural_clip(tuned.clip_norm) == pytest.approx(other.natural_clip(other.clip_norm))
     # the start, but for its noise: the mean return of everybody as a constant value function
-    level = np.asarray(program.level.vectors(block)).sum() / family.units
+    level = np.asarray(program.start.vectors(block))[:, 0].sum() / family.units
     start = np.asarray(family.initial(task))
     np.testing.assert_allclose(family.table() @ start[:3], level, atol=1e-5)
     assert np.all(start[3:] == 0.0)
@@ -219,7 +219,7 @@ def test_meta_gradients_of_single_tasks_add_up_and_are_clipped():
     simulation = Simulation(family=SMALL, architecture=SMALL.architecture, std=0.2)
     weights = init_weights(SMALL.architecture, jax.random.key(0))
     plain = Training(tasks=3, repeats=1, objective="both", penalty=2.0)
-    arguments = (weights, jnp.float32(0), jnp.float32(1), jax.random.key(1), jnp.float32(1))
+    arguments = (weights, (jnp.float32(0), jnp.float32(1)), jax.random.key(1), jnp.float32(1))
     expected, _ = meta_gradient(simulation, plain, *arguments)
     found, _ = meta_gradient(simulation, dataclasses.replace(plain, task_clip=1e6), *arguments)
     for name, g in expected.items():
