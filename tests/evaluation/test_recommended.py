@@ -13,15 +13,17 @@ import pytest
 
 from dprl.accounting.budget import Budget
 from dprl.engine.layouts import padded_units
-from dprl.engine.program import PublicFacts, run
+from dprl.engine.program import PublicFacts, Stage, run
 from dprl.engine.rows import rows_of
-from dprl.evaluation.adassp import AdaSSPProgram
-from dprl.evaluation.checked import Checked, CheckedTD
+from dprl.evaluation import adassp
+from dprl.evaluation.adassp import AdaSSPProgram, modes_of
+from dprl.evaluation.checked import SHARES, CheckedReturns, CheckedTD, statistics
 from dprl.evaluation.plan import program_for
 from dprl.evaluation.private_constant import PrivateConstant, PrivateConstantProgram
 from dprl.evaluation.recommended import Recommended, choose
 from dprl.evaluation.return_regression import ReturnRegression
 from dprl.evaluation.td import TD, TDProgram
+from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.noise import SeededNoise
 from dprl.protocols import Bounds
 from dprl.value_functions.features import make_features
@@ -46,17 +48,15 @@ def facts(bounds: Bounds, mu: float, features: str = "columns") -> PublicFacts:
     [
         ({}, "columns", 0.03, "returns, checked"),
         ({"reward": (-1.0, -1.0), "return_range": (-100.0, 0.0)}, "columns", 0.3, "returns"),
-        ({"reward": (-1.0, -1.0), "return_range": (-100.0, 0.0)}, "tabular", 0.03, "returns"),
-        ({"reward": (-1.0, -1.0), "return_range": (-100.0, 0.0)}, "tabular", 0.3, "statistics"),
+        ({"reward": (-1.0, -1.0), "return_range": (-100.0, 0.0)}, "tabular", 0.3, "returns, checked"),
         ({}, "tabular", 0.03, "returns, checked"),
-        ({}, "tabular", 0.3, "td, checked"),
         ({}, "columns", 0.3, "returns, checked"),
         ({}, "rbf:5", 0.3, "returns"),
         ({"max_importance_ratio": 2.0}, "columns", 0.03, "td"),
         ({"max_importance_ratio": 2.0}, "columns", 30.0, "td"),
         ({"max_importance_ratio": 2.0}, "tabular", 0.3, "td"),
         ({"max_importance_ratio": 2.0}, "tabular", 3.0, "td, checked"),
-        ({"horizon": 1, "max_importance_ratio": 4.0}, "columns", 0.3, "constant"),
+        ({"horizon": 1, "max_importance_ratio": 4.0}, "columns", 0.1, "constant"),
         ({"horizon": 1, "max_importance_ratio": 4.0}, "columns", 3.0, "statistics"),
         ({"horizon": 1, "max_importance_ratio": 4.0}, "rbf:5", 3.0, "constant"),
     ],
@@ -95,20 +95,72 @@ def test_shares_sum_to_one_and_vectors_have_the_stated_length(
 
 
 @pytest.mark.parametrize("budget", [WEAK, STRONG])
-def test_what_is_released_beside_the_descent_is_within_its_clip_norm(budget: Budget) -> None:
+@pytest.mark.parametrize("agrees", [0.0, 1.0])
+def test_what_is_released_beside_the_descents_is_within_its_clip_norm(budget: Budget, agrees: float) -> None:
     bounds = replace(one_shot.extreme_bounds(40), max_importance_ratio=1.0, max_cumulative_ratio=1.0, units=1_500)
     log = one_shot.load(one_shot.extreme_log(40, 3), bounds, "person_id")
     config = Recommended(discount=0.9)
     program = one_shot.make(config, bounds, "tabular", budget)
-    assert isinstance(program, Checked)
+    assert isinstance(program, CheckedReturns)
     data = padded_units(one_shot.rows(log, program, config, "tabular"))
     state = program.init()
+    unclipped = {0, 2} | ({3} if len(program.stages) == 4 and not agrees else set())  # statistics, where it fails
     for theta in np.random.default_rng(0).normal(size=(5, len(state.theta))) * 0.7:
-        here = state._replace(level=jnp.float64(theta[0]), theta=jnp.asarray(theta))
-        # a trajectory that goes on may be better than the range by what V says of its end: the check of TD is clipped
-        for stage in {0, 0 if isinstance(program, CheckedTD) else 2, len(program.stages) - 1}:
+        here = state._replace(level=jnp.float64(theta[0]), theta=jnp.asarray(theta), agrees=jnp.float64(agrees))
+        for stage in unclipped:
             made = np.linalg.norm(one_shot.vectors(program, stage, here, data), axis=1)
             assert made.max() <= program.stages[stage].mechanism.clip_norm * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("features", ["tabular", "columns", "fourier:3"])
+def test_what_is_left_goes_to_td_where_the_check_agrees_and_to_statistics_where_it_fails(features: str) -> None:
+    log = draw_log(Chain(), replace(CHAIN, units=40), 1)
+    config = Recommended()
+    program = one_shot.make(config, CHAIN, features, STRONG)
+    assert isinstance(program, CheckedReturns)
+    data = padded_units(one_shot.rows(log, program, config, features))
+    clip, size = program.stages[3].mechanism.clip_norm, program.facts.features.size
+    theta = 0.1 * np.random.default_rng(0).normal(size=size)
+    state = program.init()._replace(level=jnp.float64(0.3))
+    state = state._replace(td=state.td._replace(theta=jnp.asarray(theta)))
+    made = one_shot.vectors(program, 3, state._replace(agrees=jnp.float64(1.0)), data)
+    error = data.reward - data.delta_phi @ theta
+    np.testing.assert_allclose(made[:, :size], np.einsum("bl,bln->bn", data.weight * error, data.phi), atol=1e-5)
+    assert not made[:, size:].any()
+    asked = statistics(program.facts, 0.99, 0.0)
+    length, norm = asked.statistics(program.facts)
+    alone = asked.program(program.facts, (program.stages[0], program.stages[3]))
+    expected = alone.vectors(adassp.State(jnp.float64(0.3), jnp.zeros(size)), data.block(slice(None)))
+    made = one_shot.vectors(program, 3, state, data)
+    np.testing.assert_allclose(made[:, :length], clip / norm * np.asarray(expected), rtol=1e-5, atol=1e-9)
+    assert not made[:, length:].any()
+
+
+def test_statistics_asked_for_in_every_step_are_those_asked_for_once() -> None:
+    log = draw_log(Chain(), CHAIN, 1)
+    config = Recommended()
+    program = one_shot.make(config, CHAIN, "tabular", STRONG)
+    assert isinstance(program, CheckedReturns)
+    data = padded_units(one_shot.rows(log, program, config, "tabular"))
+    state = program.init()._replace(level=jnp.float64(0.3))
+    total = one_shot.vectors(program, 3, state, data).sum(axis=0)
+    steps = program.stages[3].mechanism.steps
+    for step in range(steps):
+        state = program.update(3, state, jnp.asarray(total), step)
+    # of shrunken products, as many and as noisy as here; no noise was drawn, so that they are shrunk a little
+    asked = statistics(program.facts, 0.99, 0.0)
+    length, norm = asked.statistics(program.facts)
+    std = norm / program.facts.mu / np.sqrt(SHARES[3])
+    sums = total[:length] * norm / program.stages[3].mechanism.clip_norm
+    modes = modes_of("adassp", asked.modes, program.facts)
+    products = sums[-modes:] * max(0.0, 1.0 - modes * std**2 / np.sum(sums[-modes:] ** 2))
+    once = GaussianSum(parts=((length, norm),), noise_multiplier=std / norm)
+    solver = asked.program(program.facts, (program.stages[0], Stage("statistics", once)))
+    around = solver.solution(jnp.float64(0.3), jnp.asarray(np.concatenate([sums[:-modes], products])))
+    flat = np.asarray(program.facts.features.constant())
+    expected = np.clip(0.3 * flat + around, -program.facts.box, program.facts.box)
+    assert float(np.abs(expected - 0.3 * flat).max()) > 0.01  # they say something
+    np.testing.assert_allclose(program.answer(state), expected, atol=1e-5)
 
 
 def test_stages_are_means_of_returns_of_values_and_of_errors_times_modes() -> None:
@@ -134,28 +186,6 @@ def test_stages_are_means_of_returns_of_values_and_of_errors_times_modes() -> No
         np.testing.assert_allclose(mean_value[unit, 0], found, atol=1e-9)
 
 
-def test_the_check_of_td_is_what_was_earned_less_what_was_expected_of_just_those_steps() -> None:
-    bounds = replace(CHAIN, units=12, horizon=30)
-    log = draw_log(Chain(horizon=30), bounds, 1)
-    config = Recommended()
-    program = one_shot.make(config, replace(bounds, units=6_000), "tabular", STRONG)
-    assert isinstance(program, CheckedTD)
-    data = padded_units(one_shot.rows(log, program, config, "tabular"))
-    values = np.random.default_rng(2).uniform(-1.0, 1.0, 39)
-    state = program.init()._replace(theta=jnp.asarray(values / np.sqrt(39)))
-    made = one_shot.vectors(program, 2, state, data)[:, 0]
-    ended = 0
-    for unit in range(12):
-        rows = slice(log.episode_offsets[unit], log.episode_offsets[unit + 1])
-        states, steps = log.observation[rows, 0].astype(int), np.arange(rows.stop - rows.start)
-        value = 0.5 + 0.5 * values  # of the range [0, 1]
-        left = 0.0 if log.terminated[rows][-1] else value[int(log.next_observation[rows][-1, 0])]
-        earned = np.sum(0.99**steps * log.reward[rows]) + 0.99 ** len(steps) * left
-        np.testing.assert_allclose(made[unit], earned - value[states[0]], atol=1e-6)
-        ended += log.terminated[rows][-1]
-    assert 0 < ended < 12  # some are cut short
-
-
 def test_off_policy_the_check_of_td_is_the_mean_of_errors_weighted_by_their_own_ratios() -> None:
     bounds = replace(one_shot.extreme_bounds(40), units=20_000)
     log = one_shot.load(one_shot.extreme_log(40, 3), bounds, "person_id")
@@ -163,25 +193,13 @@ def test_off_policy_the_check_of_td_is_the_mean_of_errors_weighted_by_their_own_
     program = one_shot.make(config, bounds, "tabular", STRONG)
     assert isinstance(program, CheckedTD)
     data = padded_units(one_shot.rows(log, program, config, "tabular", one_shot.extreme_policy))
-    theta = np.random.default_rng(2).normal(size=len(program.init().theta)) * 0.3
-    state = program.init()._replace(theta=jnp.asarray(theta))
+    state = program.init()
+    theta = np.random.default_rng(2).normal(size=len(state.td.theta)) * 0.3
+    state = state._replace(td=state.td._replace(theta=jnp.asarray(theta)))
     made = one_shot.vectors(program, 2, state, data)[:, 0]
     error = data.reward - data.delta_phi @ theta
     assert float(jnp.max(data.rho)) > 1.0
     np.testing.assert_allclose(made, np.sum(data.weight * data.rho * error, axis=1) / 2.0, atol=1e-5)
-
-
-def test_where_the_check_of_td_fails_the_answer_is_the_mean_return_and_what_statistics_add() -> None:
-    program = one_shot.make(Recommended(), CHAIN, "tabular", STRONG)
-    flat = np.full(39, 1.0 / np.sqrt(39))
-    around, found = 0.01 * np.random.default_rng(0).normal(size=(2, 39))
-    state = program.init()._replace(level=jnp.float64(-0.6), theta=jnp.asarray(found), around=jnp.asarray(around))
-    most = max(3.0 * program.stages[2].mechanism.noise_std, 0.05 * 1000)
-    for noisy, agrees in ((0.99, 1.0), (-0.99, 1.0), (1.01, 0.0), (-1.01, 0.0)):
-        after = program.update(2, state, jnp.asarray([noisy * most]), 0)
-        assert float(after.agrees) == agrees
-        expected = found if agrees else np.clip(-0.6 * flat + around, -flat, flat)
-        np.testing.assert_allclose(program.answer(after), expected, atol=1e-9)
 
 
 def test_off_policy_where_the_check_of_td_fails_the_answer_is_the_mean_return() -> None:
@@ -190,7 +208,8 @@ def test_off_policy_where_the_check_of_td_fails_the_answer_is_the_mean_return() 
     assert len(program.stages) == 3
     flat = np.asarray(program.facts.features.constant())
     found = 0.01 * np.random.default_rng(0).normal(size=len(flat))
-    state = program.init()._replace(level=jnp.float64(-0.6), theta=jnp.asarray(found))
+    state = program.init()._replace(level=jnp.float64(-0.6))
+    state = state._replace(td=state.td._replace(theta=jnp.asarray(found)))
     most = max(3.0 * program.stages[2].mechanism.noise_std, 0.01 * 20_000)
     for noisy, agrees in ((0.99, 1.0), (-0.99, 1.0), (1.01, 0.0), (-1.01, 0.0)):
         after = program.update(2, state, jnp.asarray([noisy * most]), 0)
@@ -198,20 +217,22 @@ def test_off_policy_where_the_check_of_td_fails_the_answer_is_the_mean_return() 
         np.testing.assert_allclose(program.answer(after), found if agrees else -0.6 * flat, atol=1e-9)
 
 
-def test_where_the_means_differ_the_answer_is_the_mean_return_and_what_statistics_add() -> None:
-    program = one_shot.make(Recommended(), CHAIN, "columns", STRONG)
-    state = program.init()._replace(level=jnp.float64(-0.6))
-    state = program.finish(0, state)
+@pytest.mark.parametrize(("budget", "slack"), [(WEAK, 0.02), (STRONG, 0.1)])
+def test_where_the_means_differ_the_answer_is_the_mean_return_and_what_statistics_add(
+    budget: Budget, slack: float
+) -> None:
+    program = one_shot.make(Recommended(), CHAIN, "tabular", budget)
+    state = program.finish(0, program.init()._replace(level=jnp.float64(-0.6)))
     constant = np.asarray(program.facts.features.constant())
-    box = program.facts.box
-    around = jnp.asarray(0.01 * np.random.default_rng(0).normal(size=len(constant)))
-    for mean, agrees in ((-0.6, 1.0), (-0.2, 0.0)):
+    noise = program.stages[0].mechanism.noise_std / 1000
+    most = 2.0 * noise + slack if budget == WEAK else max(3.0 * noise, slack)
+    found = 0.01 * np.random.default_rng(0).normal(size=len(constant))
+    for apart, agrees in ((0.99 * most, 1.0), (-0.99 * most, 1.0), (1.01 * most, 0.0), (-1.01 * most, 0.0)):
         # theta is the level itself: constant, so that the range of its values has the least width
-        middle, half = -0.6, 1e-3
-        noisy = jnp.asarray([(mean - middle) / half * 1000])
-        after = program.update(2, state, noisy, 0)._replace(around=around)
+        after = program.update(2, state, jnp.asarray([apart / 1e-3 * 1000]), 0)
         assert float(after.agrees) == agrees
-        expected = -0.6 * constant if agrees else np.clip(-0.6 * constant + around, -box, box)
+        after = after._replace(td=after.td._replace(theta=jnp.asarray(found), total=50 * jnp.asarray(found)))
+        expected = found if agrees else -0.6 * constant  # nothing was asked, so that statistics add nothing
         np.testing.assert_allclose(program.answer(after), expected, atol=1e-9)
 
 

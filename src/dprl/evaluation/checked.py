@@ -1,9 +1,9 @@
 """A value function that is found by descent, checked against what people had, and replaced where the check fails.
 
 A unit's clipped vector is a direction more than a size: that makes the noise of a descent small, and draws it to a
-median where returns are skewed. So a mean that few clips touch checks the found function: where it fails, unclipped
-statistics around the mean return are the answer (AdaSSP), or the mean return alone: off policy, and if noise leaves no
-more.
+median where returns are skewed. So a mean that few clips touch checks the found function. On policy what is left of the
+budget then refines it, or, where the check fails, asks for unclipped statistics around the mean return (AdaSSP); off
+policy the mean return alone takes its place.
 
 Privacy unit: a trajectory, or a person with all their trajectories. Relation: add or remove one.
 Released: every noisy sum (of returns, gradients, the check, and statistics); all else is post-processing.
@@ -17,38 +17,42 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 from typing_extensions import override
 
 from dprl.engine.layouts import Block, apply, project_phi
-from dprl.engine.program import PublicFacts, PublicProgram, Query
+from dprl.engine.program import PublicFacts, PublicProgram, Query, Stage
 from dprl.evaluation import adassp, descent
 from dprl.evaluation.adassp import AdaSSP, AdaSSPProgram
 from dprl.evaluation.descent import NOISE_TRAVEL_BUDGET, REFERENCE, default_clip, signal_to_noise
-from dprl.evaluation.td import TD
+from dprl.evaluation.td import TD, TDProgram
+from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.value_functions.features import Columns, public_states
 from dprl.value_functions.modes import make_modes
 
 # Numbers were chosen on the seeds for choosing of benchmarks/families.py, but for those that docs/defaults.md names.
 ENOUGH = 80.0
-"""Strength n0 (units mu over the largest ratio, mu that of the value function) from which statistics say more than a
-mean return."""
-WEAK_SHARES, SHARES = (0.6, 0.3, 0.1), (0.25, 0.35, 0.1, 0.3)
-"""Of mu^2, for returns below :data:`ENOUGH` and above: the mean return, the descent, its check, the statistics."""
-# the mean return, the descent, its check, and on policy the statistics
-TD_SHARES, OFF_POLICY_SHARES = (0.1, 0.6, 0.1, 0.2), (0.2, 0.7, 0.1)
-"""For TD; off policy statistics of cut returns add more noise to the mean return than they say."""
+"""Strength n0 (units mu over the largest ratio, mu that of the value function) from which there is more to find than a
+mean return and few modes."""
+WEAK_SHARES, SHARES = (0.6, 0.3, 0.1), (0.15, 0.2, 0.1, 0.55)
+"""Of mu^2, below :data:`ENOUGH` and above: the mean return, the descent, its check, and what follows."""
+OFF_POLICY_SHARES = (0.2, 0.7, 0.1)
 CONSTANT_SHARE = 0.3
 """Of mu^2 for the mean return, where a decision is all there is, and statistics follow."""
 STEPS, TRAVEL, LEAST_TRAVEL = 50, 5.0, 5.0
 """Of the descent on returns: how many steps, how far all of them go if every vector is clipped and points the same way,
 and the least sum of all step sizes."""
-DISAGREE, SLACK = 2.0, 0.02
-"""The check of returns fails beyond so many standard deviations of its noise and so much of half the value range."""
-TD_DISAGREE, TD_SLACK, OFF_POLICY_SLACK, OFF_POLICY_CLIP = 3.0, 0.1, 0.02, 0.5
-"""That of TD fails beyond the larger of the two; off policy its slack is smaller, and so is the clip of its parts."""
+TD_STEPS, TD_TRAVEL, MOST_TRAVEL = 100, 0.5, 10.0
+"""Of TD from there: steps, and how far all of them go, for each :data:`~dprl.evaluation.descent.REFERENCE` of strength
+and at most. What few modes cannot say is near; what they say is better than what TD would find far away."""
+WEAK_DISAGREE, WEAK_SLACK, DISAGREE, SLACK = 2.0, 0.02, 3.0, 0.1
+"""The check of returns fails beyond so many standard deviations of its noise: and so much of half the value range more,
+where noise is weak; or so much alone, if that is larger."""
+OFF_POLICY_SLACK, OFF_POLICY_CLIP = 0.02, 0.5
+"""That of TD off policy, with :data:`DISAGREE`; and the clip of its parts."""
 
 
 def statistics(facts: PublicFacts, discount: float, start_weight: float = 0.5) -> AdaSSP:
@@ -60,30 +64,30 @@ def statistics(facts: PublicFacts, discount: float, start_weight: float = 0.5) -
 def checked_returns(facts: PublicFacts, discount: float) -> tuple[Query, ...]:
     """Return what :class:`CheckedReturns` asks for."""
     size = modes_of_descent(facts)
-    steps = Query("descent", size, default_clip(facts) * math.sqrt(size / facts.features.size), STEPS)
-    shares = SHARES if facts.strength >= ENOUGH else WEAK_SHARES
-    return _with_checks(steps, Query("its mean", 1, 1.0), shares, facts, discount)
+    td, of_statistics = TD(discount=discount), statistics(facts, discount, 0.0).statistics(facts)
+    queries = (
+        Query("mean return", 1, 1.0),
+        Query("descent", size, default_clip(facts) * math.sqrt(size / facts.features.size), STEPS),
+        Query("its mean", 1, 1.0),
+        Query("TD or statistics", max(facts.features.size, of_statistics[0]), td.clip(facts), TD_STEPS),
+    )
+    return _shared(queries, SHARES if facts.strength >= ENOUGH else WEAK_SHARES)
 
 
 def checked_td(facts: PublicFacts, discount: float) -> tuple[Query, ...]:
     """Return what :class:`CheckedTD` asks for."""
     td = TD(discount=discount)
     steps = Query("descent", facts.features.size, td.clip(facts), td.count(facts))
-    check, shares = (1.0, TD_SHARES) if on_policy(facts) else (OFF_POLICY_CLIP, OFF_POLICY_SHARES)
-    return _with_checks(steps, Query("its residual", 1, check), shares, facts, discount)
+    return _shared((Query("mean return", 1, 1.0), steps, Query("its residual", 1, OFF_POLICY_CLIP)), OFF_POLICY_SHARES)
+
+
+def _shared(queries: tuple[Query, ...], shares: tuple[float, ...]) -> tuple[Query, ...]:
+    return tuple(replace(query, share=share) for query, share in zip(queries, shares, strict=False))
 
 
 def on_policy(facts: PublicFacts) -> bool:
     """Tell whether the public bounds leave every importance ratio at one."""
     return facts.bounds.max_importance_ratio == 1.0
-
-
-def _with_checks(
-    steps: Query, check: Query, shares: tuple[float, ...], facts: PublicFacts, discount: float
-) -> tuple[Query, ...]:
-    of_statistics = statistics(facts, discount, 0.0).statistics(facts)
-    queries = (Query("mean return", 1, 1.0), steps, check, Query("statistics", *of_statistics))
-    return tuple(replace(query, share=share) for query, share in zip(queries, shares, strict=False))
 
 
 def modes_of_descent(facts: PublicFacts) -> int:
@@ -92,101 +96,65 @@ def modes_of_descent(facts: PublicFacts) -> int:
     return most if isinstance(facts.features, Columns) else min(most, max(2, round(facts.strength**0.4)))
 
 
-class State(NamedTuple):
-    """Made of noisy sums alone, in public units."""
-
-    level: Float[Array, ""]  # released mean return
-    theta: Float[Array, " K"]  # of the descent
-    total: Float[Array, " K"]  # sum of the iterates that its answer is the mean of
-    agrees: Float[Array, ""]  # 1 where the found function passes the check
-    around: Float[Array, " n"]  # what statistics add to the mean return
-
-
 @dataclass(frozen=True)
 class Checked(PublicProgram):
-    """What both descents share: the mean return, the check, the statistics and the answer."""
+    """What both descents share: first the mean return, then the descent, then its check."""
 
     columns = ("returns", "start")
 
-    @cached_property
-    def _statistics(self) -> AdaSSPProgram:
-        """The program of which the first and the last stage are ours."""
-        config = statistics(self.facts, self.config.discount, 0.0)
-        return config.program(self.facts, (self.stages[0], self.stages[-1]))
-
-    def init(self) -> State:
-        """Return the state before the first step."""
-        theta, zero = jnp.zeros(self.stages[1].mechanism.dimension, jnp.float64), jnp.zeros((), jnp.float64)
-        return State(zero, theta, theta, zero, jnp.zeros(self.facts.features.size, jnp.float64))
-
-    def contribution(self, stage: int, state: State, block: Block) -> Float[Array, "units dim"]:
-        """Return each unit's mean return, gradient, part of the check, or statistics."""
+    def contribution(self, stage: int, state: Any, block: Block) -> Float[Array, "units dim"]:
+        """Return each unit's mean return, vector of the descent, or part of the check."""
         if stage == 0:
             return jnp.sum(block.weight_return, axis=-1, keepdims=True)
-        if stage == 3:
-            return self._statistics.vectors(adassp.State(state.level, state.around), block)
         return self.gradients(state, block) if stage == 1 else self.checks(state, block)[:, None]
 
-    def update(self, stage: int, state: State, noisy: Float[Array, " dim"], step: Any) -> State:
+    def update(self, stage: int, state: Any, noisy: Float[Array, " dim"], step: Any) -> Any:
         """Return the state after a step, from its noisy sum."""
-        mean, noise = noisy / self.facts.units, self.stages[stage].mechanism.noise_std / self.facts.units
-        if stage == 0:
-            return state._replace(level=adassp.level_of(mean[0], noise, self.facts.ratio))
-        if stage == 3:
-            return state._replace(around=self._statistics.solution(state.level, self._shrunken(noisy)))
         if stage == 1:
             return self.stepped(state, noisy, step)
-        return state._replace(agrees=self.agrees(state, mean[0], noise).astype(jnp.float64))
+        mean, noise = noisy[0] / self.facts.units, self.stages[stage].mechanism.noise_std / self.facts.units
+        if stage == 0:
+            return state._replace(level=adassp.level_of(mean, noise, self.facts.ratio))
+        return state._replace(agrees=self.agrees(state, mean, noise).astype(jnp.float64))
 
-    def finish(self, stage: int, state: State) -> State:
-        """Return the state as it is, and after the last step of the descent at its answer."""
-        return state._replace(theta=self.found(state)) if stage == 1 else state
+    def _within(self, theta: Float[Array, " n"]) -> Float[Array, " n"]:
+        """Return weights over the features; indicators are kept where the value range allows them."""
+        return jnp.clip(theta, -self.facts.box, self.facts.box)
 
-    def answer(self, state: State) -> Float[Array, " n"]:
-        """Return the weights over the features; indicators are kept where the value range allows them."""
-        box = self.facts.box
-        otherwise = state.level * jnp.asarray(self.facts.features.constant()) + state.around
-        return jnp.clip(jnp.where(state.agrees > 0.5, self.to_features(state.theta), otherwise), -box, box)
+    def _constant(self, state: Any) -> Float[Array, " n"]:
+        return state.level * jnp.asarray(self.facts.features.constant())
 
-    def _shrunken(self, noisy: Float[Array, " dim"]) -> Float[Array, " dim"]:
-        """Return the statistics with the products of modes and returns shrunk as their noise asks for.
-
-        The positive part of James and Stein (1961): where they are noise the mean return alone remains.
-        """
-        modes = self._statistics.config.modes
-        split, noise = len(noisy) - modes, self.stages[-1].mechanism.noise_std
-        products = noisy[split:]
-        kept = jnp.maximum(1.0 - modes * noise**2 / jnp.maximum(jnp.sum(products**2), 1e-300), 0.0)
-        return jnp.concatenate([noisy[:split], kept * products])
-
-    def gradients(self, state: State, block: Block) -> Float[Array, "units K"]:
+    def gradients(self, state: Any, block: Block) -> Float[Array, "units dim"]:
         """Return each unit's vector of the descent."""
         raise NotImplementedError
 
-    def stepped(self, state: State, noisy: Float[Array, " K"], step: Any) -> State:
+    def stepped(self, state: Any, noisy: Float[Array, " dim"], step: Any) -> Any:
         """Return the state after a step of the descent."""
         raise NotImplementedError
 
-    def found(self, state: State) -> Float[Array, " K"]:
-        """Return the answer of the descent after its last step."""
-        raise NotImplementedError
-
-    def to_features(self, theta: Float[Array, " K"]) -> Float[Array, " n"]:
-        """Return weights over the features."""
-        raise NotImplementedError
-
-    def checks(self, state: State, block: Block) -> Float[Array, " units"]:
+    def checks(self, state: Any, block: Block) -> Float[Array, " units"]:
         """Return each unit's part of the check, which the mechanism clips."""
         raise NotImplementedError
 
-    def agrees(self, state: State, mean: Float[Array, ""], noise: float) -> Bool[Array, ""]:
+    def agrees(self, state: Any, mean: Float[Array, ""], noise: float) -> Bool[Array, ""]:
         """Tell whether the found function passes the check, from the noisy mean of its parts."""
         raise NotImplementedError
 
 
+class State(NamedTuple):
+    """Of :class:`CheckedReturns`: made of noisy sums alone, in public units."""
+
+    level: Float[Array, ""]  # released mean return
+    theta: Float[Array, " K"]  # of the descent on returns
+    total: Float[Array, " K"]  # sum of the iterates that its answer is the mean of
+    agrees: Float[Array, ""]  # 1 where the found function passes the check
+    td: descent.State
+    asked: Float[Array, " dim"]  # sum of what the last stage released
+
+
 @dataclass(frozen=True)
 class CheckedReturns(Checked):
-    """Descent on returns over few modes; the found function's mean is to be the mean return."""
+    """Descent on returns over few modes, and from there TD; the found function's mean is to be the mean return."""
 
     @cached_property
     def basis(self) -> Float[np.ndarray, "n K"]:
@@ -209,11 +177,86 @@ class CheckedReturns(Checked):
         walk = NOISE_TRAVEL_BUDGET * strength / (math.sqrt(stage.mechanism.dimension) * clip)
         return min(max(travel, LEAST_TRAVEL), walk) / STEPS
 
+    @cached_property
+    def _td(self) -> TDProgram:
+        """TD in the last stage, with steps that end near where they begin."""
+        stage = self.stages[3]
+        strength, clip = signal_to_noise(stage, self.facts.units), stage.mechanism.clip_norm
+        walk = NOISE_TRAVEL_BUDGET * strength / math.sqrt(self.facts.features.size)
+        step_size = min(TD_TRAVEL * strength / REFERENCE, MOST_TRAVEL, walk) / (clip * TD_STEPS)
+        config = TD(discount=self.config.discount, start="mid-range", step_size=step_size, cap_step_size=False)
+        return config.program(self.facts, (stage,))
+
+    @cached_property
+    def _statistics(self) -> AdaSSPProgram:
+        """Statistics in the last stage: each step asks for the same, so that their mean has the noise of one sum."""
+        config, mechanism = statistics(self.facts, self.config.discount, 0.0), self.stages[3].mechanism
+        multiplier = mechanism.noise_multiplier / math.sqrt(mechanism.steps)
+        once = GaussianSum(parts=(config.statistics(self.facts),), noise_multiplier=multiplier)
+        return config.program(self.facts, (self.stages[0], Stage("statistics", once)))
+
+    def init(self) -> State:
+        """Return the state before the first step."""
+        theta, n = jnp.zeros(self.stages[1].mechanism.dimension, jnp.float64), self.facts.features.size
+        zero, last = jnp.zeros((), jnp.float64), self.stages[-1].mechanism.dimension
+        td = descent.State(jnp.zeros(n, jnp.float64), jnp.zeros(n, jnp.float64))
+        return State(zero, theta, theta, zero, td, jnp.zeros(last, jnp.float64))
+
     @override
+    def contribution(self, stage: int, state: State, block: Block) -> Float[Array, "units dim"]:
+        if stage < 3:
+            return super().contribution(stage, state, block)
+
+        def padded(vectors: Float[Array, "units _"]) -> Float[Array, "units dim"]:
+            return jnp.pad(vectors, ((0, 0), (0, len(state.asked) - vectors.shape[1])))
+
+        around = adassp.State(state.level, jnp.zeros_like(state.td.theta))
+        return jax.lax.cond(
+            state.agrees > 0.5,
+            lambda: padded(self._td.vectors(state.td, block)),
+            lambda: padded(self._scale * self._statistics.vectors(around, block)),
+        )
+
+    @property
+    def _scale(self) -> float:
+        """Factor by which statistics have the clip norm of TD's vectors."""
+        return self.stages[3].mechanism.clip_norm / self._statistics.stages[1].mechanism.clip_norm
+
+    @override
+    def update(self, stage: int, state: State, noisy: Float[Array, " dim"], step: Any) -> State:
+        if stage < 3:
+            return super().update(stage, state, noisy, step)
+        td = self._td.advance(0, state.td, noisy[: len(state.td.theta)], step)
+        return state._replace(td=td, asked=state.asked + noisy)
+
     def finish(self, stage: int, state: State) -> State:
+        """Return the state with the mean return as the start, after the descent at its answer, and TD there."""
         if stage == 0:
             return state._replace(theta=state.theta.at[0].set(state.level))
-        return super().finish(stage, state)
+        if stage == 1:
+            theta = state.total / (STEPS // 2)
+            td = state.td._replace(theta=self._within(jnp.asarray(self.basis) @ theta))
+            return state._replace(theta=theta, td=td)
+        return state
+
+    def answer(self, state: State) -> Float[Array, " n"]:
+        """Return the weights over the features."""
+        found, otherwise = state.td.theta, self._constant(state)
+        if len(self.stages) > 3:
+            found, otherwise = self._td.answer(state.td), otherwise + self._around(state)
+        return self._within(jnp.where(state.agrees > 0.5, found, otherwise))
+
+    def _around(self, state: State) -> Float[Array, " n"]:
+        """Return what statistics add to the mean return, with the products of modes and returns shrunk.
+
+        The positive part of James and Stein (1961) shrinks them as their noise asks for: where they are noise the mean
+        return alone remains.
+        """
+        once, modes = self._statistics.stages[1].mechanism, self._statistics.config.modes
+        noisy = state.asked[: once.dimension] / (self._scale * self.stages[3].mechanism.steps)
+        products = noisy[-modes:]
+        kept = jnp.maximum(1.0 - modes * once.noise_std**2 / jnp.maximum(jnp.sum(products**2), 1e-300), 0.0)
+        return self._statistics.solution(state.level, jnp.concatenate([noisy[:-modes], kept * products]))
 
     @override
     def gradients(self, state: State, block: Block) -> Float[Array, "units K"]:
@@ -228,14 +271,6 @@ class CheckedReturns(Checked):
         return state._replace(theta=theta, total=state.total + jnp.where(kept, theta, 0.0))
 
     @override
-    def found(self, state: State) -> Float[Array, " K"]:
-        return state.total / (STEPS // 2)
-
-    @override
-    def to_features(self, theta: Float[Array, " K"]) -> Float[Array, " n"]:
-        return jnp.asarray(self.basis) @ theta
-
-    @override
     def checks(self, state: State, block: Block) -> Float[Array, " units"]:
         middle, half = (x.astype(block.phi.dtype) for x in self._range(state.theta))
         inside = jnp.clip((self._values(state, block) - middle) / half, -1.0, 1.0)
@@ -245,8 +280,10 @@ class CheckedReturns(Checked):
     def agrees(self, state: State, mean: Float[Array, ""], noise: float) -> Bool[Array, ""]:
         middle, half = self._range(state.theta)
         level_noise = self.stages[0].mechanism.noise_std / self.facts.units
-        apart = jnp.abs(state.level - (middle + half * mean))
-        return apart <= DISAGREE * jnp.hypot(level_noise, half * noise) + SLACK
+        apart, std = jnp.abs(state.level - (middle + half * mean)), jnp.hypot(level_noise, half * noise)
+        if len(self.stages) > 3:
+            return apart <= jnp.maximum(DISAGREE * std, SLACK)
+        return apart <= WEAK_DISAGREE * std + WEAK_SLACK
 
     def _values(self, state: State, block: Block) -> Float[Array, "units rows"]:
         dtype = block.phi.dtype
@@ -259,51 +296,54 @@ class CheckedReturns(Checked):
         return (low + high) / 2.0, jnp.maximum((high - low) / 2.0, 1e-3)
 
 
+class TDState(NamedTuple):
+    """Of :class:`CheckedTD`: made of noisy sums alone, in public units."""
+
+    level: Float[Array, ""]  # released mean return
+    td: descent.State
+    agrees: Float[Array, ""]  # 1 where the found function passes the check
+
+
 @dataclass(frozen=True)
 class CheckedTD(Checked):
-    """TD of a table, whose values have no shape that few modes could say.
+    """TD of a table off policy; its temporal-difference errors are to be zero in the mean.
 
-    The found function's temporal-difference errors are to be zero in the mean. On policy they are discounted to the
-    start: their sum over a trajectory is ``G - V(s_0) + gamma^L V(s_L)``, what was earned, against what V said of just
-    those steps. Off policy each is weighted by its own step's importance ratio, and a trajectory counts with their
-    mean: no product of ratios, no cut.
+    Each is weighted by its own step's importance ratio, and a trajectory counts with their mean: no product of ratios,
+    no cut.
     """
 
-    columns = ("returns", "start", "discounted")
-
     @cached_property
-    def _td(self) -> Any:
+    def _td(self) -> TDProgram:
         return TD(discount=self.config.discount).program(self.facts, self.stages[1:2])
 
-    @override
-    def gradients(self, state: State, block: Block) -> Float[Array, "units K"]:
-        return self._td.vectors(_descent(state), block)
+    def init(self) -> TDState:
+        """Return the state before the first step."""
+        zero = jnp.zeros((), jnp.float64)
+        return TDState(zero, self._td.init(), zero)
 
     @override
-    def stepped(self, state: State, noisy: Float[Array, " K"], step: Any) -> State:
-        after = self._td.advance(0, _descent(state), noisy, step)
-        return state._replace(theta=after.theta, total=after.total)
+    def gradients(self, state: TDState, block: Block) -> Float[Array, "units n"]:
+        return self._td.vectors(state.td, block)
 
     @override
-    def found(self, state: State) -> Float[Array, " K"]:
-        return jnp.clip(self._td.answer(_descent(state)), -self.facts.box, self.facts.box)
+    def stepped(self, state: TDState, noisy: Float[Array, " n"], step: Any) -> TDState:
+        return state._replace(td=self._td.advance(0, state.td, noisy, step))
+
+    def finish(self, stage: int, state: TDState) -> TDState:
+        """Return the state as it is, and after the last step of TD at its answer."""
+        if stage != 1:
+            return state
+        return state._replace(td=state.td._replace(theta=self._within(self._td.answer(state.td))))
 
     @override
-    def to_features(self, theta: Float[Array, " K"]) -> Float[Array, " n"]:
-        return theta
-
-    @override
-    def checks(self, state: State, block: Block) -> Float[Array, " units"]:
-        following = apply(block.delta_phi, state.theta.astype(block.phi.dtype))
-        if on_policy(self.facts):
-            return jnp.sum(block.discounted_reward - block.discounted * following, axis=-1) / 2.0
+    def checks(self, state: TDState, block: Block) -> Float[Array, " units"]:
+        following = apply(block.delta_phi, state.td.theta.astype(block.phi.dtype))
         return jnp.sum(block.weight_rho_reward - block.weight_rho * following, axis=-1) / 2.0
 
     @override
-    def agrees(self, state: State, mean: Float[Array, ""], noise: float) -> Bool[Array, ""]:
-        slack = TD_SLACK if on_policy(self.facts) else OFF_POLICY_SLACK
-        return 2.0 * jnp.abs(mean) <= max(TD_DISAGREE * 2.0 * noise, slack)
+    def agrees(self, state: TDState, mean: Float[Array, ""], noise: float) -> Bool[Array, ""]:
+        return 2.0 * jnp.abs(mean) <= max(DISAGREE * 2.0 * noise, OFF_POLICY_SLACK)
 
-
-def _descent(state: State) -> descent.State:
-    return descent.State(state.theta, state.total)
+    def answer(self, state: TDState) -> Float[Array, " n"]:
+        """Return the weights over the features."""
+        return self._within(jnp.where(state.agrees > 0.5, state.td.theta, self._constant(state)))

@@ -1,9 +1,8 @@
 """The recommended default: a private value function without anything to tune, chosen by public facts alone.
 
-On-policy it descends on clipped vectors, of TD for a table where noise is small and otherwise of returns, and checks
-what it found (:mod:`~dprl.evaluation.checked`); of a table whose rewards are a single number it is statistics there.
-Off-policy over several steps it is TD, checked for a table where noise is small. Of one decision it is statistics, or a
-constant.
+On-policy it descends on returns, checks what it found, and goes on from there by TD
+(:mod:`~dprl.evaluation.checked`). Off-policy over several steps it is TD, checked for a table where noise is small. Of
+one decision it is statistics, or a constant.
 
 Privacy unit: a trajectory, or a person with all their trajectories. Relation: add or remove one.
 Released: every noisy sum of the algorithm that is chosen, hence the answer; all else is post-processing.
@@ -21,15 +20,7 @@ from typing_extensions import override
 from dprl.config import DERIVED
 from dprl.engine.algorithm import Algorithm, Setting
 from dprl.engine.program import Program, PublicFacts, Query, Stage, ValueFunctionConfig
-from dprl.evaluation.checked import (
-    ENOUGH,
-    CheckedReturns,
-    CheckedTD,
-    checked_returns,
-    checked_td,
-    on_policy,
-    statistics,
-)
+from dprl.evaluation.checked import CheckedReturns, CheckedTD, checked_returns, checked_td, on_policy, statistics
 from dprl.evaluation.descent import NOISE_TRAVEL_BUDGET, DescentConfig, default_clip, signal_to_noise
 from dprl.evaluation.private_constant import PrivateConstant
 from dprl.evaluation.return_regression import ReturnRegression
@@ -41,10 +32,9 @@ from dprl.value_functions.modes import has_modes
 # Numbers were chosen on the seeds for choosing of benchmarks/families.py, but for those that docs/defaults.md names.
 VALUE_SHARE = (0.5, 0.85)
 """Of mu^2 for value and interval: over several steps, where the value function needs as much, and of one decision."""
-ENOUGH_FOR_TABLES, ENOUGH_OFF_POLICY = 250.0, 500.0
-"""Strength n0 from which TD of a table, which has the noise of all its states, says more than few modes, and statistics
-of lengths more than a descent; and that of a ratio of one from which TD's errors off policy, which have no product of
-ratios, can be told from noise."""
+ENOUGH_OF_ONE_STEP, ENOUGH_OFF_POLICY = 50.0, 500.0
+"""Strength n0 from which statistics of one decision say more than a mean; and that of a ratio of one, from which TD's
+errors off policy, which have no product of ratios, can be told from noise."""
 CAREFUL_CLIP, CAREFUL_TRAVEL, FEW_STEPS = 3.0, 1.2, 50
 """Of TD, where rewards vary and features are no table: times the default clip, how far theta goes, and steps. A small
 clip is drawn to the median of skewed rewards; with this one theta stops before it is."""
@@ -102,15 +92,11 @@ def choose(facts: PublicFacts) -> Plan:
     """Return what to do, from public facts alone."""
     known, varied = has_modes(facts.features), rewards_vary(facts)
     if facts.horizon == 1:
-        return "statistics" if known and facts.strength >= ENOUGH else "constant"
+        return "statistics" if known and facts.strength >= ENOUGH_OF_ONE_STEP else "constant"
     table = isinstance(facts.features, Tabular)
     if not on_policy(facts):
         return "td, checked" if table and facts.strength * facts.ratio >= ENOUGH_OFF_POLICY else "td"
-    if table and not varied and facts.strength >= ENOUGH_FOR_TABLES:
-        return "statistics"
-    if not (known and varied):
-        return "returns"
-    return "td, checked" if table and facts.strength >= ENOUGH_FOR_TABLES else "returns, checked"
+    return "returns, checked" if known and (table or varied) else "returns"
 
 
 def rewards_vary(facts: PublicFacts) -> bool:
@@ -145,11 +131,8 @@ ALGORITHM = Algorithm(
     Recommended,
     settings={
         "mean and descent": Setting(Recommended(discount=0.9), facts=_ON_POLICY),
-        "with statistics": Setting(Recommended(discount=0.9), facts={**_ON_POLICY, "units": 2_000}),
-        "TD of a table": Setting(Recommended(discount=0.9), features="tabular", facts={**_ON_POLICY, "units": 4_000}),
-        "lengths of a table": Setting(
-            Recommended(discount=0.9), features="tabular", facts={**_ON_POLICY, "units": 4_000, "reward": (1.0, 1.0)}
-        ),
+        "with TD or statistics": Setting(Recommended(discount=0.9), facts={**_ON_POLICY, "units": 2_000}),
+        "of a table": Setting(Recommended(discount=0.9), features="tabular", facts={**_ON_POLICY, "units": 4_000}),
         "off-policy": Setting(Recommended(discount=0.9)),
         "TD of a table, off-policy": Setting(Recommended(discount=0.9), features="tabular", facts={"units": 8_000}),
         "one decision, a constant": Setting(Recommended(discount=0.9), facts=_ONE_STEP),
