@@ -133,6 +133,9 @@ ALGORITHM = Algorithm(
         "mean and descent": Setting(Recommended(discount=0.9), facts=_ON_POLICY),
         "with TD or statistics": Setting(Recommended(discount=0.9), facts={**_ON_POLICY, "units": 2_000}),
         "of a table": Setting(Recommended(discount=0.9), features="tabular", facts={**_ON_POLICY, "units": 4_000}),
+        "lengths of a table": Setting(
+            Recommended(discount=0.9), features="tabular", facts={**_ON_POLICY, "units": 4_000, "reward": (1.0, 1.0)}
+        ),
         "off-policy": Setting(Recommended(discount=0.9)),
         "TD of a table, off-policy": Setting(Recommended(discount=0.9), features="tabular", facts={"units": 8_000}),
         "one decision, a constant": Setting(Recommended(discount=0.9), facts=_ONE_STEP),
