@@ -48,7 +48,8 @@ def facts(bounds: Bounds, mu: float, features: str = "columns") -> PublicFacts:
     [
         ({}, "columns", 0.03, "returns, checked"),
         ({"reward": (-1.0, -1.0), "return_range": (-100.0, 0.0)}, "columns", 0.3, "returns"),
-        ({"reward": (-1.0, -1.0), "return_range": (-100.0, 0.0)}, "tabular", 0.3, "returns, checked"),
+        ({"reward": (-1.0, -1.0), "return_range": (-100.0, 0.0)}, "tabular", 0.2, "returns, checked"),
+        ({"reward": (-1.0, -1.0), "return_range": (-100.0, 0.0)}, "tabular", 0.3, "statistics"),
         ({}, "tabular", 0.03, "returns, checked"),
         ({}, "columns", 0.3, "returns, checked"),
         ({}, "rbf:5", 0.3, "returns"),

@@ -1,8 +1,9 @@
 """The recommended default: a private value function without anything to tune, chosen by public facts alone.
 
 On-policy it descends on returns, checks what it found, and goes on from there by TD
-(:mod:`~dprl.evaluation.checked`). Off-policy over several steps it is TD, checked for a table where noise is small. Of
-one decision it is statistics, or a constant.
+(:mod:`~dprl.evaluation.checked`); of a table whose rewards are a single number it is statistics where noise is small.
+Off-policy over several steps it is TD, checked for a table where noise is small. Of one decision it is statistics, or a
+constant.
 
 Privacy unit: a trajectory, or a person with all their trajectories. Relation: add or remove one.
 Released: every noisy sum of the algorithm that is chosen, hence the answer; all else is post-processing.
@@ -32,9 +33,9 @@ from dprl.value_functions.modes import has_modes
 # Numbers were chosen on the seeds for choosing of benchmarks/families.py, but for those that docs/defaults.md names.
 VALUE_SHARE = (0.5, 0.85)
 """Of mu^2 for value and interval: over several steps, where the value function needs as much, and of one decision."""
-ENOUGH_OF_ONE_STEP, ENOUGH_OFF_POLICY = 50.0, 500.0
-"""Strength n0 from which statistics of one decision say more than a mean; and that of a ratio of one, from which TD's
-errors off policy, which have no product of ratios, can be told from noise."""
+ENOUGH_OF_ONE_STEP, ENOUGH_OF_LENGTHS, ENOUGH_OFF_POLICY = 50.0, 250.0, 500.0
+"""Strength n0 from which statistics of one decision say more than a mean, and of a table where only lengths vary more
+than a descent; and that of a ratio of one, from which TD's errors off policy can be told from noise."""
 CAREFUL_CLIP, CAREFUL_TRAVEL, FEW_STEPS = 3.0, 1.2, 50
 """Of TD, where rewards vary and features are no table: times the default clip, how far theta goes, and steps. A small
 clip is drawn to the median of skewed rewards; with this one theta stops before it is."""
@@ -96,6 +97,8 @@ def choose(facts: PublicFacts) -> Plan:
     table = isinstance(facts.features, Tabular)
     if not on_policy(facts):
         return "td, checked" if table and facts.strength * facts.ratio >= ENOUGH_OFF_POLICY else "td"
+    if table and not varied and facts.strength >= ENOUGH_OF_LENGTHS:
+        return "statistics"
     return "returns, checked" if known and (table or varied) else "returns"
 
 
