@@ -5,10 +5,10 @@ function: root mean square over the states that the log visits, over the width o
 members of the family and three logs of each. The default has its own share of the budget, as shipped; every named
 algorithm, the constant among them, has all of it. A row that was computed is kept in ``results/default_table.json`` and
 not computed again; a row takes a quarter of a minute to three minutes of one core. Numbers were chosen on other seeds
-of the same families. But three decisions were made after rows of this table had been seen, of a first choice: the
-strength of 250 from which on-policy a table is descended on by TD and lengths are left to statistics; that off-policy
-TD is checked, by which slack and clip, and that no statistics follow there. So members 102 to 105, which are in no row,
-were computed afterwards where TD is checked off-policy: the last table.
+of the same families. But some decisions were made after rows of this table had been seen, of a first choice: that
+off-policy TD is checked, by which slack and clip, and that no statistics follow there; that on-policy a table is not
+left to few modes; and that lengths are left to statistics from a strength of 250 on. So members 102 to 105, which are
+in no row, were computed afterwards where these decisions matter: the last two tables.
 
 ``python -m benchmarks.default_table [--locked] [--most N] [--default] [--unseen]``: the seeds for judging, or those of
 a release; at most N rows more; the default alone again in all rows; or members that are in no row. But for those of a
@@ -45,8 +45,10 @@ from dprl_papers.baselines.lstd import lstd
 
 KEPT, PAGE = ROOT / "benchmarks" / "results" / "default_table.json", ROOT / "docs" / "defaults.md"
 DELTA, MEMBERS, LOGS = 1e-5, 2, 3
-UNSEEN = (1_000, 4.0), (5_000, 1.0)
-"""People and epsilon of the rows of the last table."""
+UNSEEN = {False: ((1_000, 1.0), (5_000, 0.1)), True: ((1_000, 4.0), (5_000, 1.0))}
+"""People and epsilon of the rows of the last tables, on and off policy."""
+BESIDE = {False: ("td", "return-regression", "constant"), True: ("td", "constant")}
+"""What stands beside the default there."""
 SIZES = ((1_000, 0.1), (1_000, 1.0), (5_000, 0.1), (5_000, 1.0), (1_000, 4.0), (5_000, 4.0))
 NAMED = ("adassp", "dptd", "gpope", "lstd", "noisy-counts", "return-regression", "td")
 
@@ -142,21 +144,25 @@ def page(kept: Mapping[str, Mapping[str, float]]) -> str:
         lines.append([row.name, shown[0], f"{shown[1]} {best}", *shown[2:], f"{found['default'] / bar:.2f}"])
     headings = ["family, log, people, epsilon", "default", "best named", "constant", "mid-range", "LSTD, not private",
                 "default over best"]  # fmt: skip
-    names = ("default", "td", "constant")
-    others = [(row.name, kept[row.name + ", unseen"]) for row in unseen_rows() if row.name + ", unseen" in kept]
-    last = [[name, *(f"{found[x]:.4f}".lstrip("0") for x in names)] for name, found in others]
+    last = ""
+    for off_policy, beside in BESIDE.items():
+        names = ("default", *beside)
+        others = [(r.name, kept.get(r.name + ", unseen")) for r in unseen_rows() if r.off_policy == off_policy]
+        cells = [[name, *(f"{found[x]:.4f}".lstrip("0") for x in names)] for name, found in others if found]
+        last += f"\n\n{table([headings[0], *names], cells)}"
     rest = f" These are not: {'; '.join(worse)}." if worse else ""
     return (
         f"# The default beside every named algorithm\n\n{(__doc__ or '').split(chr(10) * 2)[1]}\n\n"
         f"Of {len(lines)} rows {near} ({near / max(len(lines), 1):.0%}) are within 1.5 times the best of all others. "
         f"{len(lines) - len(worse)} are within 1.05 times the better of constant and mid-range, and a hundredth of the "
-        f"range.{rest}\n\n{table(headings, lines)}\n\n## Members in no row\n\n{table([headings[0], *names], last)}\n"
+        f"range.{rest}\n\n{table(headings, lines)}\n\n## Members in no row{last}\n"
     )
 
 
 def unseen_rows() -> list[Row]:
-    """Return the rows of the last table."""
-    return [Row(family, True, *size) for family in FAMILIES if family != "bandit" for size in UNSEEN]
+    """Return the rows of the last tables."""
+    families = [family for family in FAMILIES if family != "bandit"]
+    return [Row(family, off, *size) for off, sizes in UNSEEN.items() for family in families for size in sizes]
 
 
 def main(arguments: list[str]) -> int:
@@ -164,7 +170,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--locked", action="store_true", help="the seeds of a release, of which nothing is kept")
     parser.add_argument("--most", type=int, default=10**9, help="compute at most so many rows")
     parser.add_argument("--default", action="store_true", help="compute the default again, where all else is kept")
-    parser.add_argument("--unseen", action="store_true", help="members in no row, where TD is checked")
+    parser.add_argument("--unseen", action="store_true", help="members in no row")
     asked = parser.parse_args(arguments)
     pin(1)
     if asked.locked and asked.unseen:
@@ -175,10 +181,9 @@ def main(arguments: list[str]) -> int:
     kept = {} if asked.locked or not KEPT.exists() else json.loads(KEPT.read_text())
     every = unseen_rows() if asked.unseen else rows()
     due = [row for row in every if (row.name + suffix in kept) == asked.default]
-    named = () if asked.default else ("constant", "td") if asked.unseen else ("constant", *NAMED)
     for row in due[: asked.most]:
-        name = row.name + suffix
-        kept[name] = kept.get(name, {}) | errors(row, seeds, named)
+        name, named = row.name + suffix, BESIDE[row.off_policy] if asked.unseen else ("constant", *NAMED)
+        kept[name] = kept.get(name, {}) | errors(row, seeds, () if asked.default else named)
         print(name, {name: round(x, 4) for name, x in kept[name].items()}, flush=True)
         if not asked.locked:
             KEPT.write_text(json.dumps(kept, indent=1) + "\n")
