@@ -84,7 +84,7 @@ ALGORITHMS: dict[str, Entry] = entries(
     ("importance-sampling", "importance_sampling",
      "none: plain, per-decision, self-normalised values; several policies in one go", "Precup, Sutton, Singh (2000)"),
     ("recommended", "recommended",
-     "the default, nothing to tune: descent on returns or TD, checked by a mean; off-policy TD, by its errors", "ours"),
+     "the default, nothing to tune: returns, checked, then TD or statistics; off-policy TD, checked", "ours"),
     ("td", "td", "TD(0) with noisy clipped steps, on and off policy", "Sutton (1988)"),
     ("return-regression", "return_regression", "descent on Monte Carlo returns", "folklore"),
     ("adassp", "adassp", "ridge regression on returns from noisy statistics", "after Wang (2018)"),

@@ -1,9 +1,9 @@
 """A value function that is found by descent, checked against what people had, and replaced where the check fails.
 
 A unit's clipped vector is a direction more than a size: that makes the noise of a descent small, and draws it to a
-median where returns are skewed. So a mean that few clips touch checks the found function. On policy what is left of the
-budget then refines it, or, where the check fails, asks for unclipped statistics around the mean return (AdaSSP); off
-policy the mean return alone takes its place.
+median where returns are skewed. So a mean that few clips touch checks the found function. Where the check fails
+unclipped statistics around the mean return (AdaSSP) are the answer, or the mean return alone: off policy, and where the
+budget is small. Where it agrees TD goes on from a function of a table, with the budget that statistics would have had.
 
 Privacy unit: a trajectory, or a person with all their trajectories. Relation: add or remove one.
 Released: every noisy sum (of returns, gradients, the check, and statistics); all else is post-processing.
@@ -30,15 +30,16 @@ from dprl.evaluation.adassp import AdaSSP, AdaSSPProgram
 from dprl.evaluation.descent import NOISE_TRAVEL_BUDGET, REFERENCE, default_clip, signal_to_noise
 from dprl.evaluation.td import TD, TDProgram
 from dprl.mechanisms.gaussian_sum import GaussianSum
-from dprl.value_functions.features import Columns, public_states
+from dprl.value_functions.features import Columns, Tabular, public_states
 from dprl.value_functions.modes import make_modes
 
 # Numbers were chosen on the seeds for choosing of benchmarks/families.py, but for those that docs/defaults.md names.
 ENOUGH = 80.0
 """Strength n0 (units mu over the largest ratio, mu that of the value function) from which there is more to find than a
 mean return and few modes."""
-WEAK_SHARES, SHARES = (0.6, 0.3, 0.1), (0.15, 0.2, 0.1, 0.55)
-"""Of mu^2, below :data:`ENOUGH` and above: the mean return, the descent, its check, and what follows."""
+WEAK_SHARES, SHARES, TABLE_SHARES = (0.6, 0.3, 0.1), (0.25, 0.35, 0.1, 0.3), (0.15, 0.2, 0.1, 0.55)
+"""Of mu^2, below :data:`ENOUGH`, above, and of a table above: the mean return, the descent, its check, and what
+follows."""
 OFF_POLICY_SHARES = (0.2, 0.7, 0.1)
 CONSTANT_SHARE = 0.3
 """Of mu^2 for the mean return, where a decision is all there is, and statistics follow."""
@@ -47,12 +48,12 @@ STEPS, TRAVEL, LEAST_TRAVEL = 50, 5.0, 5.0
 and the least sum of all step sizes."""
 TD_STEPS, TD_TRAVEL, MOST_TRAVEL = 100, 0.5, 10.0
 """Of TD from there: steps, and how far all of them go, for each :data:`~dprl.evaluation.descent.REFERENCE` of strength
-and at most. What few modes cannot say is near; what they say is better than what TD would find far away."""
-WEAK_DISAGREE, WEAK_SLACK, DISAGREE, SLACK = 2.0, 0.02, 3.0, 0.1
-"""The check of returns fails beyond so many standard deviations of its noise: and so much of half the value range more,
-where noise is weak; or so much alone, if that is larger."""
-OFF_POLICY_SLACK, OFF_POLICY_CLIP = 0.02, 0.5
-"""That of TD off policy, with :data:`DISAGREE`; and the clip of its parts."""
+and at most: less than half of what TD from mid-range needs, so that what few modes say well is left as it is."""
+DISAGREE, SLACK = 2.0, 0.02
+"""The check of returns fails beyond so many standard deviations of its noise and so much of half the value range."""
+TABLE_DISAGREE, TABLE_SLACK, OFF_POLICY_SLACK, OFF_POLICY_CLIP = 3.0, 0.1, 0.02, 0.5
+"""Where TD follows, and off policy: beyond so many standard deviations or so much, whichever is larger; and the clip of
+the parts of the check off policy."""
 
 
 def statistics(facts: PublicFacts, discount: float, start_weight: float = 0.5) -> AdaSSP:
@@ -63,15 +64,18 @@ def statistics(facts: PublicFacts, discount: float, start_weight: float = 0.5) -
 
 def checked_returns(facts: PublicFacts, discount: float) -> tuple[Query, ...]:
     """Return what :class:`CheckedReturns` asks for."""
-    size = modes_of_descent(facts)
-    td, of_statistics = TD(discount=discount), statistics(facts, discount, 0.0).statistics(facts)
+    size, (length, norm) = modes_of_descent(facts), statistics(facts, discount, 0.0).statistics(facts)
+    last, shares = Query("statistics", length, norm), SHARES
+    if isinstance(facts.features, Tabular):
+        clip = TD(discount=discount).clip(facts)
+        last, shares = Query("TD or statistics", max(facts.features.size, length), clip, TD_STEPS), TABLE_SHARES
     queries = (
         Query("mean return", 1, 1.0),
         Query("descent", size, default_clip(facts) * math.sqrt(size / facts.features.size), STEPS),
         Query("its mean", 1, 1.0),
-        Query("TD or statistics", max(facts.features.size, of_statistics[0]), td.clip(facts), TD_STEPS),
+        last,
     )
-    return _shared(queries, SHARES if facts.strength >= ENOUGH else WEAK_SHARES)
+    return _shared(queries, shares if facts.strength >= ENOUGH else WEAK_SHARES)
 
 
 def checked_td(facts: PublicFacts, discount: float) -> tuple[Query, ...]:
@@ -141,7 +145,7 @@ class Checked(PublicProgram):
         raise NotImplementedError
 
 
-class State(NamedTuple):
+class ReturnsState(NamedTuple):
     """Of :class:`CheckedReturns`: made of noisy sums alone, in public units."""
 
     level: Float[Array, ""]  # released mean return
@@ -149,12 +153,24 @@ class State(NamedTuple):
     total: Float[Array, " K"]  # sum of the iterates that its answer is the mean of
     agrees: Float[Array, ""]  # 1 where the found function passes the check
     td: descent.State
-    asked: Float[Array, " dim"]  # sum of what the last stage released
+    released: Float[Array, " dim"]  # sum of all that the last stage released
 
 
 @dataclass(frozen=True)
 class CheckedReturns(Checked):
-    """Descent on returns over few modes, and from there TD; the found function's mean is to be the mean return."""
+    """Descent on returns over few modes; the found function's mean is to be the mean return.
+
+    With a fourth stage statistics follow where the check fails; of a table TD does where it agrees.
+    """
+
+    def __post_init__(self) -> None:
+        if len(self.stages) > 3:  # both are made now: what cannot be is refused before anything is charged
+            _ = self._statistics, self._refines and self._td
+
+    @property
+    def _refines(self) -> bool:
+        """Whether TD goes on from the found function: where there is budget for it, of a table."""
+        return len(self.stages) > 3 and isinstance(self.facts.features, Tabular)
 
     @cached_property
     def basis(self) -> Float[np.ndarray, "n K"]:
@@ -189,47 +205,48 @@ class CheckedReturns(Checked):
 
     @cached_property
     def _statistics(self) -> AdaSSPProgram:
-        """Statistics in the last stage: each step asks for the same, so that their mean has the noise of one sum."""
+        """Statistics in the last stage: its steps ask for the same, so that their mean has the noise of one sum."""
         config, mechanism = statistics(self.facts, self.config.discount, 0.0), self.stages[3].mechanism
         multiplier = mechanism.noise_multiplier / math.sqrt(mechanism.steps)
-        once = GaussianSum(parts=(config.statistics(self.facts),), noise_multiplier=multiplier)
-        return config.program(self.facts, (self.stages[0], Stage("statistics", once)))
+        mean = GaussianSum(parts=(config.statistics(self.facts),), noise_multiplier=multiplier)
+        return config.program(self.facts, (self.stages[0], Stage("statistics", mean)))
 
-    def init(self) -> State:
+    def init(self) -> ReturnsState:
         """Return the state before the first step."""
         theta, n = jnp.zeros(self.stages[1].mechanism.dimension, jnp.float64), self.facts.features.size
         zero, last = jnp.zeros((), jnp.float64), self.stages[-1].mechanism.dimension
         td = descent.State(jnp.zeros(n, jnp.float64), jnp.zeros(n, jnp.float64))
-        return State(zero, theta, theta, zero, td, jnp.zeros(last, jnp.float64))
+        return ReturnsState(zero, theta, theta, zero, td, jnp.zeros(last, jnp.float64))
 
     @override
-    def contribution(self, stage: int, state: State, block: Block) -> Float[Array, "units dim"]:
+    def contribution(self, stage: int, state: ReturnsState, block: Block) -> Float[Array, "units dim"]:
         if stage < 3:
             return super().contribution(stage, state, block)
 
         def padded(vectors: Float[Array, "units _"]) -> Float[Array, "units dim"]:
-            return jnp.pad(vectors, ((0, 0), (0, len(state.asked) - vectors.shape[1])))
+            return jnp.pad(vectors, ((0, 0), (0, len(state.released) - vectors.shape[1])))
 
         around = adassp.State(state.level, jnp.zeros_like(state.td.theta))
-        return jax.lax.cond(
-            state.agrees > 0.5,
-            lambda: padded(self._td.vectors(state.td, block)),
-            lambda: padded(self._scale * self._statistics.vectors(around, block)),
-        )
+        asked = lambda: padded(self._scale * self._statistics.vectors(around, block))  # noqa: E731
+        if not self._refines:
+            return asked()
+        return jax.lax.cond(state.agrees > 0.5, lambda: padded(self._td.vectors(state.td, block)), asked)
 
     @property
     def _scale(self) -> float:
-        """Factor by which statistics have the clip norm of TD's vectors."""
+        """Factor by which statistics have the clip norm of the last stage: TD's, of a table."""
         return self.stages[3].mechanism.clip_norm / self._statistics.stages[1].mechanism.clip_norm
 
     @override
-    def update(self, stage: int, state: State, noisy: Float[Array, " dim"], step: Any) -> State:
+    def update(self, stage: int, state: ReturnsState, noisy: Float[Array, " dim"], step: Any) -> ReturnsState:
         if stage < 3:
             return super().update(stage, state, noisy, step)
-        td = self._td.advance(0, state.td, noisy[: len(state.td.theta)], step)
-        return state._replace(td=td, asked=state.asked + noisy)
+        state = state._replace(released=state.released + noisy)
+        if not self._refines:
+            return state
+        return state._replace(td=self._td.advance(0, state.td, noisy[: len(state.td.theta)], step))
 
-    def finish(self, stage: int, state: State) -> State:
+    def finish(self, stage: int, state: ReturnsState) -> ReturnsState:
         """Return the state with the mean return as the start, after the descent at its answer, and TD there."""
         if stage == 0:
             return state._replace(theta=state.theta.at[0].set(state.level))
@@ -239,53 +256,52 @@ class CheckedReturns(Checked):
             return state._replace(theta=theta, td=td)
         return state
 
-    def answer(self, state: State) -> Float[Array, " n"]:
+    def answer(self, state: ReturnsState) -> Float[Array, " n"]:
         """Return the weights over the features."""
-        found, otherwise = state.td.theta, self._constant(state)
-        if len(self.stages) > 3:
-            found, otherwise = self._td.answer(state.td), otherwise + self._around(state)
+        found = self._td.answer(state.td) if self._refines else state.td.theta
+        otherwise = self._constant(state) + (self._around(state) if len(self.stages) > 3 else 0.0)
         return self._within(jnp.where(state.agrees > 0.5, found, otherwise))
 
-    def _around(self, state: State) -> Float[Array, " n"]:
+    def _around(self, state: ReturnsState) -> Float[Array, " n"]:
         """Return what statistics add to the mean return, with the products of modes and returns shrunk.
 
         The positive part of James and Stein (1961) shrinks them as their noise asks for: where they are noise the mean
         return alone remains.
         """
-        once, modes = self._statistics.stages[1].mechanism, self._statistics.config.modes
-        noisy = state.asked[: once.dimension] / (self._scale * self.stages[3].mechanism.steps)
+        mean, modes = self._statistics.stages[1].mechanism, self._statistics.config.modes
+        noisy = state.released[: mean.dimension] / (self._scale * self.stages[3].mechanism.steps)
         products = noisy[-modes:]
-        kept = jnp.maximum(1.0 - modes * once.noise_std**2 / jnp.maximum(jnp.sum(products**2), 1e-300), 0.0)
+        kept = jnp.maximum(1.0 - modes * mean.noise_std**2 / jnp.maximum(jnp.sum(products**2), 1e-300), 0.0)
         return self._statistics.solution(state.level, jnp.concatenate([noisy[:-modes], kept * products]))
 
     @override
-    def gradients(self, state: State, block: Block) -> Float[Array, "units K"]:
+    def gradients(self, state: ReturnsState, block: Block) -> Float[Array, "units K"]:
         error = block.weight_return - block.weight * self._values(state, block)
         return project_phi(error, block) @ jnp.asarray(self.basis, block.phi.dtype)
 
     @override
-    def stepped(self, state: State, noisy: Float[Array, " K"], step: Any) -> State:
+    def stepped(self, state: ReturnsState, noisy: Float[Array, " K"], step: Any) -> ReturnsState:
         mean = noisy / self.facts.units
         theta = state.theta + 2.0 * (1.0 - jnp.asarray(step) / STEPS) * self.step_size * mean
         kept = jnp.asarray(step) >= STEPS - STEPS // 2
         return state._replace(theta=theta, total=state.total + jnp.where(kept, theta, 0.0))
 
     @override
-    def checks(self, state: State, block: Block) -> Float[Array, " units"]:
+    def checks(self, state: ReturnsState, block: Block) -> Float[Array, " units"]:
         middle, half = (x.astype(block.phi.dtype) for x in self._range(state.theta))
         inside = jnp.clip((self._values(state, block) - middle) / half, -1.0, 1.0)
         return jnp.sum(block.weight * inside, axis=-1)
 
     @override
-    def agrees(self, state: State, mean: Float[Array, ""], noise: float) -> Bool[Array, ""]:
+    def agrees(self, state: ReturnsState, mean: Float[Array, ""], noise: float) -> Bool[Array, ""]:
         middle, half = self._range(state.theta)
         level_noise = self.stages[0].mechanism.noise_std / self.facts.units
         apart, std = jnp.abs(state.level - (middle + half * mean)), jnp.hypot(level_noise, half * noise)
-        if len(self.stages) > 3:
-            return apart <= jnp.maximum(DISAGREE * std, SLACK)
-        return apart <= WEAK_DISAGREE * std + WEAK_SLACK
+        if self._refines:
+            return apart <= jnp.maximum(TABLE_DISAGREE * std, TABLE_SLACK)
+        return apart <= DISAGREE * std + SLACK
 
-    def _values(self, state: State, block: Block) -> Float[Array, "units rows"]:
+    def _values(self, state: ReturnsState, block: Block) -> Float[Array, "units rows"]:
         dtype = block.phi.dtype
         return apply(block.phi, jnp.asarray(self.basis, dtype) @ state.theta.astype(dtype))
 
@@ -342,7 +358,7 @@ class CheckedTD(Checked):
 
     @override
     def agrees(self, state: TDState, mean: Float[Array, ""], noise: float) -> Bool[Array, ""]:
-        return 2.0 * jnp.abs(mean) <= max(DISAGREE * 2.0 * noise, OFF_POLICY_SLACK)
+        return 2.0 * jnp.abs(mean) <= max(TABLE_DISAGREE * 2.0 * noise, OFF_POLICY_SLACK)
 
     def answer(self, state: TDState) -> Float[Array, " n"]:
         """Return the weights over the features."""

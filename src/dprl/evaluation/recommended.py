@@ -1,7 +1,7 @@
 """The recommended default: a private value function without anything to tune, chosen by public facts alone.
 
-On-policy it descends on returns, checks what it found, and goes on from there by TD
-(:mod:`~dprl.evaluation.checked`); of a table whose rewards are a single number it is statistics where noise is small.
+On-policy it descends on returns, and checks what it found; of a table TD goes on from there
+(:mod:`~dprl.evaluation.checked`), or where rewards are a single number and noise is small it is statistics.
 Off-policy over several steps it is TD, checked for a table where noise is small. Of one decision it is statistics, or a
 constant.
 
@@ -134,7 +134,7 @@ ALGORITHM = Algorithm(
     Recommended,
     settings={
         "mean and descent": Setting(Recommended(discount=0.9), facts=_ON_POLICY),
-        "with TD or statistics": Setting(Recommended(discount=0.9), facts={**_ON_POLICY, "units": 2_000}),
+        "with statistics": Setting(Recommended(discount=0.9), facts={**_ON_POLICY, "units": 2_000}),
         "of a table": Setting(Recommended(discount=0.9), features="tabular", facts={**_ON_POLICY, "units": 4_000}),
         "lengths of a table": Setting(
             Recommended(discount=0.9), features="tabular", facts={**_ON_POLICY, "units": 4_000, "reward": (1.0, 1.0)}
