@@ -235,7 +235,8 @@ def test_where_the_means_differ_the_answer_is_the_mean_return_and_what_statistic
         # theta is the level itself: constant, so that the range of its values has the least width
         after = program.update(2, state, jnp.asarray([apart / 1e-3 * 1000]), 0)
         assert float(after.agrees) == agrees
-        after = after._replace(td=after.td._replace(theta=jnp.asarray(found), total=50 * jnp.asarray(found)))
+        total = program.stages[-1].mechanism.steps // 2 * jnp.asarray(found)  # of the iterates of the last half
+        after = after._replace(td=after.td._replace(theta=jnp.asarray(found), total=total))
         expected = found if agrees else -0.6 * constant  # nothing was asked, so that statistics add nothing
         np.testing.assert_allclose(program.answer(after), expected, atol=1e-9)
 

@@ -46,9 +46,9 @@ CONSTANT_SHARE = 0.3
 STEPS, TRAVEL, LEAST_TRAVEL = 50, 5.0, 5.0
 """Of the descent on returns: how many steps, how far all of them go if every vector is clipped and points the same way,
 and the least sum of all step sizes."""
-TD_STEPS, TD_TRAVEL, MOST_TRAVEL = 100, 0.5, 10.0
+TD_STEPS, TD_TRAVEL, MOST_TRAVEL = 200, 0.5, 25.0
 """Of TD from there: steps, and how far all of them go, for each :data:`~dprl.evaluation.descent.REFERENCE` of strength
-and at most: less than half of what TD from mid-range needs, so that what few modes say well is left as it is."""
+and at most: a fifth of what TD from mid-range goes, so that what few modes say well is left as it is."""
 DISAGREE, SLACK = 2.0, 0.02
 """The check of returns fails beyond so many standard deviations of its noise and so much of half the value range."""
 TABLE_DISAGREE, TABLE_SLACK, OFF_POLICY_SLACK, OFF_POLICY_CLIP = 3.0, 0.1, 0.02, 0.5
