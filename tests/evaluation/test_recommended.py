@@ -57,7 +57,7 @@ def facts(bounds: Bounds, mu: float, features: str = "columns") -> PublicFacts:
         ({"max_importance_ratio": 2.0}, "columns", 30.0, "td"),
         ({"max_importance_ratio": 2.0}, "tabular", 0.3, "td"),
         ({"max_importance_ratio": 2.0}, "tabular", 3.0, "td, checked"),
-        ({"horizon": 1, "max_importance_ratio": 4.0}, "columns", 0.1, "constant"),
+        ({"horizon": 1, "max_importance_ratio": 4.0}, "columns", 0.3, "constant"),
         ({"horizon": 1, "max_importance_ratio": 4.0}, "columns", 3.0, "statistics"),
         ({"horizon": 1, "max_importance_ratio": 4.0}, "rbf:5", 3.0, "constant"),
     ],

@@ -21,7 +21,15 @@ from typing_extensions import override
 from dprl.config import DERIVED
 from dprl.engine.algorithm import Algorithm, Setting
 from dprl.engine.program import Program, PublicFacts, Query, Stage, ValueFunctionConfig
-from dprl.evaluation.checked import CheckedReturns, CheckedTD, checked_returns, checked_td, on_policy, statistics
+from dprl.evaluation.checked import (
+    ENOUGH,
+    CheckedReturns,
+    CheckedTD,
+    checked_returns,
+    checked_td,
+    on_policy,
+    statistics,
+)
 from dprl.evaluation.descent import NOISE_TRAVEL_BUDGET, DescentConfig, default_clip, signal_to_noise
 from dprl.evaluation.private_constant import PrivateConstant
 from dprl.evaluation.return_regression import ReturnRegression
@@ -33,9 +41,9 @@ from dprl.value_functions.modes import has_modes
 # Numbers were chosen on the seeds for choosing of benchmarks/families.py, but for those that docs/defaults.md names.
 VALUE_SHARE = (0.5, 0.85)
 """Of mu^2 for value and interval: over several steps, where the value function needs as much, and of one decision."""
-ENOUGH_OF_ONE_STEP, ENOUGH_OF_LENGTHS, ENOUGH_OFF_POLICY = 50.0, 250.0, 500.0
-"""Strength n0 from which statistics of one decision say more than a mean, and of a table where only lengths vary more
-than a descent; and that of a ratio of one, from which TD's errors off policy can be told from noise."""
+ENOUGH_OF_LENGTHS, ENOUGH_OFF_POLICY = 250.0, 500.0
+"""Strength n0 from which statistics of a table where only lengths vary say more than a descent; and that of a ratio of
+one, from which TD's errors off policy can be told from noise."""
 CAREFUL_CLIP, CAREFUL_TRAVEL, FEW_STEPS = 3.0, 1.2, 50
 """Of TD, where rewards vary and features are no table: times the default clip, how far theta goes, and steps. A small
 clip is drawn to the median of skewed rewards; with this one theta stops before it is."""
@@ -93,7 +101,7 @@ def choose(facts: PublicFacts) -> Plan:
     """Return what to do, from public facts alone."""
     known, varied = has_modes(facts.features), rewards_vary(facts)
     if facts.horizon == 1:
-        return "statistics" if known and facts.strength >= ENOUGH_OF_ONE_STEP else "constant"
+        return "statistics" if known and facts.strength >= ENOUGH else "constant"
     table = isinstance(facts.features, Tabular)
     if not on_policy(facts):
         return "td, checked" if table and facts.strength * facts.ratio >= ENOUGH_OFF_POLICY else "td"
