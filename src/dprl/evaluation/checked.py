@@ -41,6 +41,7 @@ WEAK_SHARES, SHARES, TABLE_SHARES = (0.6, 0.3, 0.1), (0.25, 0.35, 0.1, 0.3), (0.
 """Of mu^2, below :data:`ENOUGH`, above, and of a table above: the mean return, the descent, its check, and what
 follows."""
 OFF_POLICY_SHARES = (0.2, 0.7, 0.1)
+"""Of TD off policy; statistics of cut returns would add more noise to the mean return than they say."""
 CONSTANT_SHARE = 0.3
 """Of mu^2 for the mean return, where a decision is all there is, and statistics follow."""
 STEPS, TRAVEL, LEAST_TRAVEL = 50, 5.0, 5.0
