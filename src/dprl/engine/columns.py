@@ -175,10 +175,6 @@ COLUMNS: Mapping[str, Column] = {
         "in the first row of a trajectory one over the unit's number of trajectories, and 0 elsewhere",
         lambda x: x.one_per_unit(x.log.time() == 0),
     ),
-    "discounted": Column(
-        "discount to the power of the time, over the unit's number of trajectories",
-        lambda x: x.one_per_unit(x.usable) * x.discount ** x.log.time(),
-    ),
     "step": Column(
         "one over the unit's number of trajectories and the horizon",
         lambda x: x.one_per_unit(np.ones(len(x.log.reward), dtype=bool)) / x.log.bounds.horizon,
@@ -212,8 +208,6 @@ COEFFICIENTS: Mapping[str, tuple[str, ...]] = {
     "weight_raw_reward": ("weight", "rho", "raw_reward"),
     "start": ("start",),
     "start_return": ("start", "returns"),
-    "discounted": ("discounted",),
-    "discounted_reward": ("discounted", "reward"),
     "step": ("step",),
     "step_raw_reward": ("step", "raw_reward"),
     "first": ("first",),
