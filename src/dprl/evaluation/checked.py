@@ -47,7 +47,7 @@ CONSTANT_SHARE = 0.3
 STEPS, TRAVEL, LEAST_TRAVEL = 50, 5.0, 5.0
 """Of the descent on returns: how many steps, how far all of them go if every vector is clipped and points the same way,
 and the least sum of all step sizes."""
-TD_STEPS, TD_TRAVEL, MOST_TRAVEL = 200, 0.5, 25.0
+TD_STEPS, TD_TRAVEL, MOST_TRAVEL = 200, 0.5, 16.0
 """Of TD from there: steps, and how far all of them go, for each :data:`~dprl.evaluation.descent.REFERENCE` of strength
 and at most: a fifth of what TD from mid-range goes, so that what few modes say well is left as it is."""
 DISAGREE, SLACK = 2.0, 0.02
