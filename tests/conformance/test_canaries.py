@@ -123,9 +123,8 @@ def test_half_the_noise_is_caught(name):
 @pytest.mark.parametrize("unit", ["transition", "trajectory", "person"])
 def test_a_unit_is_what_is_read_from_columns(unit):
     """The pair differs in one unit of the log, and nobody else's vectors move."""
-    pair = ENTRIES["dptd"].load_canary(
-        Attack(options={"unit": unit, "steps": 2, "sampling_rate": 1.0, "start": "zero", "max_rows_per_unit": None})
-    )
+    options = {"unit": unit, "steps": 2, "sampling_rate": 1.0, "start": "zero", "max_rows_per_unit": None}
+    pair = ENTRIES["dptd"].load_canary(Attack(options={**options, "clip_norm": 0.2}))
     (_, fewer), (vectors, rows) = pair.without, pair.with_canary
     assert rows.units == fewer.units + 1 == len(vectors) == 4
     program, others = pair.plan.program, [i for i in range(4) if i != pair.canary]
