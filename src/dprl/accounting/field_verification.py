@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
@@ -14,7 +13,7 @@ from dprl.accounting.reward_relation import UNIT
 from dprl.accounting.schema import Check, check_fields, hexadecimal, mapping_of, text, whole
 from dprl.errors import require
 
-_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z")
+_DATE = "%Y-%m-%dT%H:%M:%SZ"
 
 
 def check_content(path: Path, content: Mapping[str, Any]) -> None:
@@ -104,12 +103,11 @@ def _artifacts(value: Any) -> bool:
 
 def _date(value: Any) -> bool:
     """Return whether ``value`` is a time in UTC that exists, written YYYY-MM-DDThh:mm:ssZ."""
-    if not isinstance(value, str) or _DATE.fullmatch(value) is None:
-        return False
     try:
-        return datetime.strptime(value, "%Y-%m-%dT%H:%M:%SZ").year >= 2024
-    except ValueError:
+        found = datetime.strptime(value, _DATE)
+    except (TypeError, ValueError):
         return False
+    return found.year >= 2024 and found.strftime(_DATE) == value  # no digit is left out, nor of another script
 
 
 FIELDS: dict[str, Check] = {

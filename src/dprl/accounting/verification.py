@@ -275,12 +275,9 @@ def _check_ledger(path: Path, content: Mapping[str, Any], ledger: str | Path) ->
     """Refuse a certificate where the ledger's own record of the charge that it names is not of this release."""
     block = content["ledger"]
     require(block is not None, f"{path} names no charge, though a ledger was given.")
-    book = Ledger.open(ledger)
-    declared = [one for one in book.datasets() if one.name == block["dataset"]]
-    charges = [one for one in book.history() if (one.id, one.dataset) == (block["charge"], block["dataset"])]
-    known = declared and charges
-    require(known, f"The ledger {ledger} has no charge {block['charge']} to the dataset {block['dataset']!r}.")
-    (charge,), (dataset,) = charges, declared
+    charge, dataset = Ledger.open(ledger).charge_of(block["charge"])
+    other = f"The ledger {ledger} has no charge {block['charge']} to the dataset {block['dataset']!r}."
+    require(dataset.name == block["dataset"], other)
     amounts = charge.amount.epsilon, charge.amount.delta
     same = amounts == tuple(Decimal(repr(float(content[name]))) for name in ("epsilon", "delta"))
     require(same, f"The ledger {ledger} has another epsilon or delta for the charge of {path}.")
