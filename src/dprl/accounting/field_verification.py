@@ -91,16 +91,6 @@ def _or_nothing(check: Check) -> Check:
     return lambda value: value is None or check(value)
 
 
-def _noise(value: Any) -> bool:
-    return _mapping(value) and not set(value) - {"secure", "source"} and text(value.get("source", ""))
-
-
-def _artifacts(value: Any) -> bool:
-    return (
-        _mapping(value) and len(value) > 0 and all(map(plain_name, value)) and all(map(hexadecimal(64), value.values()))
-    )
-
-
 def _date(value: Any) -> bool:
     """Return whether ``value`` is a time in UTC that exists, written YYYY-MM-DDThh:mm:ssZ."""
     try:
@@ -125,12 +115,14 @@ FIELDS: dict[str, Check] = {
     "epsilon_of_event": _or_nothing(_number),
     "delta_of_event": _or_nothing(_number),
     "delta_sampler": _or_nothing(_number),
-    "noise": _noise,
+    "noise": lambda value: _mapping(value) and not set(value) - {"secure", "source"} and text(value.get("source", "")),
     "assumed_public": _mapping,
     "ledger": _or_nothing(_mapping),
     "versions": lambda value: _mapping(value) and all(map(text, value.values())),
     "created": _date,
-    "artifacts": _artifacts,
+    "artifacts": lambda value: (
+        _mapping(value) and len(value) > 0 and all(map(plain_name, value)) and all(map(hexadecimal(64), value.values()))
+    ),
     "digest": _text,
 }
 """What each field of a certificate or statement may be; there may be a signature too."""

@@ -23,7 +23,6 @@ DATA = ("estimate.json", "training.json")
 MOST_BYTES = 2**32
 """Of a file of a release: more is not digested."""
 _MOST_PARTS = 64  # of an event that differ; each takes the accountant a second
-_SHARE = "choosing_share"
 MOVED = ("first-visit", "dp-sgda", "dp-gld", "dp-srm")
 """Certified until version 0.2, and proved: what was written stays valid. Now they are baselines of dprl-papers."""
 EVALUATING = (
@@ -176,7 +175,8 @@ def _check_choice(path: Path, content: Mapping[str, Any], data: Mapping[str, Map
     if not two:
         return
     try:
-        row, policies, share = content["mechanisms"][0], public["policies"], public["hyper_parameters"][_SHARE]["value"]
+        row, policies, options = content["mechanisms"][0], public["policies"], public["hyper_parameters"]
+        share = options["choosing_share"]["value"]
         same = learner is not None or (row["candidates"] == stated["of"] and row["spread"] in rows.SPREADS)
         same = same and stated["share"] == share and type(share) is float and 0.0 < share < 1.0
         same = same and type(stated["policy"]) is str
