@@ -171,18 +171,10 @@ def test_takes_a_name_in_any_language(path, name):
     assert Ledger.create(path, name, Budget(1.0, 1e-5), "person", RELATION).remaining(name).epsilon == 1
 
 
-def damage_header(path):
-    path.write_bytes(b"not a database at all" * 100)
-
-
 def damage_page(path):
     content = bytearray(path.read_bytes())
     content[4096:8192] = b"\xff" * 4096
     path.write_bytes(bytes(content))
-
-
-def cut_short(path):
-    path.write_bytes(path.read_bytes()[:5000])
 
 
 def remove_both(path):
@@ -208,11 +200,10 @@ def foreign_database(path):
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (os.unlink, "is gone, but its intents are still there"),
         (remove_both, "There is no ledger at"),
-        (damage_header, "is not a dprl ledger"),
+        (lambda path: path.write_bytes(b"not a database at all" * 100), "is not a dprl ledger"),
         (damage_page, "is damaged"),
-        (cut_short, "is damaged"),
+        (lambda path: os.truncate(path, 5000), "is damaged"),
         (foreign_database, "is not a dprl ledger"),
         (after(f"PRAGMA user_version = {VERSION + 1}"), "newer version of dprl"),
         (after("PRAGMA user_version = 1"), "development version of dprl"),
