@@ -12,6 +12,7 @@ many, looks at what is found and charges again with the same token.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import os
 import random
@@ -20,6 +21,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -98,8 +100,8 @@ def killed_at_random(folder: Path, kills: int, cycles: int, seed: int) -> None:
         cycle(ledger, names[-1], os.urandom(16).hex(), probe)
     seconds_a_cycle = (time.monotonic() - begun) / 5
 
-    begun, done, live = time.monotonic(), 0, {}
-    while done < kills:
+    live: dict[str, tuple[float, int]] = {}
+    for _ in range(kills):
         for slot in SLOTS:
             if slot not in live:
                 life = chance.uniform(0.0, 2 * len(SLOTS) * cycles * seconds_a_cycle)
@@ -111,12 +113,11 @@ def killed_at_random(folder: Path, kills: int, cycles: int, seed: int) -> None:
         status = os.waitpid(pid, 0)[1]
         if not os.WIFSIGNALED(status):
             sys.exit(f"{slot} ended by itself")
-        done += 1
     for _, pid in live.values():
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
     foreign = [m for m in ("numpy", "jax", "scipy", "pyarrow", "dp_accounting") if m in sys.modules]
-    print(json.dumps({"kills": done, "seconds": time.monotonic() - begun, "foreign": foreign}))
+    print(json.dumps({"kills": kills, "foreign": foreign}))
 
 
 def killed_after(lines: int, call: Callable[[], object]) -> bool:
@@ -143,40 +144,33 @@ def killed_after(lines: int, call: Callable[[], object]) -> bool:
 
 
 def killed_at_lines(folder: Path, every: int) -> None:
-    budget = Budget(0.001, 1e-8)
     found = []
-    for point in range(0, 10_000, every):
+    for point in itertools.count(0, every):
         path = folder / f"{point}.db"
-
-        def create(path: Path = path) -> Ledger:
-            return Ledger.create(path, "trial", Budget(10.0, 1e-4), "person", RELATION)
-
-        alive = not killed_after(point, create)
+        create = partial(Ledger.create, path, "trial", Budget(10.0, 1e-4), "person", RELATION)
+        killed = killed_after(point, create)
         with suppress(DprlError):  # it may be declared already
             create()
         assert [d.name for d in Ledger.open(path).datasets()] == ["trial"]
-        if alive:
+        if not killed:
             break
     ledger = Ledger.open(path)
-    for point in range(0, 10_000, every):
+    for point in itertools.count(0, every):
         token = os.urandom(16).hex()
-
-        def charge(token: str = token) -> int:
-            return ledger.charge("trial", budget, "person", RELATION, "line", token)
-
-        alive = not killed_after(point, charge)
+        charge = partial(ledger.charge, "trial", Budget(0.001, 1e-8), "person", RELATION, "line", token)
+        killed = killed_after(point, charge)
         seen = [c for c in ledger.history() if c.token == token]
         assert len(seen) <= 1
         found.append("nothing" if not seen else "settled" if seen[0].settled else "recorded")
         again = charge()
         assert [c.id for c in ledger.history() if c.token == token] == [again]
         assert not seen or seen[0].id == again
-        if alive:
+        if not killed:
             break
-    for point in range(0, 10_000, every):
-        alive = not killed_after(point, lambda: ledger.commit(1, digest_of("1")))
+    for point in itertools.count(0, every):
+        killed = killed_after(point, lambda: ledger.commit(1, digest_of("1")))
         assert ledger.history()[0].digest in (None, digest_of("1"))
-        if alive:
+        if not killed:
             break
     last = ledger.history()
     spent = float(ledger.spent("trial").epsilon)

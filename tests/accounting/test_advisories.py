@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from pathlib import Path
@@ -15,9 +14,8 @@ from typer.testing import CliRunner
 
 import dprl
 from dprl.accounting import advisories, events
-from dprl.accounting.accountant import accountant_name, epsilon_of
+from dprl.accounting.accountant import epsilon_of
 from dprl.accounting.advisories import ADVISORIES, WithdrawnError, correct, epsilon_of_two
-from dprl.accounting.certificate import digest, seal, write
 from dprl.accounting.ledger import Ledger
 from dprl.accounting.verification import verify
 from dprl.cli.ledger import ledger_app
@@ -27,7 +25,7 @@ from dprl.mechanisms.gaussian_sum import GaussianSum
 from ..release.test_training_certificate import planned
 from .test_strict_verification import under_a_filter
 from .test_user_verification import certificate as of_users
-from .test_user_verification import user_sum
+from .test_user_verification import learned, user_sum
 from .test_verification import fill, sample
 
 ROOT = Path(__file__).parents[2]
@@ -43,16 +41,8 @@ def sampled_people(**changes: Any) -> dict[str, Any]:
         "epsilon": 2.0, "delta": 1e-5, "neighbouring_relation": "add or remove one",
         "mechanisms": [mechanism.describe("Gaussian noise on sums over sampled users", "gradients")],
         "event": events.to_json(EVENT), "epsilon_of_event": epsilon_of(EVENT, delta), "delta_of_event": delta,
-        "delta_sampler": 1e-9, "accountant": accountant_name(),
+        "delta_sampler": 1e-9,
     } | changes  # fmt: skip
-
-
-def learned(folder: Path, content: dict[str, Any], algorithm: str = "dp-pg") -> Path:
-    folder.mkdir(exist_ok=True)
-    stated = {name: content[name] for name in ("status", "epsilon", "delta")} | {"algorithm": algorithm}
-    (folder / "training.json").write_text(json.dumps(stated))
-    write(seal(content, folder, ["training.json"]), folder)
-    return folder
 
 
 def test_sampled_people_of_earlier_versions_are_withdrawn(tmp_path):
@@ -167,9 +157,3 @@ def test_what_the_budget_does_not_hold_is_said(book):
     assert book.remaining("shop").epsilon == 0
     with pytest.raises(DprlError, match="has nothing left"):
         correct(book, 1, 10.0, 1e-5, "another")
-
-
-def test_the_digest_is_not_changed_by_reading(tmp_path):
-    folder = learned(tmp_path / "new", sampled_people())
-    content = verify(folder).content
-    assert content["digest"] == digest(content)

@@ -6,13 +6,14 @@ nothing with the accountant but NumPy. Below it are the traps of other libraries
 
 from __future__ import annotations
 
-import ast
 import dataclasses
 import inspect
 import itertools
 import math
 import re
+import tokenize
 import tomllib
+from collections import defaultdict
 from importlib import metadata
 from pathlib import Path
 
@@ -269,19 +270,11 @@ def test_no_other_accountant_is_used():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     asked = [*project["dependencies"], *itertools.chain(*project["optional-dependencies"].values())]
     assert not [name for name in asked if re.match(r"jax.privacy|opacus|autodp|prv.accountant", name)]
-    names: dict[str, set[str]] = {}
+    names = defaultdict[str, set[str]](set)
     for path in (ROOT / "src").rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
-            found: set[str] = set()
-            match node:
-                case ast.Import():
-                    found = {alias.name.partition(".")[0] for alias in node.names}
-                case ast.ImportFrom():
-                    found = {(node.module or "").partition(".")[0], *(alias.name for alias in node.names)}
-                case ast.Attribute():
-                    found = {node.attr}
-            for name in found:
-                names.setdefault(name, set()).add(path.name)
+        with tokenize.open(path) as file:
+            for token in tokenize.generate_tokens(file.readline):
+                names[token.string].add(path.name)
     # what PLDAccountant does, for the one relation (test_gaussian_pld.py compares them)
     assert names["PrivacyLossDistribution"] == {"gaussian_pld.py"}
     # what published noise really costs is no guarantee of ours: papers/ alone asks

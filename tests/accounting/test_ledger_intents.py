@@ -19,7 +19,7 @@ from dprl.accounting.intents import Entry, intents_path
 from dprl.accounting.ledger import Amount, Ledger
 from dprl.errors import DprlError, OverspendError
 
-from .test_ledger import DIGEST, RELATION, charge
+from .test_ledger import CHARGE, DIGEST, RELATION, after, charge
 
 
 def enter_and_stop(path: Path, entry: Entry) -> None:
@@ -168,12 +168,12 @@ def test_a_deleted_database_is_not_made_anew(ledger, path):
         Ledger.create(path, "trial", Budget(1.0, 1e-5), "person", RELATION)
 
 
-@pytest.mark.parametrize("lines", [0, 1])
-def test_a_creation_that_was_cut_off_after_its_first_line_can_be_repeated(tmp_path, path, lines):
-    other = tmp_path / "other.db"
-    ledger_file.create(other)
-    intents_path(path).write_bytes(intents_path(other).read_bytes()[: 30 + 500 * lines])
-    path.touch()
+@pytest.mark.parametrize("size", [None, 30, 530], ids=["without intents", "in its first line", "after it"])
+def test_a_creation_that_was_cut_off_can_be_repeated(tmp_path, path, size):
+    if size is not None:
+        ledger_file.create(tmp_path / "other.db")
+        intents_path(path).write_bytes(intents_path(tmp_path / "other.db").read_bytes()[:size])
+    path.touch(0o600)
     Ledger.create(path, "trial", Budget(1.0, 1e-5), "person", RELATION)
     assert Ledger.open(path).remaining("trial").epsilon == 1
 
@@ -213,11 +213,6 @@ def foreign(file):
     shutil.copy(intents_path(other.path), file)
 
 
-def a_folder(file):
-    file.unlink()
-    file.mkdir()
-
-
 def link_symbolically(file):
     file.rename(file.with_name("elsewhere"))
     file.symlink_to(file.with_name("elsewhere"))
@@ -248,20 +243,15 @@ def test_refuses_intents_that_are_not_sound(ledger, path, spoil, message):
 
 
 def test_refuses_a_folder_in_place_of_the_intents(ledger, path):
-    a_folder(intents_path(path))
+    intents_path(path).unlink()
+    intents_path(path).mkdir()
     for call in (lambda: charge(ledger), ledger.history):
         with pytest.raises(DprlError, match="cannot be opened"):
             call()
 
 
 def test_refuses_a_database_with_more_entries_than_intents(ledger, path):
-    db = sqlite3.connect(path)
-    db.execute(
-        "INSERT INTO charge (token, dataset, sequence, epsilon, delta, purpose, created) "
-        f"VALUES ('{'ee' * 16}', 'trial', 1, '0.1', '1e-9', '', '')"
-    )
-    db.commit()
-    db.close()
+    after(f"{CHARGE} ('{'ee' * 16}', 'trial', 1, '0.1', '1e-9', '', '')")(path)
     with pytest.raises(DprlError, match="is damaged"):
         charge(ledger)
 

@@ -10,6 +10,7 @@ import pytest
 import dprl
 from dprl.accounting import events, verification
 from dprl.accounting.accountant import accountant_name, epsilon_of
+from dprl.accounting.certificate import seal, write
 from dprl.accounting.ledger import Ledger
 from dprl.accounting.renyi_filter import plan_filter
 from dprl.accounting.rows import KINDS, schema_of
@@ -21,7 +22,7 @@ from dprl.mechanisms.reward_noise import RewardGradient, RewardNoise
 from dprl.registry import ALGORITHMS, LEARNING
 
 from .test_user_verification import user_sum
-from .test_verification import ARTIFACTS, fill, mechanism, refuse, sample
+from .test_verification import ARTIFACTS, fill, mechanism, refuse, restate, sample
 
 
 def under_a_filter() -> dict[str, Any]:
@@ -190,15 +191,10 @@ def test_only_algorithms_of_dprl_are_certified(tmp_path):
     assert set(verification.LEARNING) == set(LEARNING)
     folder = fill(tmp_path / "r", sample())
     stated = json.loads((folder / "estimate.json").read_bytes())
-    from dprl.accounting.certificate import seal, write
-
     for moved in verification.MOVED:  # what was certified once
-        (folder / "estimate.json").write_text(json.dumps(stated | {"algorithm": moved}))
-        write(seal(sample(), folder, ARTIFACTS), folder)
-        assert verification.verify(folder).private
+        assert verify(restate(folder, json.dumps(stated | {"algorithm": moved}).encode())).private
     for wrong in ("mine", "dp-pg", None, ["td"], 3):
-        (folder / "estimate.json").write_text(json.dumps(stated | {"algorithm": wrong}))
-        write(seal(sample(), folder, ARTIFACTS), folder)
+        restate(folder, json.dumps(stated | {"algorithm": wrong}).encode())
         refuse(folder, "certifies an algorithm that this version of dprl does not have")
     (folder / "estimate.json").unlink()
     write(seal(sample(), folder, ARTIFACTS[1:]), folder)

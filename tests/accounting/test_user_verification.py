@@ -10,14 +10,15 @@ from typing import Any
 import pytest
 
 from dprl.accounting import accountant, events
-from dprl.accounting.certificate import seal, versions, write
+from dprl.accounting.certificate import seal, write
 from dprl.accounting.user_relation import MECHANISM, WORDS
 from dprl.accounting.verification import verify
 from dprl.errors import DprlError
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.strategy import Correlation
 
-PATH = Path("certificate.json")
+from .test_verification import sample
+
 DELTA = 1e-6
 
 
@@ -31,35 +32,26 @@ def user_sum(**changes: Any) -> GaussianSum:
 def certificate(mechanism: GaussianSum) -> dict[str, Any]:
     """As a release fills it in, before sealing."""
     event, sampler = mechanism.event(), mechanism.delta(2.0)
-    return {
-        "schema": "dprl.certificate/1",
-        "status": "verified",
+    return sample() | {
         "epsilon": 2.0,
         "delta": DELTA,
-        "privacy_unit": "person",
         "neighbouring_relation": WORDS[mechanism.relation],
-        "released": "the noisy sums",
-        "not_protected": ["who took part"],
         "mechanisms": [mechanism.describe(MECHANISM, "gradients")],
         "event": events.to_json(event),
-        "accountant": accountant.accountant_name(),
         "epsilon_of_event": accountant.epsilon_of(event, DELTA - sampler),
         "delta_of_event": DELTA - sampler,
         "delta_sampler": sampler,
-        "noise": {"secure": True, "source": "ChaCha20"},
         "assumed_public": {"units": 300},
-        "ledger": None,
-        "versions": versions(),
-        "created": "2026-11-22T12:00:00Z",
     }
 
 
-def checked(content: dict[str, Any], folder: Path) -> None:
+def learned(folder: Path, content: dict[str, Any]) -> Path:
+    """A folder of a release by dp-pg around ``content``; returns the folder."""
     folder.mkdir(exist_ok=True)
     stated = {name: content[name] for name in ("status", "epsilon", "delta")} | {"algorithm": "dp-pg"}
     (folder / "training.json").write_text(json.dumps(stated))
     write(seal(content, folder, ["training.json"]), folder)
-    verify(folder)
+    return folder
 
 
 VARIANTS = {
@@ -72,13 +64,13 @@ VARIANTS = {
 @pytest.mark.parametrize("name", VARIANTS)
 def test_less_noise_than_the_relation_asks_for_is_refused(tmp_path, name):
     content = certificate(user_sum(**VARIANTS[name]))
-    checked(content, tmp_path)
+    verify(learned(tmp_path, content))
 
     def refused(change: Any, message: str = "mechanism .*of ") -> None:
         wrong = json.loads(json.dumps(content))
         change(wrong, wrong["mechanisms"][0])
         with pytest.raises(DprlError, match=message):
-            checked(wrong, tmp_path)
+            verify(learned(tmp_path, wrong))
 
     def less(m: dict[str, Any], field: str, factor: float) -> None:  # and the deviation that would follow
         m.update({field: m[field] * factor, "std": m["std"] * factor})
@@ -120,4 +112,4 @@ def test_a_row_may_state_more_noise_than_is_needed(tmp_path):
     content = certificate(user_sum())
     content["mechanisms"][0]["std"] *= 1.5
     content["mechanisms"][0]["column_norm"] *= 1.25
-    checked(content, tmp_path)
+    verify(learned(tmp_path, content))

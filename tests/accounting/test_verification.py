@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 import typer
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_private_key
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 from typer.testing import CliRunner
 
 from dprl.accounting import accountant, events
@@ -83,16 +82,26 @@ def results(tmp_path):
     return fill(tmp_path / "results", sample())
 
 
-@pytest.fixture(scope="module")
-def keys(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("keys")
+def make_keys(folder: Path) -> Path:
+    """Two pairs of keys, ``mine`` and ``other``, in a folder; returns the folder."""
     for name in ("mine", "other"):
         key = Ed25519PrivateKey.generate()
-        pem, plain = serialization.Encoding.PEM, serialization.NoEncryption()
-        (folder / f"{name}.pem").write_bytes(key.private_bytes(pem, serialization.PrivateFormat.PKCS8, plain))
-        public = key.public_key().public_bytes(pem, serialization.PublicFormat.SubjectPublicKeyInfo)
+        (folder / f"{name}.pem").write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+        public = key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
         (folder / f"{name}.pub").write_bytes(public)
     return folder
+
+
+@pytest.fixture(scope="module")
+def keys(tmp_path_factory):
+    return make_keys(tmp_path_factory.mktemp("keys"))
+
+
+def restate(directory: Path, stated: bytes) -> Path:
+    """A folder of :func:`sample` whose estimate is another one, sealed again; returns the folder."""
+    (directory / "estimate.json").write_bytes(stated)
+    write(seal(sample(), directory, ARTIFACTS), directory)
+    return directory
 
 
 def refuse(directory: Path, message: str, **arguments: Any) -> None:
@@ -269,15 +278,12 @@ def test_every_field_is_asked_for(tmp_path, field):
 @pytest.mark.parametrize("change", [{"epsilon": 1.1}, {"delta": 1e-6}, {"status": "as published"}, {"epsilon": None}])
 def test_the_estimate_tells_the_same_story(results, change):
     content = json.loads((results / "estimate.json").read_bytes()) | change
-    (results / "estimate.json").write_bytes(json.dumps(content).encode())
-    write(seal(sample(), results, ARTIFACTS), results)
-    refuse(results, f"{next(iter(change))} in .*estimate.json is not")
+    refuse(restate(results, json.dumps(content).encode()), f"{next(iter(change))} in .*estimate.json is not")
 
 
 def test_the_estimate_is_strict_json(results):
-    (results / "estimate.json").write_bytes(b'{"status": "verified", "epsilon": 1.0, "epsilon": 1.0, "delta": 1e-05}')
-    write(seal(sample(), results, ARTIFACTS), results)
-    refuse(results, "estimate.json is not strict JSON")
+    twice = b'{"status": "verified", "epsilon": 1.0, "epsilon": 1.0, "delta": 1e-05}'
+    refuse(restate(results, twice), "estimate.json is not strict JSON")
 
 
 # --- signatures -------------------------------------------------------------------------------------------------
@@ -303,22 +309,11 @@ def test_signed_by_whom(tmp_path, keys):
         refuse(directory, "not in the form")
 
 
-def test_refuses_keys_of_another_kind(tmp_path, keys):
-    pem, plain = serialization.Encoding.PEM, serialization.NoEncryption()
-    curve = generate_private_key(SECP256R1())
-    pkcs8 = serialization.PrivateFormat.PKCS8
-    (tmp_path / "curve.pem").write_bytes(curve.private_bytes(pem, pkcs8, plain))
-    locked = Ed25519PrivateKey.generate().private_bytes(pem, pkcs8, serialization.BestAvailableEncryption(b"x"))
-    (tmp_path / "locked.pem").write_bytes(locked)
-    (tmp_path / "a").write_bytes(b"a")
-    for key, message in (
-        (tmp_path / "curve.pem", "not an Ed25519 private key"),
-        (tmp_path / "locked.pem", "PEM without a password"),
-        (keys / "mine.pub", "not an Ed25519 private key"),
-        (tmp_path / "missing.pem", "Cannot read the signing key"),
-    ):
-        with pytest.raises(DprlError, match=message):
-            seal(sample(), tmp_path, ["a"], key)
+@pytest.mark.parametrize(("key", "message"), [("mine.pub", "is not an Ed25519"), ("missing.pem", "Cannot read")])
+def test_nothing_is_sealed_without_a_private_key(tmp_path, keys, key, message):
+    """Keys of other kinds: tests/release/test_save.py."""
+    with pytest.raises(DprlError, match=message):
+        seal(sample(), tmp_path, [], keys / key)
 
 
 # --- the command ------------------------------------------------------------------------------------------------

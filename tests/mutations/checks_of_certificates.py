@@ -9,7 +9,6 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from dprl.accounting.certificate import seal, write
 from dprl.accounting.verification import verify
 from dprl.engine.value_query import release_vector
 from dprl.errors import DprlError
@@ -18,9 +17,10 @@ from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.grid import MAX_UNITS, grid_step
 from dprl.mechanisms.noise import SeededNoise
 from dprl.release import certificate as released
-from tests.accounting.test_advisories import OLD, learned, sampled_people
+from tests.accounting.test_advisories import OLD, sampled_people
 from tests.accounting.test_strict_verification import block, under_a_filter
-from tests.accounting.test_verification import fill, mechanism, sample
+from tests.accounting.test_user_verification import learned
+from tests.accounting.test_verification import fill, mechanism, restate, sample
 from tests.conformance.toy import Toy
 
 from .lab import Lab, check, require
@@ -65,10 +65,9 @@ def only_proved_algorithms_are_certified(lab: Lab) -> None:
     require(released.status_of(Plan(), True, False) == "unreviewed", "a stranger's algorithm gets a certificate")
     folder = fill(lab.folder() / "r", sample())
     stated = json.loads((folder / "estimate.json").read_bytes())
-    content = sample() | {"delta": 1e-5}
-    (folder / "estimate.json").write_text(json.dumps(stated | {"algorithm": "mine"}))
-    write(seal(content, folder, ["estimate.json", "value_function.safetensors", "report.html"]), folder)
-    _refused(folder, "a certificate for an unknown algorithm")
+    _refused(
+        restate(folder, json.dumps(stated | {"algorithm": "mine"}).encode()), "a certificate for an unknown algorithm"
+    )
 
 
 @check

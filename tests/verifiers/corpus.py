@@ -44,11 +44,15 @@ def content_of(folder: Path) -> Any:
     return json.loads(own_file(folder).read_bytes())
 
 
-def put(folder: Path, content: Any, data: Any = None) -> None:
+def data_file(folder: Path) -> Path:
+    """Return the file of a folder that says what came out."""
+    return next(folder / name for name in DATA if (folder / name).exists())
+
+
+def put(folder: Path, content: Any, data: dict[str, Any]) -> None:
     """Write a certificate with fitting digests; ``data`` are fields to change in the file that says what came out."""
-    path = next((folder / name for name in DATA if (folder / name).exists()), None)
-    if data and path is not None:
-        path.write_text(json.dumps(json.loads(path.read_bytes()) | data))
+    path = data_file(folder)
+    path.write_text(json.dumps(json.loads(path.read_bytes()) | data))
     content["artifacts"] = {
         name: hashlib.sha256((folder / name).read_bytes()).hexdigest() if (folder / name).exists() else found
         for name, found in content["artifacts"].items()
@@ -80,16 +84,8 @@ def scaled(place: Callable[[Content], Content], field: str, factor: float) -> Ch
     return change
 
 
-def _event(content: Content) -> Content:
-    return content["event"]
-
-
 def _row(content: Content) -> Content:
     return content["mechanisms"][0]
-
-
-def _itself(content: Content) -> Content:
-    return content
 
 
 def restated(factor: float) -> Change:
@@ -137,10 +133,6 @@ def recomposed(content: Content) -> None:
     content["event"] = {"type": kind, "events": inner}
 
 
-def _less(field: str) -> Change:
-    return lambda content: content["mechanisms"][0].update({field: content["mechanisms"][0][field] * 0.9})
-
-
 def _units(count: int) -> Change:
     def change(content: Content) -> None:
         public = content["assumed_public"]
@@ -177,9 +169,9 @@ SENSES: dict[str, Change] = {
     "half the sampling rate": scaled(_row, "sampling_rate", 0.5),
     "a share of one tenth": lambda c: _row(c).update(share=0.1),
     "a smaller clip norm": scaled(_row, "clip_norm", 0.9),
-    "a smaller sensitivity": _less("sensitivity"),
-    "a smaller standard deviation": _less("std"),
-    "a smaller column norm": _less("column_norm"),
+    "a smaller sensitivity": scaled(_row, "sensitivity", 0.9),
+    "a smaller standard deviation": scaled(_row, "std", 0.9),
+    "a smaller column norm": scaled(_row, "column_norm", 0.9),
     "a larger share of candidates": lambda c: _row(c).update(candidates=_row(c)["candidates"] + 1),
     "a larger rate of coins": scaled(_row, "rate", 1.01),
     "a mechanism of no known name": lambda c: _row(c).update(name="Laplace noise"),
@@ -191,8 +183,8 @@ SENSES: dict[str, Change] = {
     "an event that is a whole number": lambda c: innermost(c["event"], "noise_multiplier").update(noise_multiplier=3),
     "an event without noise": lambda c: innermost(c["event"], "noise_multiplier").update(noise_multiplier=1e-200),
     "another order of the filter": lambda c: c["event"].update(order=c["event"]["order"] + 1),
-    "another epsilon of the event": scaled(_itself, "epsilon_of_event", 0.99),
-    "another, larger epsilon of the event": scaled(_itself, "epsilon_of_event", 1.01),
+    "another epsilon of the event": scaled(lambda c: c, "epsilon_of_event", 0.99),
+    "another, larger epsilon of the event": scaled(lambda c: c, "epsilon_of_event", 1.01),
     "all of delta for the event": lambda c: c.update(delta_of_event=c["delta"]),
     "nothing for the sampler": lambda c: c.update(delta_sampler=0.0),
     "a delta that is none": lambda c: c.update(delta_of_event=1.5),

@@ -12,7 +12,7 @@ import dprl
 from dprl.accounting.verification import EVALUATING, LEARNING
 from dprl.report import render_folder
 
-from .corpus import VERSIONS, content_of
+from .corpus import VERSIONS, content_of, data_file, own_file
 from .test_verdicts import verdict
 
 STATEMENTS = {"seeded", "simulated", "people-seeded", "q-published"}
@@ -34,13 +34,8 @@ def test_verdicts_are_for_ever(alone, stored, version):
 
 def test_every_algorithm_is_stored(stored):
     """So that one that is renamed or taken out is still known."""
-    said = {
-        json.loads(
-            next(folder / file for file in ("estimate.json", "training.json") if (folder / file).exists()).read_text()
-        )["algorithm"]
-        for found in stored.values()
-        for folder in found.values()
-    }
+    folders = [folder for found in stored.values() for folder in found.values()]
+    said = {json.loads(data_file(folder).read_text())["algorithm"] for folder in folders}
     assert said == {*EVALUATING, *LEARNING}
 
 
@@ -66,7 +61,5 @@ def test_the_archives_hold_nothing_else(stored):
     for found in stored.values():
         for folder in found.values():
             assert all(path.is_file() and not path.is_symlink() for path in Path(folder).iterdir())
-            assert {path.name for path in folder.iterdir()} == {
-                *content_of(folder)["artifacts"],
-                "certificate.json" if (folder / "certificate.json").exists() else "statement.json",
-            }
+            listed = {*content_of(folder)["artifacts"], own_file(folder).name}
+            assert {path.name for path in folder.iterdir()} == listed

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -12,12 +13,14 @@ from typing import Any
 
 import pytest
 
-from dprl.accounting.advisories import ADVISORIES, WithdrawnError
+from dprl.accounting.advisories import ADVISORIES, MENDED, WithdrawnError
+from dprl.accounting.certificate import seal, write
 from dprl.accounting.verification import verify
 from dprl.errors import DprlError, UnreadableError
 
+from ..accounting.test_verification import make_keys
 from .conftest import SCRIPT
-from .corpus import SENSES, VERSIONS, cases
+from .corpus import SENSES, VERSIONS, cases, content_of
 
 FAST = ("importance-sampling", "best", "people")
 """Of every composition one: the others go the same ways."""
@@ -96,30 +99,12 @@ def test_the_script_runs_without_any_package(alone, stored, tmp_path):
 
 def test_signatures(alone, stored, tmp_path):
     """With the right key, another one, none, and a changed signature."""
-    from cryptography.hazmat.primitives import serialization
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-
-    from dprl.accounting.certificate import seal, write
-
-    from .corpus import content_of
-
-    secret, folder = Ed25519PrivateKey.generate(), stored["0.2.0"]["signed"]
-    form = serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
-    keys = {"mine": secret, "other": Ed25519PrivateKey.generate()}
-    for name, key in keys.items():
-        (tmp_path / f"{name}.pem").write_bytes(key.public_key().public_bytes(*form))
-    no_password = serialization.NoEncryption()
-    pem = secret.private_bytes(form[0], serialization.PrivateFormat.PKCS8, no_password)
-    (tmp_path / "secret.pem").write_bytes(pem)
-    results = tmp_path / "r"
-    results.mkdir()
-    for path in folder.iterdir():
-        (results / path.name).write_bytes(path.read_bytes())
-    content = content_of(folder)
-    write(seal(content, results, content["artifacts"], tmp_path / "secret.pem"), results)
+    keys, content = make_keys(tmp_path), content_of(stored["0.2.0"]["signed"])
+    results = Path(shutil.copytree(stored["0.2.0"]["signed"], tmp_path / "r"))
+    write(seal(content, results, content["artifacts"], keys / "mine.pem"), results)
     good = (results / "certificate.json").read_bytes()
     for key in ("mine", "other", None):
-        pem = None if key is None else tmp_path / f"{key}.pem"
+        pem = None if key is None else keys / f"{key}.pub"
         expected = "does not hold" if key == "other" else "holds"
         assert verdict(results, public_key=pem) == expected
         assert alone.check(str(results), pem and str(pem))[0] == expected
@@ -130,14 +115,14 @@ def test_signatures(alone, stored, tmp_path):
         assert alone.check(str(results))[0] == verdict(results) == "does not hold"
     (results / "certificate.json").write_bytes(good.replace(b'"Ed25519"', b'"Ed448"'))
     assert alone.check(str(results))[0] == verdict(results) == "does not hold"
-    assert alone.check(str(stored["0.2.0"]["td"]), str(tmp_path / "mine.pem"))[0] == "does not hold"
+    assert alone.check(str(stored["0.2.0"]["td"]), str(keys / "mine.pub"))[0] == "does not hold"
 
 
 def test_advisories_are_the_same(alone):
     assert [(name, withdraws) for name, withdraws, _ in alone.ADVISORIES] == [
         (one.name, one.withdraws) for one in ADVISORIES
     ]
-    assert {one.before for one in ADVISORIES} == {(0, 2, 0)}
+    assert MENDED == (0, 2, 0)
 
 
 @pytest.mark.slow

@@ -21,12 +21,14 @@ from typing import Any
 from dprl.accounting import events
 from dprl.accounting.accountant import epsilon_of
 from dprl.accounting.budget import Budget
-from dprl.accounting.ledger import Charge, Dataset, Ledger
+from dprl.accounting.ledger import Ledger
 from dprl.accounting.reward_relation import UNIT
 from dprl.accounting.rows import OF_SAMPLED_USERS, PATHS, draws
 from dprl.errors import DprlError, require
 
 Certificate = Mapping[str, Any]
+MENDED = (0, 2, 0)
+"""First version without any of the defects."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,6 @@ class Advisory:
         words: what is wrong, as the end of a sentence about the certificate.
         withdraws: True where every certificate of the kind is false; else the reader is cautioned, for only some are.
         corrected: the epsilon that is proved for such a release at its stated delta; None where there is no proof.
-        before: first version without the defect.
     """
 
     name: str
@@ -47,7 +48,6 @@ class Advisory:
     words: str
     withdraws: bool = True
     corrected: Callable[[Certificate], float] | None = None
-    before: tuple[int, ...] = (0, 2, 0)
 
 
 class WithdrawnError(DprlError):
@@ -71,7 +71,7 @@ def check(path: Path, content: Certificate) -> tuple[str, ...]:
     """
     cautions = []
     for one in ADVISORIES:
-        if not (_version(content) < one.before and one.speaks_of(content)):
+        if not (_version(content) < MENDED and one.speaks_of(content)):
             continue
         if not one.withdraws:
             cautions.append(f"{one.name}: {one.words}.")
@@ -209,7 +209,7 @@ def correct(ledger: Ledger, charge: int, epsilon: float, delta: float, why: str)
         DprlError: there is no such charge, it covers as much already, or nothing is left to charge.
     """
     true = Budget(epsilon, delta)
-    first, dataset = _found(ledger, charge)
+    first, dataset = ledger.charge_of(charge)
     note = f"correction of charge {charge} to epsilon {true.epsilon!r}, delta {true.delta!r}: {why}"
     token = hashlib.sha256(f"{dataset.name}\0{note}".encode()).hexdigest()[:32]
     for known in ledger.history(dataset.name):
@@ -228,10 +228,3 @@ def correct(ledger: Ledger, charge: int, epsilon: float, delta: float, why: str)
     if first.digest is not None:
         ledger.commit(number, first.digest)
     return Correction(number, amount.epsilon, float(more - take))
-
-
-def _found(ledger: Ledger, charge: int) -> tuple[Charge, Dataset]:
-    first = next((one for one in ledger.history() if one.id == charge), None)
-    if first is None:
-        raise DprlError(f"The ledger {ledger.path} has no charge {charge}.")
-    return first, next(one for one in ledger.datasets() if one.name == first.dataset)

@@ -62,7 +62,9 @@ def noise_multiplier_for(make_event: Callable[[float], DpEvent], budget: Budget,
     start = _first_guess(make_event, budget)
     found = None
     if all(rate == 1.0 for rate, _, _ in accountant.parts_of(make_event(1.0))):
-        found = _accepted_near(epsilon_at, budget.epsilon, start, tolerance)
+        # the closed form's answer, moved up by as little as the PLD's own rounding asks for
+        near = (start * (1.0 + more) for more in (0.0, 1e-7, 1e-6, 1e-5, 3e-5, 1e-4) if more <= tolerance)
+        found = next((multiplier for multiplier in near if epsilon_at(multiplier) <= budget.epsilon), None)
     if found is None:
         slope = _slope(make_event, start)
         if accountant.costly(accountant.parts_of(make_event(start))):
@@ -124,16 +126,6 @@ def _slope(make_event: Callable[[float], DpEvent], at: float) -> float:
     """Return d log(epsilon) / d log(multiplier) in the Gaussian limit, roughly; it is always negative."""
     here, beyond = _mu(accountant.parts_of(make_event(at))), _mu(accountant.parts_of(make_event(1.05 * at)))
     return min(-0.2, 1.1 * math.log(beyond / here) / math.log(1.05))
-
-
-def _accepted_near(
-    epsilon_at: Callable[[float], float], epsilon: float, start: float, tolerance: float
-) -> float | None:
-    """Return the closed form's answer, moved up by as little as the PLD's own rounding asks for."""
-    for increment in (0.0, 1e-7, 1e-6, 1e-5, 3e-5, 1e-4):
-        if increment <= tolerance and epsilon_at(start * (1.0 + increment)) <= epsilon:
-            return start * (1.0 + increment)
-    return None
 
 
 class _Point(NamedTuple):

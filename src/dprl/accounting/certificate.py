@@ -168,19 +168,16 @@ def check_signature(path: Path, content: dict[str, Any], public_key: str | Path 
     require(_FORM(signature), f"The signature of {path} is not in the form that dprl writes.")
     raw = bytes.fromhex(signature["public_key"])
     if public_key is not None:
-        same = _load_public(Path(public_key)).public_bytes_raw() == raw
-        require(same, f"{path} was signed by another key than {public_key}.")
+        refusal = f"{public_key} is not a PEM public key, or not one of Ed25519."
+        parse, kind = load_pem_public_key, Ed25519PublicKey
+        given = _load(Path(public_key), f"{public_key} cannot be read", parse, kind, refusal)
+        require(given.public_bytes_raw() == raw, f"{path} was signed by another key than {public_key}.")
     try:
         signed = _SIGNING + content["digest"].encode()
         Ed25519PublicKey.from_public_bytes(raw).verify(bytes.fromhex(signature["value"]), signed)
     except (InvalidSignature, ValueError) as error:
         raise DprlError(f"The signature of {path} is not valid.") from error
     return True
-
-
-def _load_public(path: Path) -> Ed25519PublicKey:
-    refusal = f"{path} is not a PEM public key, or not one of Ed25519."
-    return _load(path, f"{path} cannot be read", load_pem_public_key, Ed25519PublicKey, refusal)
 
 
 def _load(path: Path, failure: str, parse: Callable[[bytes], Any], kind: type, refusal: str) -> Any:

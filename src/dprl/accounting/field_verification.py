@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
@@ -14,7 +13,7 @@ from dprl.accounting.reward_relation import UNIT
 from dprl.accounting.schema import Check, check_fields, hexadecimal, mapping_of, text, whole
 from dprl.errors import require
 
-_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z")
+_DATE = "%Y-%m-%dT%H:%M:%SZ"
 
 
 def check_content(path: Path, content: Mapping[str, Any]) -> None:
@@ -92,24 +91,13 @@ def _or_nothing(check: Check) -> Check:
     return lambda value: value is None or check(value)
 
 
-def _noise(value: Any) -> bool:
-    return _mapping(value) and not set(value) - {"secure", "source"} and text(value.get("source", ""))
-
-
-def _artifacts(value: Any) -> bool:
-    return (
-        _mapping(value) and len(value) > 0 and all(map(plain_name, value)) and all(map(hexadecimal(64), value.values()))
-    )
-
-
 def _date(value: Any) -> bool:
     """Return whether ``value`` is a time in UTC that exists, written YYYY-MM-DDThh:mm:ssZ."""
-    if not isinstance(value, str) or _DATE.fullmatch(value) is None:
-        return False
     try:
-        return datetime.strptime(value, "%Y-%m-%dT%H:%M:%SZ").year >= 2024
-    except ValueError:
+        found = datetime.strptime(value, _DATE)
+    except (TypeError, ValueError):
         return False
+    return found.year >= 2024 and found.strftime(_DATE) == value  # no digit is left out, nor of another script
 
 
 FIELDS: dict[str, Check] = {
@@ -127,12 +115,14 @@ FIELDS: dict[str, Check] = {
     "epsilon_of_event": _or_nothing(_number),
     "delta_of_event": _or_nothing(_number),
     "delta_sampler": _or_nothing(_number),
-    "noise": _noise,
+    "noise": lambda value: _mapping(value) and not set(value) - {"secure", "source"} and text(value.get("source", "")),
     "assumed_public": _mapping,
     "ledger": _or_nothing(_mapping),
     "versions": lambda value: _mapping(value) and all(map(text, value.values())),
     "created": _date,
-    "artifacts": _artifacts,
+    "artifacts": lambda value: (
+        _mapping(value) and len(value) > 0 and all(map(plain_name, value)) and all(map(hexadecimal(64), value.values()))
+    ),
     "digest": _text,
 }
 """What each field of a certificate or statement may be; there may be a signature too."""

@@ -67,18 +67,13 @@ def fingerprint(blocks: Iterable[Mapping[str, Any]], secret: bytes) -> str | Non
 
 def _sums(parts: Mapping[str, np.ndarray], key: Callable[[str], np.ndarray]) -> np.ndarray:
     """Return ``(2,)`` sums of the hashes of all rows, modulo 2^64, under the keys that ``key`` gives for a label."""
-    rows = len(parts["reward"])
     totals = np.zeros(_HALVES, dtype=np.uint64)
-    for start in range(0, rows, _BLOCK):
-        words = {name: _canonical(table[start : start + _BLOCK]) for name, table in parts.items()}
-        for half in range(_HALVES):
-            row = np.zeros(min(_BLOCK, rows - start), dtype=np.uint64)
-            for name, table in words.items():
-                for i, word in enumerate(table):
-                    row += _mixed(word.copy(), key(f"{name} {i} {half}"))
-            totals[half] = np.add.reduce(
-                np.append(_mixed(row, key(f"row {half}")), totals[half])
-            )  # arrays wrap, silently
+    for start in range(0, len(parts["reward"]), _BLOCK):
+        row: Any = 0
+        for name, table in parts.items():
+            for i, word in enumerate(_canonical(table[start : start + _BLOCK])):
+                row += _mixed(word, key(f"{name} {i}"))
+        totals += _mixed(row, key("row")).sum(axis=1)  # arrays wrap, silently
     return totals
 
 
@@ -100,16 +95,19 @@ def _canonical(table: np.ndarray) -> np.ndarray:
 
 
 def _words(secret: bytes, label: str) -> np.ndarray:
-    """Return three words, ``(3, 1)``; the last two are odd, so that multiplying by them loses nothing."""
-    digest = hashlib.blake2b(label.encode(), key=secret, digest_size=24, person=b"dprl words").digest()
-    words = np.frombuffer(digest, dtype="<u8").astype(np.uint64).reshape(3, 1)
+    """Return three words a half, ``(3, 2, 1)``; the last two are odd, so that multiplying by them loses nothing."""
+    words = np.empty((3, _HALVES, 1), dtype=np.uint64)
+    for half in range(_HALVES):
+        label_of_half = f"{label} {half}".encode()
+        digest = hashlib.blake2b(label_of_half, key=secret, digest_size=24, person=b"dprl words").digest()
+        words[:, half, 0] = np.frombuffer(digest, dtype="<u8")
     words[1:] |= np.uint64(1)
     return words
 
 
 def _mixed(word: np.ndarray, key: np.ndarray) -> np.ndarray:
-    """Permute 64-bit words in place by a key, and return them: xor, then two rounds of multiplication and shift."""
-    word ^= key[0]
+    """Return 64-bit words permuted by each half of a key: xor, then two rounds of multiplication and shift."""
+    word = word ^ key[0]
     for factor in key[1:]:
         word ^= word >> np.uint64(32)
         word *= factor

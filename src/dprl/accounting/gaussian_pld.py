@@ -7,6 +7,7 @@ the whole grid at once. All else is dp_accounting's own: losses, discretisation,
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -30,29 +31,19 @@ def gaussian_pld(sampling_rate: float, noise_multiplier: float, grid: float) -> 
     return PrivacyLossDistribution(remove, add)
 
 
-class _Normal:
-    """Centred Gaussian with the digits of ``scipy.stats.norm(scale=...)``, which takes a second to import."""
-
-    def __init__(self, scale: float) -> None:
-        self._scale = scale
-
-    def cdf(self, x: Any) -> Any:
-        return ndtr(x / self._scale)
-
-    def logcdf(self, x: Any) -> Any:
-        return log_ndtr(x / self._scale)
-
-    def ppf(self, q: float) -> Any:
-        return ndtri(q) * self._scale
-
-
 class _Losses(GaussianPrivacyLoss):
     """Privacy loss of a Gaussian, by dp_accounting's formulas."""
 
     def __init__(self, multiplier: float, rate: float, way: str) -> None:
         AdditiveNoisePrivacyLoss.__init__(self, 1, False, rate, AdjacencyType[way])
-        self._standard_deviation, self._gaussian_random_variable = multiplier, _Normal(multiplier)
+        self._standard_deviation = multiplier
         self._pessimistic_estimate, self._log_mass_truncation_bound = True, -50
+        # the digits of scipy.stats.norm(scale=multiplier), which takes a second to import
+        self._gaussian_random_variable: Any = SimpleNamespace(
+            cdf=lambda x: ndtr(x / multiplier),
+            logcdf=lambda x: log_ndtr(x / multiplier),
+            ppf=lambda q: ndtri(q) * multiplier,
+        )
 
 
 def _distribution(rate: float, multiplier: float, grid: float, way: str) -> pld_pmf.PLDPmf:

@@ -271,6 +271,13 @@ class Ledger:
             )
             return [Charge(row[0], row[1], _stored(*row[2:4]), *row[4:]) for row in rows]
 
+    def charge_of(self, number: int) -> tuple[Charge, Dataset]:
+        """Return the charge of that number, and the dataset that it is of; raise where there is none."""
+        charge = next((one for one in self.history() if one.id == number), None)
+        if charge is None:
+            raise DprlError(f"The ledger {self.path} has no charge {number}.")
+        return charge, next(one for one in self.datasets() if one.name == charge.dataset)
+
     def spent(self, dataset: str) -> Amount:
         """Return the sum of all charges, finished or not, recorded or settled."""
         with ledger_file.reading(self.path) as opened:

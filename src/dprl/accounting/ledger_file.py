@@ -69,10 +69,8 @@ class OpenLedger:
             self._advance(after)
 
     def behind(self) -> bool:
-        """Return whether the intents hold more than the database; refuse intents that do not belong to it."""
-        mark = self._mark()
-        self._intents.read(mark)
-        return self._intents.size != mark.size
+        """Return whether the intents hold more than the database, or less; whoever settles them sees what is wrong."""
+        return self._intents.size != self._mark().size
 
     def withdraw(self) -> None:
         """Take back the intent of a commit that found the disk full, unless another process has entered it already.

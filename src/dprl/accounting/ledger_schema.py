@@ -6,7 +6,10 @@ Decimal text is summed exactly in Python; in SQL its floating-point value is, wi
 from __future__ import annotations
 
 import re
+from dataclasses import fields
 from importlib import resources
+
+from dprl.accounting.intents import Entry
 
 UNITS = ("person", "trajectory", "transition", "reward function")
 RELATIONS = ("add or remove one", "zero out one", "replace one")
@@ -35,15 +38,8 @@ BINDING = tuple(statement for statement in SCHEMA if "binding" in statement)
 KNOWN = {2: _known(tuple(statement for statement in SCHEMA if statement not in BINDING)), VERSION: _known(SCHEMA)}
 """What each version's ledgers are made of. One of version 2 gets its bindings when something is entered."""
 
-_ENTRY = """WITH entry AS MATERIALIZED (
-  SELECT key AS place, coalesce(json_extract(value, '$.purpose'), '') AS purpose, {}
-  FROM json_each(?)
-)""".format(
-    ", ".join(
-        f"json_extract(value, '$.{name}') AS {name}"
-        for name in ("kind", "dataset", "epsilon", "delta", "unit", "relation", "time", "token", "content")
-    )
-)
+_FIELDS = ", ".join(f"coalesce(json_extract(value, '$.{field.name}'), '') AS {field.name}" for field in fields(Entry))
+_ENTRY = f"WITH entry AS MATERIALIZED (SELECT key AS place, {_FIELDS} FROM json_each(?))"
 _CHARGED = """SELECT row_number() OVER (ORDER BY place) AS id, dataset,
   row_number() OVER (PARTITION BY dataset ORDER BY place) AS sequence, token, epsilon, delta, purpose, time
   FROM entry WHERE kind = 'charge'"""

@@ -17,7 +17,7 @@ from typing import Any
 
 from dprl.accounting.later import imported_later
 from dprl.accounting.schema import positive, whole
-from dprl.errors import DprlError, require
+from dprl.errors import require
 
 # a second of imports, for what only compositions of sampled Gaussians and dp_accounting's own calibration call
 with imported_later("scipy.optimize", "scipy.signal", "scipy.stats"):
@@ -77,7 +77,7 @@ class RenyiFilterEvent(dpe.DpEvent):
     def rdp(self) -> float:
         """Return the RDP of the whole release, rounded up."""
         total = Fraction(self.budget) + sum(Fraction(gaussian_cost(self.order, z)) for z in self.before)
-        return _up(total)
+        return _rounded(total, 1)
 
     @property
     def parts(self) -> list[tuple[Any, ...]]:
@@ -177,54 +177,38 @@ def plan_filter(
     Raises:
         DprlError: no order leaves anything for the steps.
     """
-    best: FilterPlan | None = None
-    places, stride = range(0, len(ORDERS), 9), 9
-    while stride:
-        chosen = None
+    best, here, places = FilterPlan(0, 0.0, None, math.inf), 0, range(0, len(ORDERS), 9)
+    for stride in (9, 3, 1):
         for place in places:
-            made = _plan_at(ORDERS[place], epsilon, delta, sampling_rate, steps, norm, share, best)
-            if made is not None:
-                best, chosen = made, place
-        if chosen is not None:
-            here = chosen
-        elif best is None:
-            break
-        places = range(max(here - stride, 0), min(here + stride + 1, len(ORDERS)), max(stride // 3, 1))
-        stride //= 3
-    if best is None:
+            order, least = ORDERS[place], best.noise_multiplier
+            found = _plan_at(order, rdp_for(order, epsilon, delta), sampling_rate, steps, norm, share, least)
+            if found is not None:
+                best, here = found, place
         none = f"No noise multiplier meets epsilon = {epsilon:g} at delta = {delta:g} under a Renyi filter"
-        raise DprlError(f"{none}: {NO_NOISE_HELPS}")
+        require(math.isfinite(best.noise_multiplier), f"{none}: {NO_NOISE_HELPS}")
+        places = range(max(here - stride, 0), min(here + stride + 1, len(ORDERS)), max(stride // 3, 1))
     return best
 
 
 def _plan_at(
-    order: int,
-    epsilon: float,
-    delta: float,
-    rate: float,
-    steps: int,
-    norm: float,
-    share: float,
-    best: FilterPlan | None,
+    order: int, whole: float, rate: float, steps: int, norm: float, share: float, least: float
 ) -> FilterPlan | None:
-    """Return the plan at one order, if it needs less noise than ``best``."""
-    whole = rdp_for(order, epsilon, delta)
+    """Return the plan at one order, of which the ``whole`` RDP may be spent, if it needs less noise than ``least``."""
     if whole <= 0.0:
         return None
     before = None if share == 0.0 else math.sqrt(order / (2.0 * share * whole)) * (1.0 + 1e-12)
-    left = whole if before is None else _down(Fraction(whole) - Fraction(gaussian_cost(order, before)))
+    left = whole if before is None else _rounded(Fraction(whole) - Fraction(gaussian_cost(order, before)), -1)
     if left <= 0.0:
         return None
 
     def fits(z: float) -> bool:
         return steps * integer_cost(order, rate, effective_multiplier(z, norm * z), left) <= WHOLE
 
-    high = 1.0 if best is None else best.noise_multiplier / (1.0 + 2.0 * _TOLERANCE)
-    if best is not None and not fits(high):
-        return None
+    high = 1.0 if least == math.inf else least / (1.0 + 2.0 * _TOLERANCE)
+    largest = 1e8 if least == math.inf else high
     while not fits(high):
         high *= 2.0
-        if high > 1e8:
+        if high > largest:
             return None
     low = high / 2.0
     while low > 1e-3 and fits(low):
@@ -249,11 +233,7 @@ def smallest_accepted(accepted: Callable[[float], bool], low: float, high: float
     return high
 
 
-def _up(number: Fraction) -> float:
+def _rounded(number: Fraction, sign: int) -> float:
+    """Return the double next to a number that is not below it, or with a ``sign`` of -1 not above it."""
     value = float(number)
-    return value if Fraction(value) >= number else math.nextafter(value, math.inf)
-
-
-def _down(number: Fraction) -> float:
-    value = float(number)
-    return value if Fraction(value) <= number else math.nextafter(value, -math.inf)
+    return value if sign * value >= sign * number else math.nextafter(value, sign * math.inf)

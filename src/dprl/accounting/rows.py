@@ -256,9 +256,8 @@ class PathRow(RewardRow):
         # one path for all actions hides nothing of a function that depends on the action
         enough = self.paths == facts["actions"] or (self.paths == 1 and relation.of_state and not of_q)
         require(enough, "There are too few paths.")
-        charged = (
-            facts.get("on_grid") is True or self.spread >= 3.0 * self.dimension * 2.0 ** -rewards.DEPTHS[1] * _LEAST
-        )
+        least_spread = 3.0 * self.dimension * 2.0 ** -rewards.DEPTHS[1]
+        charged = facts.get("on_grid") is True or self.spread >= least_spread * _LEAST
         require(charged, "First observations of cells are not charged for.")
         return rewards.path_sensitivity(self.sup, self.lipschitz, self.decay, self.paths, self.dimensions, self.spread)
 
@@ -270,11 +269,9 @@ class PathRow(RewardRow):
         return rewards.path_delta(epsilon, self.dimension, self.std, self.decay, self.dimensions, largest)
 
 
-PATHS, REWARDS, GRADIENTS = (
-    "Gaussian process",
-    "Gaussian noise on observed rewards",
-    "Gaussian noise on reward gradients",
-)
+PATHS = "Gaussian process"
+REWARDS = "Gaussian noise on observed rewards"
+GRADIENTS = "Gaussian noise on reward gradients"
 UNDER_FILTER = " and its norm, under a Renyi filter"
 OF_SAMPLED_USERS = "Gaussian noise on sums over sampled users"
 MAXIMUM = "Noisy maximum"

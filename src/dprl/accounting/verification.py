@@ -23,7 +23,6 @@ DATA = ("estimate.json", "training.json")
 MOST_BYTES = 2**32
 """Of a file of a release: more is not digested."""
 _MOST_PARTS = 64  # of an event that differ; each takes the accountant a second
-_SHARE = "choosing_share"
 MOVED = ("first-visit", "dp-sgda", "dp-gld", "dp-srm")
 """Certified until version 0.2, and proved: what was written stays valid. Now they are baselines of dprl-papers."""
 EVALUATING = (
@@ -176,7 +175,8 @@ def _check_choice(path: Path, content: Mapping[str, Any], data: Mapping[str, Map
     if not two:
         return
     try:
-        row, policies, share = content["mechanisms"][0], public["policies"], public["hyper_parameters"][_SHARE]["value"]
+        row, policies, options = content["mechanisms"][0], public["policies"], public["hyper_parameters"]
+        share = options["choosing_share"]["value"]
         same = learner is not None or (row["candidates"] == stated["of"] and row["spread"] in rows.SPREADS)
         same = same and stated["share"] == share and type(share) is float and 0.0 < share < 1.0
         same = same and type(stated["policy"]) is str
@@ -275,12 +275,9 @@ def _check_ledger(path: Path, content: Mapping[str, Any], ledger: str | Path) ->
     """Refuse a certificate where the ledger's own record of the charge that it names is not of this release."""
     block = content["ledger"]
     require(block is not None, f"{path} names no charge, though a ledger was given.")
-    book = Ledger.open(ledger)
-    declared = [one for one in book.datasets() if one.name == block["dataset"]]
-    charges = [one for one in book.history() if (one.id, one.dataset) == (block["charge"], block["dataset"])]
-    known = declared and charges
-    require(known, f"The ledger {ledger} has no charge {block['charge']} to the dataset {block['dataset']!r}.")
-    (charge,), (dataset,) = charges, declared
+    charge, dataset = Ledger.open(ledger).charge_of(block["charge"])
+    other = f"The ledger {ledger} has no charge {block['charge']} to the dataset {block['dataset']!r}."
+    require(dataset.name == block["dataset"], other)
     amounts = charge.amount.epsilon, charge.amount.delta
     same = amounts == tuple(Decimal(repr(float(content[name]))) for name in ("epsilon", "delta"))
     require(same, f"The ledger {ledger} has another epsilon or delta for the charge of {path}.")
