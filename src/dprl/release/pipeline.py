@@ -10,7 +10,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from functools import partial
+from functools import cached_property, partial
 from os.path import lexists
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, TypeVar
@@ -35,13 +35,13 @@ Claim = Callable[[Any], object]
 """Receiver of the raw rows of a log before anything is made of them; what it raises ends the release."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class ReleaseRequest:
     """Request that every front door shares, besides its own question; refused at once where it contradicts itself.
 
     Attributes:
         budget, ledger, dataset, seed, simulated, progress, run, resume: see :func:`dprl.evaluate`.
-        certifies: whether the noise can be that of a private release.
+        certifies: whether the noise can be that of a private release; floating-point noise is not.
 
     Raises:
         DprlError: a release that cannot be resumed has a run folder, or the budget is none.
@@ -65,9 +65,18 @@ class ReleaseRequest:
         if not isinstance(self.budget, Budget):
             raise DprlError("budget must be a dprl.Budget(epsilon, delta).")
 
+    @cached_property
     def noise(self) -> SecureNoise | SeededNoise:
-        """Return a source of fresh noise, or of that of the seed."""
-        return SecureNoise.fresh() if self.seed is None else SeededNoise.from_seed(self.seed)
+        """Source of fresh noise, or of that of the seed."""
+        if self.seed is not None:
+            return SeededNoise.from_seed(self.seed)
+        fresh = SecureNoise.fresh()
+        return fresh if self.certifies else SeededNoise.from_seed(int(fresh.uniform_index(0, 2**31 - 1)))
+
+    @property
+    def draw_variation(self) -> float:
+        """Total variation of one draw that a plan pays for; none of noise that protects nobody."""
+        return self.noise.total_variation_per_draw if self.noise.secure else 0.0
 
     def expect(self, steps: int | None) -> None:
         """Tell the progress how much there is to do, if it listens."""

@@ -6,6 +6,7 @@ Of a log only names and types are read here.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +55,7 @@ def opened_log(
         )
     if any(f"target:{c}" not in log.schema.scalars for c in columns):
         raise DprlError("The log was opened without the target policy's column: name it in target_columns.")
-    return log
+    return log if behavior_policy is None else replace(log, behavior_policy=behavior_policy)
 
 
 def named_policies(target: Any) -> dict[str, Any]:
@@ -75,10 +76,10 @@ def named_policies(target: Any) -> dict[str, Any]:
     }
 
 
-def load_policies(target: Any, bounds: Bounds) -> dict[str, Any]:
-    """Target policies by name, each tried on public states; see :func:`evaluate`."""
+def load_policies(named: Mapping[str, Any], bounds: Bounds) -> dict[str, Any]:
+    """Return the policies that :func:`named_policies` gave, each loaded and tried on public states."""
     actions = bounds.actions, bounds.action_names
-    policies = {name: load_policy(policy, *actions) for name, policy in named_policies(target).items()}
+    policies = {name: load_policy(policy, *actions) for name, policy in named.items()}
     for name, policy in policies.items():
         if not isinstance(policy, UNASKED):
             if bounds.actions is None:
@@ -148,7 +149,7 @@ def plan_release(
     read. Of a rule that is to be learned, no policies are asked.
     """
     known = read_bounds(bounds)
-    policies = load_policies(target_policy, known)
+    policies = load_policies(named_policies(target_policy), known)
     behavior = load_behavior(behavior_policy, known)
     if source is not None:
         unit = opened_log(source, policies, bounds, unit, person, behavior_policy).unit
