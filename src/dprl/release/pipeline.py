@@ -24,7 +24,7 @@ from dprl.accounting.reward_relation import RewardRelation, parse_relation
 from dprl.engine.shards import suppress_warnings
 from dprl.errors import DprlError
 from dprl.mechanisms.noise import SecureNoise, SeededNoise
-from dprl.release.run_folder import RunFolder, open_run
+from dprl.release.run_folder import RunFolder, check_run
 from dprl.release.save import UnsavedError, save_release
 from dprl.report import render
 from dprl.report.shown import Certificate, Shown
@@ -279,8 +279,10 @@ def _open_run(
         "dataset": None if account is None else account[1],
         "ledger": None if account is None else str(account[0].path.absolute()),
     }
-    device = machine.device() | machine.settings()
-    return open_run(asked.run, asked.resume, {"request": facts, "versions": machine.versions(), "device": device})
+    bound = {"request": facts, "versions": machine.versions(), "device": machine.device() | machine.settings()}
+    path = Path(os.path.abspath(asked.run))
+    check_run(path, asked.resume)
+    return RunFolder.resume(path, bound) if asked.resume else RunFolder.begin(path, bound)
 
 
 def _finished(folder: RunFolder, restore: Callable[[Path], H]) -> H | None:
