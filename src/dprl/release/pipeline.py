@@ -25,7 +25,7 @@ from dprl.engine.shards import suppress_warnings
 from dprl.errors import DprlError
 from dprl.mechanisms.noise import SecureNoise, SeededNoise
 from dprl.release.run_folder import RunFolder, check_run
-from dprl.release.save import UnsavedError, save_release
+from dprl.release.save import save_release
 from dprl.report import render
 from dprl.report.shown import Certificate, Shown
 
@@ -203,13 +203,10 @@ class Handout(Shown):
                 run.finish(digest, path)
 
         content = self.document_name, self.document, self.files, self.certificate
-        try:
-            paths, digest = save_release(*content, folder, sign_key, announce)
-        except UnsavedError as error:
-            if run is None:
-                raise
-            again = "make room there, and go on by --resume (in Python, save it again, or resume=True)"
-            raise UnsavedError(f"{str(error).removesuffix('.')}: {again}; it is charged once.") from error
+        go_on = (
+            ": make room there, and go on by --resume (in Python, save it again, or resume=True); it is charged once"
+        )
+        paths, digest = save_release(*content, folder, sign_key, announce, "" if run is None else go_on)
         if self._charge is not None:
             self._charge.commit(digest)
         if run is not None:

@@ -24,12 +24,11 @@ from typing import Any, Self
 import numpy as np
 
 from dprl.accounting.certificate import canonical_json
-from dprl.errors import DprlError, UnreadableError, explained
+from dprl.errors import DprlError, explained
 from dprl.files import sync
 from dprl.mechanisms.noise import SecureNoise
 from dprl.mechanisms.run_key import RunKey
 from dprl.release.journal import FolderJournal, tampered, write_all, writing
-from dprl.strict_json import read_regular
 
 SCHEMA = "dprl.run/1"
 KEY, FACTS, DATA, JOURNAL, FINISHED = "key", "run.json", "data", "journal", "finished.json"
@@ -223,12 +222,13 @@ class RunFolder:
         return note, mac
 
     def _read(self, name: str) -> bytes | None:
-        """Return the bytes of a file; None where there is none, and a refusal where it is no regular one."""
-        if not os.path.lexists(self.path / name):
-            return None
         try:
-            return read_regular(self.path / name)
-        except UnreadableError as error:
+            file = os.open(self.path / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+            with os.fdopen(file, "rb") as opened:
+                return opened.read()
+        except FileNotFoundError:
+            return None
+        except OSError as error:  # also a folder in place of the file
             raise tampered(self.path) from error
 
     def _write(self, name: str, content: bytes) -> None:
