@@ -35,7 +35,7 @@ from dprl.protocols import Bounds as Bounds
 from dprl.release.certificate_formats import export_certificate as export_certificate
 from dprl.release.evaluate import Release as Release
 from dprl.release.evaluate import evaluate as evaluate
-from dprl.release.learn import learn as learn
+from dprl.release.evaluate import learn as learn
 from dprl.release.train import TrainedPolicy as TrainedPolicy
 from dprl.release.train import TrainedRelease as TrainedRelease
 from dprl.release.train import train as train

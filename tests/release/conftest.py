@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from dprl.cli import main
+from dprl.data.readers import Log
 
 from .resumable import STEPS, Trial, fix_key, records
 
@@ -28,6 +29,16 @@ def said(capsys):
 @pytest.fixture
 def fixed_key(monkeypatch):
     fix_key(monkeypatch)
+
+
+@pytest.fixture
+def no_row_is_read(monkeypatch):
+    """From when it is called."""
+
+    def read(*_):
+        raise AssertionError("a row was read")
+
+    return lambda: monkeypatch.setattr(Log, "load", read)
 
 
 @pytest.fixture

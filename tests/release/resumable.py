@@ -30,13 +30,11 @@ KEY = bytes(range(32))
 class Trial:
     """One request in one folder, which may be made again and again."""
 
-    def __init__(self, folder: Path, log: Any = LOG) -> None:
+    def __init__(self, folder: Path, log: Any = LOG, relation: str = "add or remove one") -> None:
         folder.mkdir(exist_ok=True)
         self.log = log
         self.run, self.out = folder / "results.run", folder / "results"
-        self.ledger = Ledger.create(
-            folder / "ledger.db", "trial", dprl.Budget(9.0, 9e-5), "person", "add or remove one"
-        )
+        self.ledger = Ledger.create(folder / "ledger.db", "trial", dprl.Budget(9.0, 9e-5), "person", relation)
 
     def evaluate(self, **changes):
         options = {
@@ -112,6 +110,22 @@ def refused(trial: Trial, words: str, **changes) -> str:
     assert snapshot(trial.run) == before
     assert len(trial.ledger.history()) == 1
     return str(caught.value)
+
+
+def refused_before_the_charge(folder: Path, words: str, ask: Callable[..., Any], **changes) -> None:
+    """With an account that could pay for it."""
+    trial = Trial(folder / "trial")
+    with pytest.raises(dprl.DprlError, match=words) as caught:
+        ask(ledger=trial.ledger, dataset="trial", **changes)
+    assert str(caught.value).count("\n") == 0
+    assert trial.ledger.history() == []
+
+
+def bounds_file(folder: Path, bounds: dprl.Bounds) -> Path:
+    """What is said of a log in ``bounds``, as a file."""
+    path, stated = folder / "bounds.toml", bounds.as_dict().items()
+    path.write_text("".join(f"{name} = {json.dumps(value)}\n" for name, value in stated if value is not None))
+    return path
 
 
 def fix_key(patch: pytest.MonkeyPatch) -> None:

@@ -11,15 +11,14 @@ import pytest
 
 import dprl
 from dprl.accounting import verification
-from dprl.cli import main
 from dprl.data.partition import partition
 from dprl.errors import DprlError
 from dprl.mechanisms.noisy_maximum import NoisyMaximum
 from dprl.report.answer import evaluation_view
 
 from ..resealed import resealed
-from ..sample_log import BOUNDS, BOUNDS_TOML, columns, write_parquet
-from .resumable import BUDGET, Trial
+from ..sample_log import BOUNDS, columns, write_parquet
+from .resumable import BUDGET, Trial, bounds_file, refused_before_the_charge
 
 SAMPLING = dprl.ImportanceSampling()
 
@@ -115,11 +114,7 @@ def test_a_mapping_a_file_and_a_column_can_be_chosen_from(tmp_path):
     ],
 )
 def test_what_contradicts_itself_is_refused_before_the_charge(changes, words, tmp_path):
-    trial = Trial(tmp_path / "trial")
-    with pytest.raises(DprlError, match=words) as caught:
-        release(ledger=trial.ledger, dataset="trial", budget=BUDGET, **changes)
-    assert str(caught.value).count("\n") == 0
-    assert trial.ledger.history() == []
+    refused_before_the_charge(tmp_path, words, release, budget=BUDGET, **changes)
 
 
 def test_a_log_in_parts_is_refused(tmp_path):
@@ -251,36 +246,26 @@ def test_of_people_who_may_be_lost():
 # --- the command line -------------------------------------------------------------------------------------------------
 
 
-def run(arguments: list[str]) -> None:
-    with pytest.raises(SystemExit) as stop:
-        main(arguments)
-    assert not stop.value.code
-
-
-def test_plan_and_evaluate(tmp_path, capsys):
-    log, bounds, file = tmp_path / "log.parquet", tmp_path / "bounds.toml", tmp_path / "policies.py"
-    write_parquet(columns(), log)
-    bounds.write_text(BOUNDS_TOML)
+def test_plan_and_evaluate(tmp_path, said):
+    log, file = write_parquet(columns(), tmp_path / "log.parquet"), tmp_path / "policies.py"
     file.write_text(
         "import numpy as np\n"
         "RULES = [lambda s, p=p: np.tile([1.0 - p / 10, p / 10], (len(s), 1)) for p in range(1, 10)]\n"
     )
     common = [
-        str(log), "--bounds", str(bounds), "--target-policy", f"{file}:RULES", "--best", "--algorithm",
+        log, "--bounds", bounds_file(tmp_path, BOUNDS), "--target-policy", f"{file}:RULES", "--best", "--algorithm",
         "importance-sampling", "--epsilon", "8", "--delta", "1e-3", "--person-column", "person_id",
     ]  # fmt: skip
-    run(["plan", *common])
-    said = capsys.readouterr().out
-    assert "noisy maximum of 9 scores at epsilon 8" in said
-    assert "about 24 units choose, 36 value" in said
-    run(["evaluate", *common, "--out", str(tmp_path / "out")])
-    first, second, *_ = capsys.readouterr().out.splitlines()
+    planned = "\n".join(said("plan", *common))
+    assert "noisy maximum of 9 scores at epsilon 8" in planned
+    assert "about 24 units choose, 36 value" in planned
+    first, second, *_ = said("evaluate", *common, "--out", tmp_path / "out")
     chosen = json.loads((tmp_path / "out" / "estimate.json").read_text())["choice"]["policy"]
     assert first == (
         f"chosen of 9 policies: {chosen}. It is the chosen one, not proven the best; of the others nothing is released."
     )
     assert second.startswith(chosen)
-    run(["verify", str(tmp_path / "out")])
+    said("verify", tmp_path / "out")
 
 
 def test_the_report_says_how_the_policy_was_chosen():

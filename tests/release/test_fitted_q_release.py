@@ -18,7 +18,7 @@ from dprl.release import run_folder
 
 from ..resealed import resealed
 from ..sample_log import write_parquet
-from .resumable import Learning
+from .resumable import Learning, bounds_file
 
 PEOPLE, STEPS = 2_000, 3
 BOUNDS = Bounds(
@@ -128,12 +128,8 @@ def test_with_other_behaviour_probabilities_nothing_is_gone_on_with(learner, tmp
 
 
 def test_the_command_line_learns_and_plans(tmp_path, said):
-    log, bounds, out = write_parquet(columns(), tmp_path / "log.parquet"), tmp_path / "bounds.toml", tmp_path / "out"
-    bounds.write_text(
-        f"units = {PEOPLE}\nhorizon = {STEPS}\nreward = [0, 1]\nobservation = [[0, 3]]\nactions = 2\n"
-        'observation_names = ["place"]\nmax_importance_ratio = 2\n'
-    )
-    arguments = [log, "--bounds", bounds, "--epsilon", "5", "--delta", "1e-5", "--discount", "1"]
+    log, out = write_parquet(columns(), tmp_path / "log.parquet"), tmp_path / "out"
+    arguments = [log, "--bounds", bounds_file(tmp_path, BOUNDS), "--epsilon", "5", "--delta", "1e-5", "--discount", "1"]
     planned = said("plan", *arguments, "--learn", "--algorithm", "importance-sampling", "--learner", "fitted-q")
     assert planned[1].startswith("learning a policy: noise multiplier ")
     assert any("fitted-q with the basis table of 4 functions" in line for line in planned)

@@ -14,12 +14,11 @@ import pytest
 import dprl
 from dprl.accounting import verification
 from dprl.accounting.budget import Budget
-from dprl.errors import DprlError
 from dprl.protocols import Bounds
 from dprl.report.comparisons import learned_words
 
 from ..sample_log import write_parquet
-from .resumable import Learning, Trial, fix_key
+from .resumable import Learning, bounds_file, fix_key, refused_before_the_charge
 
 PEOPLE, BUDGET = 3_000, Budget(2.0, 1e-5)
 VERIFIER = Path(__file__).parents[2] / "verify" / "dprl_verify.py"
@@ -106,10 +105,7 @@ def test_over_several_steps_it_is_compared_with_what_was_done():
     ],
 )  # fmt: skip
 def test_what_cannot_be_asked_is_refused_before_the_charge(changes, words, tmp_path):
-    trial = Trial(tmp_path / "trial")
-    with pytest.raises(DprlError, match=words):
-        learned(ledger=trial.ledger, dataset="trial", **changes)
-    assert trial.ledger.history() == []
+    refused_before_the_charge(tmp_path, words, learned, **changes)
 
 
 def test_interrupted_before_the_values_it_comes_to_the_same_end(tmp_path, monkeypatch):
@@ -122,12 +118,18 @@ def test_interrupted_before_the_values_it_comes_to_the_same_end(tmp_path, monkey
 
 
 def test_the_command_line_plans_and_learns(tmp_path, said):
-    log, bounds, out = write_parquet(columns(), tmp_path / "log.parquet"), tmp_path / "bounds.toml", tmp_path / "out"
-    bounds.write_text(
-        f"units = {PEOPLE}\nhorizon = 1\nreward = [0, 1]\nobservation = [[0, 3]]\nactions = 2\n"
-        'observation_names = ["site"]\nstrata = ["site"]\n'
-    )
-    arguments = [log, "--bounds", bounds, "--epsilon", "2", "--delta", "1e-5", "--person-column", "person_id"]
+    log, out = write_parquet(columns(), tmp_path / "log.parquet"), tmp_path / "out"
+    arguments = [
+        log,
+        "--bounds",
+        bounds_file(tmp_path, BOUNDS),
+        "--epsilon",
+        "2",
+        "--delta",
+        "1e-5",
+        "--person-column",
+        "person_id",
+    ]
     planned = said("plan", *arguments, "--learn")
     assert any(line.endswith("fitted-q with the basis strata of 4 functions") for line in planned)
     assert sum(line.startswith("the learned policy less ") for line in planned) == 3

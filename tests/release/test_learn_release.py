@@ -24,7 +24,7 @@ from dprl.report.comparisons import learned_words
 
 from ..resealed import reseal
 from ..sample_log import write_parquet
-from .resumable import Learning, Trial, fix_key, refused
+from .resumable import Learning, bounds_file, fix_key, refused, refused_before_the_charge
 
 PEOPLE = 3_000
 BOUNDS = Bounds(
@@ -213,10 +213,7 @@ def test_where_people_are_lost_those_who_stay_stand_for_them():
     ],
 )
 def test_what_cannot_be_asked_is_refused_before_the_charge(changes, words, tmp_path):
-    trial = Trial(tmp_path / "trial")
-    with pytest.raises(DprlError, match=words):
-        learned(ledger=trial.ledger, dataset="trial", budget=Budget(1.0, 1e-5), **changes)
-    assert trial.ledger.history() == []
+    refused_before_the_charge(tmp_path, words, learned, budget=Budget(1.0, 1e-5), **changes)
 
 
 def test_a_log_in_parts_is_refused(tmp_path):
@@ -226,12 +223,18 @@ def test_a_log_in_parts_is_refused(tmp_path):
 
 
 def test_the_command_line_learns_and_evaluates(tmp_path, said):
-    log, bounds, out = write_parquet(columns(), tmp_path / "log.parquet"), tmp_path / "bounds.toml", tmp_path / "out"
-    bounds.write_text(
-        f"units = {PEOPLE}\nhorizon = 1\nreward = [0, 1]\nobservation = [[20, 80], [1, 4]]\nactions = 2\n"
-        'observation_names = ["age", "site"]\nmax_importance_ratio = 2\n'
-    )
-    arguments = [log, "--bounds", bounds, "--epsilon", "5", "--delta", "1e-5", "--cuts", "age:30,50"]
+    log, out = write_parquet(columns(), tmp_path / "log.parquet"), tmp_path / "out"
+    arguments = [
+        log,
+        "--bounds",
+        bounds_file(tmp_path, BOUNDS),
+        "--epsilon",
+        "5",
+        "--delta",
+        "1e-5",
+        "--cuts",
+        "age:30,50",
+    ]
     planned = said("plan", *arguments, "--learn")
     assert planned[1].startswith("choice of a policy: noisy maximum of ")
     assert sum(line.startswith("the learned rule less ") for line in planned) == 3

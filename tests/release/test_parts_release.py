@@ -57,13 +57,12 @@ def task(log, name="gpope", **options):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_parts_are_released_as_the_file_is(logs, name, monkeypatch):
+def test_the_parts_are_released_as_the_file_is(logs, name, request):
     file, parts = logs
     expected = release(file, ALGORITHMS[name])
     assert {"estimate.json", "mechanisms", "artifacts"} <= set(expected)
     assert release(parts, ALGORITHMS[name], engine="local") == expected
-    monkeypatch.setattr(shards, "KEPT_BYTES", 0)
-    monkeypatch.setattr(shards, "BLOCK_ROWS", 20)
+    request.getfixturevalue("in_blocks")
     assert release(parts, ALGORITHMS[name]) == expected
     assert release(parts, ALGORITHMS[name], seed=2) != expected
 

@@ -59,7 +59,8 @@ def test_importance_sampling_too(trial):
     sampling = dprl.ImportanceSampling()
     release = trial.evaluate(algorithm=sampling)
     value = release.value
-    del release  # the program ends before it saves
+    assert isinstance(release._run, RunFolder)
+    del release  # the program ends before it saves, and lets go of the folder
     gc.collect()
     trial.finish(algorithm=sampling)
     assert json.loads((trial.out / "estimate.json").read_text())["value"] == value
@@ -220,7 +221,7 @@ def test_the_disk_is_full_when_it_is_saved(trial, monkeypatch, fixed_key, refere
 # --- the end ------------------------------------------------------------------------------------------------------
 
 
-def test_saved_but_not_committed(trial, monkeypatch):
+def test_saved_but_not_committed(trial, no_row_is_read):
     """The release is in its folder already: it is recognised, and no row is read."""
     with interrupted(Ledger, "commit"), pytest.raises(KeyboardInterrupt):
         trial.finish()
@@ -229,10 +230,7 @@ def test_saved_but_not_committed(trial, monkeypatch):
     assert trial.run.exists()
     assert trial.ledger.history()[0].digest is None
 
-    def read(*_):
-        raise AssertionError("a row was read")
-
-    monkeypatch.setattr(dprl.data.readers.Log, "load", read)
+    no_row_is_read()
     release = trial.evaluate()
     paths = release.save(trial.out)
     assert set(paths) == {p.name for p in trial.out.iterdir()}
@@ -270,8 +268,7 @@ def test_the_key_is_removed_first(trial, monkeypatch):
 
 
 def test_without_key_and_release_nothing_is_resumed(trial):
-    release = trial.evaluate()
-    release.save(trial.out)
+    trial.finish()
     other = Trial(trial.run.parent.parent / "other")
     release = other.evaluate()
     release._run.finish("0" * 64, trial.out)
@@ -323,11 +320,3 @@ def test_digests_tell_arrays_apart():
     ]  # fmt: skip
     assert len({run_folder.digest_of(p) for p in parts}) == len(parts)
     assert run_folder.digest_of([x]) == run_folder.digest_of([np.array(list(x))])
-
-
-def test_the_run_folder_is_let_go_of_when_its_release_is(trial):
-    release = trial.evaluate()
-    assert isinstance(release._run, RunFolder)
-    del release
-    gc.collect()
-    trial.finish()

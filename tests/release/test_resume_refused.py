@@ -50,11 +50,8 @@ def begun(tmp_path_factory):
 
 
 @pytest.mark.parametrize("what", REQUEST)
-def test_another_request_is_refused_before_anything(begun, monkeypatch, what):
-    def read(*_):
-        raise AssertionError("a row was read")
-
-    monkeypatch.setattr(Log, "load", read)
+def test_another_request_is_refused_before_anything(begun, no_row_is_read, what):
+    no_row_is_read()
     refused(begun, "cannot be resumed: the request is another one", **REQUEST[what])
 
 
@@ -136,17 +133,13 @@ def test_a_changed_byte_is_refused(trial, fixed_key, file, place):
     refused(trial, "tampered with, so the run cannot be resumed")
 
 
-@pytest.mark.parametrize("file", ["run.json", "data"])
-def test_a_missing_file_is_refused(trial, file):
+@pytest.mark.parametrize(
+    ("file", "words"), [("run.json", "tampered with"), ("data", "tampered with"), ("key", "lost its key")]
+)
+def test_a_missing_file_is_refused(trial, file, words):
     trial.stop_after(2)
     (trial.run / file).unlink()
-    refused(trial, "tampered with")
-
-
-def test_a_lost_key_is_refused(trial):
-    trial.stop_after(2)
-    (trial.run / "key").unlink()
-    refused(trial, "lost its key")
+    refused(trial, words)
 
 
 def test_a_journal_of_another_run_is_refused(trial, tmp_path):
@@ -266,14 +259,10 @@ def test_the_noise_of_a_copy_for_other_data_is_another(tmp_path):
 
 
 @pytest.mark.parametrize("log", [LOG, other_log(reward=0.123)], ids=["the same rows", "other rows"])
-def test_a_copy_of_a_finished_run_gives_no_second_release(early, monkeypatch, log):
+def test_a_copy_of_a_finished_run_gives_no_second_release(early, no_row_is_read, log):
     copy = copy_of(early.run)
     early.finish()
-
-    def read(*_):
-        raise AssertionError("a row was read")
-
-    monkeypatch.setattr(Log, "load", read)
+    no_row_is_read()
     with pytest.raises(dprl.DprlError, match=r"is out already, says the ledger: delete the run folder"):
         early.evaluate(run=copy, resume=True, log=log)
     assert len(early.ledger.history()) == 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +18,9 @@ from dprl.mechanisms.noise import SecureNoise
 from dprl.mechanisms.run_key import RunKey
 
 from ..environments.visits import bounds, file_and_parts, visits
+from ..interruption import interrupted
 from .in_parts import contents
-from .resumable import KEY, fix_key
+from .resumable import KEY, Trial, fix_key
 
 PEOPLE, STEPS = 90, 4
 BUDGET = dprl.Budget(1.0, 1e-5)
@@ -31,44 +31,31 @@ SETTINGS = {
 }
 
 
-class StopError(Exception):
-    pass
-
-
-class Training:
-    """One private request in one folder, which may be made again and again."""
+class Training(Trial):
+    """One private request to learn from a bandit's log, which may be made again and again."""
 
     def __init__(self, folder: Path, path: Path, name: str) -> None:
-        folder.mkdir()
-        self.path, self.name, self.run, self.out = path, name, folder / "out.run", folder / "out"
-        relation = SETTINGS[name].relation_words
-        self.ledger = Ledger.create(folder / "l.db", "shop", dprl.Budget(9.0, 9e-5), "person", relation)
+        super().__init__(folder, path, SETTINGS[name].relation_words)
+        self.name = name
 
-    def train(self, **changes: Any) -> dprl.TrainedPolicy:
+    def evaluate(self, **changes: Any) -> Any:
         options = {
-            "algorithm": SETTINGS[self.name], "bounds": bounds(PEOPLE), "ledger": self.ledger, "dataset": "shop",
+            "algorithm": SETTINGS[self.name], "bounds": bounds(PEOPLE), "ledger": self.ledger, "dataset": "trial",
             "run": self.run, "resume": self.run.exists(),
         }  # fmt: skip
-        return dprl.train(f"bandit:{self.path}", BUDGET, **options | changes)
+        return dprl.train(f"bandit:{self.log}", BUDGET, **options | changes)
 
     def finish(self, **changes: Any) -> dict[str, Any]:
-        self.train(**changes).save(self.out)
+        super().finish(**changes)
         (charge,) = self.ledger.history()
         assert charge.digest is not None
         assert not self.run.exists()
         return contents(self.out)
 
-    def stop_after(self, steps: int) -> None:
-        done: list[int] = []
-
-        def progress(count: int) -> None:
-            done.append(count)
-            if len(done) == steps:
-                raise StopError
-
-        with pytest.raises(StopError):
-            self.train(progress=progress)
-        gc.collect()
+    def stop_after(self, updates: int, **changes: Any) -> None:
+        """Interrupt it after so many batches."""
+        last = updates if self.name == "sampled again" else min(23 * updates, PEOPLE)
+        super().stop_after(last, **changes)
         assert not self.out.exists()
 
 
@@ -122,10 +109,10 @@ def test_other_people_are_refused(paths, tmp_path):
     for path, other in zip(paths, others, strict=True):
         trial = Training(tmp_path / path.parent.name, path, "correlated")
         trial.stop_after(2)
-        trial.path = other
+        trial.log = other
         with pytest.raises(dprl.DprlError, match=r"begun on other data \(rows, policies or features\)"):
-            trial.train()
-        trial.path = path
+            trial.evaluate()
+        trial.log = path
         trial.finish()
 
 
@@ -133,17 +120,11 @@ def test_stopped_at_the_very_end(paths, tmp_path, monkeypatch):
     """The policy is in its folder already: no row is read any more."""
     trial = Training(tmp_path / "trial", paths[0], "correlated")
 
-    def gone(*_: Any) -> None:
-        raise StopError
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Ledger, "commit", gone)
-        with pytest.raises(StopError):
-            trial.train().save(trial.out)
-    gc.collect()
+    with interrupted(Ledger, "commit"), pytest.raises(KeyboardInterrupt):
+        trial.finish()
     before = contents(trial.out)
-    monkeypatch.setattr(Bandit, "entering", gone)
-    again = trial.train()
+    monkeypatch.setattr(Bandit, "entering", None)
+    again = trial.evaluate()
     assert again.save(trial.out)["training.json"] == trial.out / "training.json"
     states = np.zeros((2, 2))
     np.testing.assert_array_equal(again.policy(states), dprl.load_policy(str(trial.out))(states))  # type: ignore[operator]
@@ -163,8 +144,8 @@ def test_what_cannot_be_resumed_is_refused_before_the_charge(paths, tmp_path):
         ({"resume": True}, "There is nothing to resume"),
     ):
         with pytest.raises(dprl.DprlError, match=words):
-            trial.train(**changes)
-    options: dict[str, Any] = {"ledger": trial.ledger, "dataset": "shop", "run": trial.run}
+            trial.evaluate(**changes)
+    options: dict[str, Any] = {"ledger": trial.ledger, "dataset": "trial", "run": trial.run}
     with pytest.raises(dprl.DprlError, match="Only what is learned from a bandit's log can be resumed"):
         dprl.train("cart-pole", BUDGET, algorithm=dprl.DPPG(users=100), **options)
     with pytest.raises(dprl.DprlError, match="Only what is learned from a bandit's log can be resumed"):

@@ -13,9 +13,10 @@ import pytest
 
 import dprl
 from dprl.accounting import certificate, verification
+from dprl.accounting.certificate import load_private
 from dprl.files import temporary_folder
 from dprl.release import save
-from dprl.release.save import check_folder, check_key
+from dprl.release.save import check_folder
 
 from ..interruption import interrupted
 from ..sample_log import BOUNDS, columns
@@ -152,13 +153,12 @@ def test_keys_are_looked_at_before_anything_is_spent(tmp_path):
         path.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, encryption))
         return path
 
-    check_key(None)
-    check_key(pem(Ed25519PrivateKey.generate(), NoEncryption()))
+    load_private(pem(Ed25519PrivateKey.generate(), NoEncryption()))
     for wrong in (
         pem(Ed25519PrivateKey.generate(), BestAvailableEncryption(b"secret")),
         pem(generate_private_key(SECP256R1()), NoEncryption()),
     ):
         with pytest.raises(dprl.DprlError, match="not an Ed25519 private key"):
-            check_key(wrong)
+            load_private(wrong)
     with pytest.raises(dprl.DprlError, match="Cannot read the signing key"):
-        check_key(tmp_path)
+        load_private(tmp_path)

@@ -52,12 +52,13 @@ def released(
 
 def _run_folder(asked: Kept, resumable: bool, refusal: str) -> Path | None:
     """Note what is wrong with the folder and the key of a release; return its run folder, if it is to have one."""
+    from dprl.accounting.certificate import load_private
     from dprl.release.run_folder import check_run, noted_folder
-    from dprl.release.save import check_folder, check_key
+    from dprl.release.save import check_folder
 
     mistakes, out, run = asked.mistakes, asked.out, None
     if asked.sign is not None:
-        mistakes.attempt(check_key, asked.sign)
+        mistakes.attempt(load_private, asked.sign)
     if out is None:
         return None
     if resumable:

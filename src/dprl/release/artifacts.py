@@ -128,8 +128,7 @@ def _of_rule(policies: Sequence[Any], contrasts: Sequence[Contrast]) -> tuple[li
 
 def in_force(plan: Plan, log: Log) -> dict[str, Any]:
     """Return the bounds of the log, with the bound of a trajectory's ratio that its values had."""
-    known = log.bounds.in_force()
-    return known if plan.first is None else {**plan.bounds.in_force(), "units": log.bounds.units}
+    return {**plan.bounds.in_force(), "units": log.bounds.units}
 
 
 def public_cautions(plan: Plan, names: Sequence[str]) -> list[str]:
@@ -156,7 +155,6 @@ def public_cautions(plan: Plan, names: Sequence[str]) -> list[str]:
         )
     if isinstance(plan.query, LearningQuery):
         said += plan.query.cautions(plan.value_mechanism)
-    hopeless = [name for name, hides in zip(names, plan.hopeless(), strict=True) if hides]
     if isinstance(plan.query, GroupedQuery):
         for declared, size, expected in zip(
             plan.query.declared, plan.query.sizes, plan.query.expect_of_equal(plan.value_mechanism), strict=True
@@ -170,7 +168,8 @@ def public_cautions(plan: Plan, names: Sequence[str]) -> list[str]:
     return said + [
         f"The privacy noise in the value of {name} is alone as wide as the declared range: its interval says nothing. "
         "It takes more units, a larger epsilon, or smaller importance ratios."
-        for name in hopeless
+        for name, hides in zip(names, plan.hopeless(), strict=True)
+        if hides
     ]
 
 

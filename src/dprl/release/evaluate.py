@@ -1,4 +1,7 @@
-"""The front door: evaluate target policies on a log, once, and hand out what may be handed out.
+"""The front doors of a log: evaluate target policies on it, or learn from it a rule that people can read.
+
+Where a rule or the best policy is asked for, one part of the people chooses it and the other values it
+(docs/proofs/two-parts.md).
 
 Order matters: public facts are checked, the output folder is tried, the run folder is made, the ledger is charged,
 and only then is the first row read. From there on nothing depends on the rows but the noisy sums. Interrupted
@@ -27,10 +30,13 @@ from dprl.engine.options import Learned, ValueFunctionConfig, ValuesConfig
 from dprl.engine.plan import Plan
 from dprl.errors import DprlError
 from dprl.evaluation.contrasts import asked_pairs
+from dprl.evaluation.importance_sampling import ImportanceSampling
 from dprl.evaluation.intervals import ValueEstimate
+from dprl.evaluation.learned import plan_of_learned
 from dprl.evaluation.plan import Algorithm, make_plan, plan_of_best
 from dprl.evaluation.projections import Projections, load_projections
 from dprl.evaluation.propensities import Propensities, PropensityModel, load_propensities
+from dprl.evaluation.stratified import Stratified
 from dprl.mechanisms.gaussian_sum import RELATION
 from dprl.policies.greedy import GreedyPolicy
 from dprl.policies.kinds import OnePolicy, TargetPolicies
@@ -211,16 +217,7 @@ def evaluate(
             with which a resumed run was begun, and whether the ledger knows them under another name, is told to the
             curator.
     """
-    asked = ReleaseRequest(
-        budget=budget,
-        ledger=ledger,
-        dataset=dataset,
-        seed=seed,
-        simulated=simulated,
-        progress=progress,
-        run=run,
-        resume=resume,
-    )
+    asked = ReleaseRequest(budget, ledger, dataset, seed, simulated, progress, run, resume)
     where = check_engine(engine, shards, address)
     named = named_policies(target_policy)
     check_best(best, choosing_share, named, compare, subgroups)
@@ -236,35 +233,113 @@ def evaluate(
         )
     if best and isinstance(log.source, Parts):
         raise DprlError("best: a log in parts is read by its engine alone: evaluate the file that it was made of.")
-    policies = load_policies(named, log.bounds)
-    targets = list(policies.values())
-    below = log.behavior_policy if behavior_policy is None else behavior_policy
-    behavior = load_behavior(below, log.bounds)
+    policies, behavior = load_policies(named, log.bounds), load_behavior(log.behavior_policy, log.bounds)
+    targets, below = list(policies.values()), behavior
     pairs = asked_pairs(compare, list(policies))
-    noise = asked.noise()
-    facts, how = (algorithm, log.bounds, budget), (features, draw_variation(noise), log.unit)
+    facts, how = (algorithm, log.bounds, budget), (features, asked.draw_variation, log.unit)
     if best:
         plan = plan_of_best(*facts, policies, *how, choosing_share)
     else:
         plan = make_plan(*facts, targets, *how, pairs, subgroups)
     if where.engine == "ray":  # a file's function is loaded again where it is needed
-        sent, below = [_sent(named[name], policy) for name, policy in policies.items()], _sent(below, behavior)
-    else:
-        sent, below = targets, behavior
+        targets = [_sent(named[name], policy) for name, policy in policies.items()]
+        below = _sent(log.behavior_policy, behavior)
     request = {"compare": [list(pair) for pair in pairs]} if pairs else {}
     request |= {"subgroups": list(subgroups)} if subgroups else {}
     request |= {"best": plan.first.parts.share} if plan.first is not None else {}
-    opened = partial(open_engine, where, log, plan, sent, below, simulated)
-    return carry_out(asked, plan, log, policies, behavior, noise, outcome, request, features, opened)
+    opened = partial(open_engine, where, log, plan, targets, below, simulated)
+    return _released(asked, plan, log, policies, behavior, outcome, request, features, opened)
 
 
-def carry_out(
+def learn(
+    log: LogSource,
+    budget: Budget,
+    *,
+    algorithm: ImportanceSampling | Stratified | None = None,
+    bounds: Bounds | Mapping[str, Any] | str | Path | None = None,
+    unit: str | None = None,
+    person: str | None = None,
+    cuts: Sequence[str] = (),
+    policies: TargetPolicies = (),
+    behavior_policy: OnePolicy | None = None,
+    choosing_share: float | None = None,
+    learner: str = "recommended",
+    basis: str | None = None,
+    return_deviation: float | None = None,
+    ledger: str | Path | Ledger | None = None,
+    dataset: str | None = None,
+    seed: int | None = None,
+    simulated: bool = False,
+    outcome: str | None = None,
+    progress: Callable[[int], None] | None = None,
+    run: str | Path | None = None,
+    resume: bool = False,
+) -> Release:
+    """Learn a rule from a log, privately, and say what it is worth.
+
+    Each person is in one of two parts by a coin. The first part chooses a rule of a class that public facts declare:
+    the same action for everybody, or one that one or two comparisons of a state's components decide. The second part
+    values it, and what was done, and after one decision every action for everybody. Each part costs the whole budget,
+    and both together no more.
+
+    Args:
+        log, budget, bounds, unit, person, behavior_policy: see :func:`dprl.evaluate`. Actions must be discrete, and the
+            log in memory.
+        algorithm: options of the values, of importance sampling: above all ``discount`` and ``confidence``. Where the
+            bounds declare strata they are those of :class:`~dprl.Stratified`.
+        cuts: components that rules may look at: ``"age:30,50"`` with cut points, or ``"site"`` for each value of a
+            whole number. By default all components, at cut points that the bounds give.
+        policies: of your own, to choose from as well; as :func:`dprl.evaluate` takes target policies.
+        choosing_share: share of the people who choose; by default 0.4.
+        learner: ``rules`` as above; ``fitted-q`` for a policy by fitted Q iteration, which looks at every component and
+            values what follows a decision; ``advantage`` for one by a noisy regression of how much more each action
+            brings than what was done, which needs less budget; or ``recommended``, by public facts: over several steps
+            ``fitted-q`` where the budget is large and ``advantage`` where it is not, else ``rules``. Where the
+            bounds declare strata, because behaviour probabilities are not known, it is ``fitted-q`` with an action for
+            each stratum.
+        basis: of a policy: ``"table"``, ``"products:0"``, ``"products:1"`` or ``"products:2"``; by default the
+            largest that the budget serves. See :class:`~dprl.policies.greedy.Basis`.
+        return_deviation: how far returns lie from the middle of their range: the root of the mean square, as the
+            literature or an earlier trial has it. It is public, and makes the choice bolder where it is small. A wrong
+            one costs value, never privacy or the intervals.
+        ledger, dataset, seed, simulated, outcome, progress, run, resume: see :func:`dprl.evaluate`.
+
+    Returns:
+        A release whose :attr:`~dprl.Release.policy` is the rule, a callable policy that is saved as ``policy.json``, or
+        the policy that was learned, saved as ``policy.safetensors``; ``release.chosen`` says it in words.
+        ``release.contrasts`` has what it is worth more than what was done, and than each action for everybody, with
+        intervals that hold together.
+
+    Raises:
+        DprlError: one sentence about the request; never about what is in the rows.
+    """
+    asked = ReleaseRequest(budget, ledger, dataset, seed, simulated, progress, run, resume)
+    if not isinstance(algorithm, ImportanceSampling | Stratified | None):
+        raise DprlError(
+            "learn: values are by importance sampling, or within strata: give dprl.ImportanceSampling(...), "
+            "dprl.Stratified(...), or nothing."
+        )
+    named = named_policies(policies) if policies else {}
+    log = opened_log(log, named, bounds, unit, person, behavior_policy)
+    if isinstance(log.source, Parts):
+        raise DprlError("learn: a log in parts is read by its engine alone: learn from the file that it was made of.")
+    own, behavior = load_policies(named, log.bounds), load_behavior(log.behavior_policy, log.bounds)
+    config = algorithm or (ImportanceSampling() if log.bounds.strata is None else Stratified())
+    plan = plan_of_learned(
+        config, log.bounds, budget, asked.draw_variation, log.unit, cuts=cuts, candidates=own,
+        behavior=behavior, censored="censored" in log.schema.scalars, share=choosing_share,
+        learner=learner, basis=basis, deviation=return_deviation,
+    )  # fmt: skip
+    assert plan.first is not None
+    return _released(asked, plan, log, own, behavior, outcome, {"learn": plan.first.described()})
+
+
+def _released(
     asked: ReleaseRequest,
     plan: Plan,
     log: Log,
     policies: Mapping[str, Any],
     behavior: Any,
-    noise: Any,
     outcome: str | None,
     request: Mapping[str, Any],
     features: str = "columns",
@@ -276,22 +351,21 @@ def carry_out(
         asked: what every front door shares.
         policies: target policies by name; of a plan with a first part those that a certificate names.
         behavior: public behaviour policy, or None where the log has probabilities.
-        noise: source of the release.
         outcome, features: see :func:`evaluate`.
         request: what a resumed run must have been asked for besides.
         opened: gives the engine that reads a log in parts; none for one in memory.
     """
-    simulated, targets = asked.simulated, [] if plan.first is not None else list(policies.values())
+    noise, targets = asked.noise, [] if plan.first is not None else list(policies.values())
     plan.refuse_the_hopeless()
     asked.expect(plan.steps)
-    status = status_of(plan, noise.secure, simulated)
+    status = status_of(plan, noise.secure, asked.simulated)
     certificate = certificate_of(plan, log, policies, behavior, noise, status, features)
     account = asked.account()
     with opened() as units:
 
         def made(rows: PrivateRows, folder: RunFolder | None) -> Release:
             found = release_rows(plan, rows, noise, folder, asked.progress)
-            exact = references(found.rows, found.learned) if simulated else None
+            exact = references(found.rows, found.learned) if asked.simulated else None
             valued = policies if found.first is None else found.first.policies
             values = dict(zip(valued, found.estimates, strict=True))
             estimate = estimate_of(plan, log, values, found, exact, status, outcome)
@@ -306,11 +380,6 @@ def carry_out(
         purpose = Purpose(log.unit, RELATION, f"evaluate {plan.name}")
         reading, whole = partial(read_rows, plan, log, units, targets, behavior), {**shared, **request}
         return release(asked, certificate, account, purpose, whole, read=reading, make=made, restore=_restored)
-
-
-def draw_variation(noise: Any) -> float:
-    """Return the total variation of one draw that a plan pays for; none of noise that protects nobody."""
-    return noise.total_variation_per_draw if noise.secure else 0.0
 
 
 def _sent(spec: Any, policy: Any) -> Any:

@@ -10,7 +10,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from functools import partial
+from functools import cached_property, partial
 from os.path import lexists
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, TypeVar
@@ -24,8 +24,8 @@ from dprl.accounting.reward_relation import RewardRelation, parse_relation
 from dprl.engine.shards import suppress_warnings
 from dprl.errors import DprlError
 from dprl.mechanisms.noise import SecureNoise, SeededNoise
-from dprl.release.run_folder import RunFolder, open_run
-from dprl.release.save import UnsavedError, save_release
+from dprl.release.run_folder import RunFolder, check_run
+from dprl.release.save import save_release
 from dprl.report import render
 from dprl.report.shown import Certificate, Shown
 
@@ -35,13 +35,13 @@ Claim = Callable[[Any], object]
 """Receiver of the raw rows of a log before anything is made of them; what it raises ends the release."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class ReleaseRequest:
     """Request that every front door shares, besides its own question; refused at once where it contradicts itself.
 
     Attributes:
         budget, ledger, dataset, seed, simulated, progress, run, resume: see :func:`dprl.evaluate`.
-        certifies: whether the noise can be that of a private release.
+        certifies: whether the noise can be that of a private release; floating-point noise is not.
 
     Raises:
         DprlError: a release that cannot be resumed has a run folder, or the budget is none.
@@ -65,9 +65,18 @@ class ReleaseRequest:
         if not isinstance(self.budget, Budget):
             raise DprlError("budget must be a dprl.Budget(epsilon, delta).")
 
+    @cached_property
     def noise(self) -> SecureNoise | SeededNoise:
-        """Return a source of fresh noise, or of that of the seed."""
-        return SecureNoise.fresh() if self.seed is None else SeededNoise.from_seed(self.seed)
+        """Source of fresh noise, or of that of the seed."""
+        if self.seed is not None:
+            return SeededNoise.from_seed(self.seed)
+        fresh = SecureNoise.fresh()
+        return fresh if self.certifies else SeededNoise.from_seed(int(fresh.uniform_index(0, 2**31 - 1)))
+
+    @property
+    def draw_variation(self) -> float:
+        """Total variation of one draw that a plan pays for; none of noise that protects nobody."""
+        return self.noise.total_variation_per_draw if self.noise.secure else 0.0
 
     def expect(self, steps: int | None) -> None:
         """Tell the progress how much there is to do, if it listens."""
@@ -194,13 +203,10 @@ class Handout(Shown):
                 run.finish(digest, path)
 
         content = self.document_name, self.document, self.files, self.certificate
-        try:
-            paths, digest = save_release(*content, folder, sign_key, announce)
-        except UnsavedError as error:
-            if run is None:
-                raise
-            again = "make room there, and go on by --resume (in Python, save it again, or resume=True)"
-            raise UnsavedError(f"{str(error).removesuffix('.')}: {again}; it is charged once.") from error
+        go_on = (
+            ": make room there, and go on by --resume (in Python, save it again, or resume=True); it is charged once"
+        )
+        paths, digest = save_release(*content, folder, sign_key, announce, "" if run is None else go_on)
         if self._charge is not None:
             self._charge.commit(digest)
         if run is not None:
@@ -270,8 +276,10 @@ def _open_run(
         "dataset": None if account is None else account[1],
         "ledger": None if account is None else str(account[0].path.absolute()),
     }
-    device = machine.device() | machine.settings()
-    return open_run(asked.run, asked.resume, {"request": facts, "versions": machine.versions(), "device": device})
+    bound = {"request": facts, "versions": machine.versions(), "device": machine.device() | machine.settings()}
+    path = Path(os.path.abspath(asked.run))
+    check_run(path, asked.resume)
+    return RunFolder.resume(path, bound) if asked.resume else RunFolder.begin(path, bound)
 
 
 def _finished(folder: RunFolder, restore: Callable[[Path], H]) -> H | None:

@@ -6,6 +6,7 @@ Of a log only names and types are read here.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +55,7 @@ def opened_log(
         )
     if any(f"target:{c}" not in log.schema.scalars for c in columns):
         raise DprlError("The log was opened without the target policy's column: name it in target_columns.")
-    return log
+    return log if behavior_policy is None else replace(log, behavior_policy=behavior_policy)
 
 
 def named_policies(target: Any) -> dict[str, Any]:
@@ -75,10 +76,10 @@ def named_policies(target: Any) -> dict[str, Any]:
     }
 
 
-def load_policies(target: Any, bounds: Bounds) -> dict[str, Any]:
-    """Target policies by name, each tried on public states; see :func:`evaluate`."""
+def load_policies(named: Mapping[str, Any], bounds: Bounds) -> dict[str, Any]:
+    """Return the policies that :func:`named_policies` gave, each loaded and tried on public states."""
     actions = bounds.actions, bounds.action_names
-    policies = {name: load_policy(policy, *actions) for name, policy in named_policies(target).items()}
+    policies = {name: load_policy(policy, *actions) for name, policy in named.items()}
     for name, policy in policies.items():
         if not isinstance(policy, UNASKED):
             if bounds.actions is None:
@@ -148,14 +149,13 @@ def plan_release(
     read. Of a rule that is to be learned, no policies are asked.
     """
     known = read_bounds(bounds)
-    policies = load_policies(target_policy, known)
+    policies = load_policies(named_policies(target_policy), known)
     behavior = load_behavior(behavior_policy, known)
     if source is not None:
         unit = opened_log(source, policies, bounds, unit, person, behavior_policy).unit
     unit = unit or ("person" if person else "trajectory")
     if unit not in UNITS:
         raise DprlError(f"unit must be one of {', '.join(UNITS)}.")
-    names = list(policies)
     if learn and (best or compare or subgroups):
         raise DprlError("learn: what a rule is compared with is part of it: leave best, compare and subgroups out.")
     check_best(best or learn, choosing_share, policies, compare, subgroups)
@@ -163,7 +163,7 @@ def plan_release(
         raise DprlError(
             "cuts, learner, basis and return_deviation are of what is to be learned: ask for learn, or leave them out."
         )
-    pairs = asked_pairs(compare, names)
+    pairs = asked_pairs(compare, list(policies))
     facts, how = (algorithm, known, budget), (features, TOTAL_VARIATION, unit)
     if learn:
         config = values_of_learned(algorithm, known)
@@ -171,12 +171,11 @@ def plan_release(
             config, known, budget, TOTAL_VARIATION, unit, cuts=cuts, behavior=behavior, share=choosing_share,
             learner=learner, basis=basis, deviation=return_deviation,
         )  # fmt: skip
-        pairs, names = plan.contrasts, list(plan.first.names)  # type: ignore[union-attr]
     elif best:
         plan = plan_of_best(*facts, policies, *how, choosing_share)
     else:
         plan = make_plan(*facts, list(policies.values()), *how, pairs, subgroups)
-    valued = names if plan.first is None else plan.first.names
+    names = list(policies) if plan.first is None else list(plan.first.names)
     plan.refuse_the_hopeless()
     return {
         "algorithm": plan.name,
@@ -190,7 +189,7 @@ def plan_release(
         **({} if plan.first is None else {"choice": plan.first.described()}),
         "discount": plan.config.discount,
         "horizon": known.horizon,
-        "cautions": public_cautions(plan, valued) + [_OF_PROPENSITIES] * (known.strata is not None),
+        "cautions": public_cautions(plan, names) + [_OF_PROPENSITIES] * (known.strata is not None),
         "max_cumulative_ratio": {
             "value": plan.query.bounds.cumulative_ratio,
             "derived": plan.query.bounds.derives_cumulative_ratio,
@@ -205,14 +204,19 @@ def plan_release(
                     expected["interval_half_width_at_most"],
                 ],
             }
-            for name, expected in zip(valued, plan.expectation(), strict=True)
+            for name, expected in zip(names, plan.expectation(), strict=True)
         ],
-        "contrasts": [
-            {"policy": names[a], "against": names[b], "privacy_standard_error": noise}
-            for (a, b), noise in zip(pairs, expected_noise(plan.query, plan.value_mechanism, pairs), strict=True)
-        ],
+        "contrasts": _contrasts(plan, names),
         "subgroups": _subgroups(plan, names),
     }
+
+
+def _contrasts(plan: Plan, names: Sequence[str], louder: float = 1.0) -> list[dict[str, Any]]:
+    """Return the noise in each difference that is asked for, ``louder`` than among all people."""
+    found = zip(plan.contrasts, expected_noise(plan.query, plan.value_mechanism, plan.contrasts), strict=True)
+    return [
+        {"policy": names[a], "against": names[b], "privacy_standard_error": noise * louder} for (a, b), noise in found
+    ]
 
 
 def _subgroups(plan: Plan, names: Sequence[str]) -> list[dict[str, Any]]:
@@ -220,11 +224,9 @@ def _subgroups(plan: Plan, names: Sequence[str]) -> list[dict[str, Any]]:
     query, mechanism, out = plan.query, plan.value_mechanism, []
     if not isinstance(query, GroupedQuery):
         return []
-    differences = expected_noise(query, mechanism, plan.contrasts)
     for place, (declared, axis, size, loud) in enumerate(
         zip(query.declared, query.axes, query.sizes, query.shares.groups, strict=True)
     ):
-        louder = size * loud / query.shares.whole
         out.append({
             "axis": declared,
             "groups": axis.labels(),
@@ -234,10 +236,7 @@ def _subgroups(plan: Plan, names: Sequence[str]) -> list[dict[str, Any]]:
                 {"name": name, "privacy_standard_error": privacy, "interval_half_width_at_most": widest}
                 for name, (privacy, _, widest) in zip(names, query.expect_of_equal(mechanism)[place], strict=True)
             ],
-            "contrasts": [
-                {"policy": names[a], "against": names[b], "privacy_standard_error": noise * louder}
-                for (a, b), noise in zip(plan.contrasts, differences, strict=True)
-            ],
+            "contrasts": _contrasts(plan, names, louder=size * loud / query.shares.whole),
         })  # fmt: skip
     return out
 

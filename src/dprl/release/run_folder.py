@@ -42,7 +42,7 @@ _OTHER_DATA = "it was begun on other data (rows, policies or features)"
 
 
 class RunFolder:
-    """A locked run folder. Use :func:`open_run`; close it, or remove it when the release is out.
+    """A locked run folder, of :meth:`begin` or :meth:`resume`; close it, or remove it when the release is out.
 
     Attributes:
         path: the folder, absolute.
@@ -67,16 +67,14 @@ class RunFolder:
             if status.st_uid != os.geteuid() or stat.S_IMODE(status.st_mode) != 0o700:
                 raise DprlError(f"The run folder {path} is open to others: its mode is not 0700, so it is not used.")
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
+            if not path.is_dir() or not os.path.samestat(os.stat(path), status):
+                raise DprlError(f"The run folder {path} is gone: its release was finished meanwhile.")
+        except BaseException as error:
             self.close()
+            if not isinstance(error, OSError):
+                raise
             why = "in use by a release that has not ended" if isinstance(error, BlockingIOError) else error.strerror
             raise DprlError(f"The run folder {path} cannot be locked: {why}.") from error
-        except BaseException:
-            self.close()
-            raise
-        if not path.is_dir() or not os.path.samestat(os.stat(path), status):
-            self.close()
-            raise DprlError(f"The run folder {path} is gone: its release was finished meanwhile.")
         self._key: RunKey | None = None
 
     @classmethod
@@ -91,11 +89,10 @@ class RunFolder:
             sync(path.parent)
         folder = cls(path)
         try:
-            folder._fill(facts)
+            return folder._filled(facts)
         except DprlError:
             folder.remove()
             raise
-        return folder
 
     @classmethod
     def resume(cls, path: Path, facts: Mapping[str, Any]) -> Self:
@@ -107,8 +104,7 @@ class RunFolder:
                     raise tampered(path)
                 # cut off while it was made, before anything was charged or drawn
                 folder._remove_key()
-                folder._fill(facts)
-                return folder
+                return folder._filled(facts)
             if os.path.lexists(path / KEY):
                 folder._key = RunKey.load(path / KEY)
             stored = folder._read_facts()
@@ -193,11 +189,12 @@ class RunFolder:
         """Whether it was neither closed nor removed."""
         return self.close.alive
 
-    def _fill(self, facts: Mapping[str, Any]) -> None:
+    def _filled(self, facts: Mapping[str, Any]) -> Self:
         self._key = RunKey.create(self.path / KEY)
         self.token = secrets.token_hex(16)
         content = {"schema": SCHEMA, "token": self.token, **{kind: facts[kind] for kind in _KINDS}}
         self._binding = self._write_sealed(FACTS, b"facts\0", content)
+        return self
 
     def _read_facts(self) -> dict[str, Any]:
         content, self._binding = self._unsealed(self._read(FACTS) or b"", b"facts\0", {"schema", "token", *_KINDS})
@@ -250,15 +247,6 @@ class RunFolder:
     def _remove_key(self) -> None:
         (self.path / KEY).unlink(missing_ok=True)
         sync(self.path)
-
-
-def open_run(path: str | Path, resume: bool, facts: Mapping[str, Any]) -> RunFolder:
-    """Return the run folder at ``path``: a new one, or the one that is there if ``resume``; anything else is
-    refused.
-    """
-    path = Path(os.path.abspath(path))
-    check_run(path, resume)
-    return RunFolder.resume(path, facts) if resume else RunFolder.begin(path, facts)
 
 
 def check_run(path: Path, resume: bool) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from dprl.accounting.certificate import load_private, seal, write
+from dprl.accounting.certificate import seal, write
 from dprl.errors import DprlError
 from dprl.files import sync, temporary_folder, write_atomically
 from dprl.report import render
@@ -39,12 +39,6 @@ def check_folder(folder: str | Path) -> Path:
     return path
 
 
-def check_key(path: str | Path | None) -> None:
-    """Refuse, before anything is spent, a signing key that cannot be read."""
-    if path is not None:
-        load_private(Path(path))
-
-
 def save_release(
     name: str,
     content: Mapping[str, Any],
@@ -53,6 +47,7 @@ def save_release(
     folder: str | Path,
     sign_key: str | Path | None = None,
     announce: Callable[[str, Path], None] | None = None,
+    unsaved: str = "",
 ) -> tuple[dict[str, Path], str]:
     """Write all artifacts; returns their paths and the digest of the certificate.
 
@@ -60,6 +55,8 @@ def save_release(
         name, content: of the JSON file that says what was released, of which the report is made.
         others: the other files by name.
         announce: called with digest and folder before the folder appears.
+        unsaved: said besides where the disk refuses the release, of which nothing is left then but what is in memory
+            and in its run folder.
     """
     path = check_folder(folder)
     files = {name: json.dumps(content, indent=2, allow_nan=False).encode() + b"\n", **others}
@@ -79,14 +76,9 @@ def save_release(
             staging.rename(path)  # takes the place of an empty folder
             sync(path.parent)
     except OSError as error:
-        raise UnsavedError(
-            f"Cannot write the release into {str(folder)!r}: {error.strerror or 'the disk refused'}."
-        ) from error
+        why = error.strerror or "the disk refused"
+        raise DprlError(f"Cannot write the release into {str(folder)!r}: {why}{unsaved}.") from error
     return {each: path / each for each in [*files, statement]}, sealed["digest"]
-
-
-class UnsavedError(DprlError):
-    """The disk refused the release, of which nothing is left but what is in memory and in its run folder."""
 
 
 def _naming_no_file(call: Callable[..., T], *arguments: Any) -> T:

@@ -35,7 +35,6 @@ from dprl.learning.policy_gradient import trainer
 from dprl.learning.policy_gradient.dp_pg import DPPG, UNIT
 from dprl.learning.policy_gradient.pg_plan import PGPlan, make_pg_plan, program_of
 from dprl.learning.policy_gradient.users import Simulated
-from dprl.mechanisms.noise import SeededNoise
 from dprl.policies.released import FILE as POLICY
 from dprl.policies.released import ReleasedPolicy, read_policy
 from dprl.protocols import NO_JOURNAL, Bounds
@@ -193,17 +192,8 @@ def train(
             raise DprlError("Only what is learned from a bandit's log can be resumed: leave run and resume out.")
         if not isinstance(algorithm, FunctionalQ):
             raise DprlError("algorithm must be the options of a learning algorithm, such as dprl.DPPG(users=10000).")
-    asked = ReleaseRequest(
-        budget=budget,
-        ledger=ledger,
-        dataset=dataset,
-        seed=seed,
-        simulated=simulated,
-        progress=progress,
-        run=run,
-        resume=resume,
-        certifies=not learns_policy or algorithm.calibration == VERIFIED,
-    )
+    certifies = not learns_policy or algorithm.calibration == VERIFIED
+    asked = ReleaseRequest(budget, ledger, dataset, seed, simulated, progress, run, resume, certifies)
     if learns_policy:
         return _train_policy(environment, algorithm, bounds, asked, check_engine(engine, shards, address))
     return _train_q(environment, algorithm, bounds, asked)
@@ -218,8 +208,7 @@ def _train_q(environment: Any, algorithm: FunctionalQ, bounds: Any, asked: Relea
         matrix = quietly(lambda: getattr(source, "transition_matrix", None), None)
         # one that cannot be read is refused as no matrix
         model = None if matrix is None else quietly(lambda: np.asarray(matrix(planner.POINTS), np.float64), np.zeros(0))
-    noise = asked.noise()
-    plan = make_learning_plan(algorithm, facts, asked.budget, model)
+    plan, noise = make_learning_plan(algorithm, facts, asked.budget, model), asked.noise
     if plan.claim is not None and not is_own(source):
         raise DprlError(f"{plan.config.calibration}: what is not verified is kept for interval-walk alone.")
     weight_shapes(str(plan.config.network), facts.dimensions, facts.actions)  # refuses what is no network
@@ -291,9 +280,7 @@ def _train_policy(users: Any, algorithm: DPPG, bounds: Any, asked: ReleaseReques
             again what they were asked before.
         where: place where people of a log in parts are asked.
     """
-    noise = asked.noise()
-    if asked.seed is None and not asked.certifies:  # has floating-point noise, which is no secure one
-        noise = SeededNoise.from_seed(int(noise.uniform_index(0, 2**31 - 1)))
+    noise = asked.noise
     people = people_of(users, bounds, int(noise.stream("environment").uniform_index(2, 2**31 - 1)))
     plan = make_pg_plan(algorithm, people.facts, asked.budget, people.units)
     program, rates = program_of(plan)

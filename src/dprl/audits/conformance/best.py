@@ -27,7 +27,7 @@ from dprl.evaluation.learned import plan_of_learned
 from dprl.evaluation.plan import plan_of_best
 from dprl.evaluation.stratified import Stratified
 from dprl.protocols import Attack, Canary
-from dprl.release.learn import learn
+from dprl.release.evaluate import learn
 
 _OPTIONS, _WITHIN = ImportanceSampling(discount=0.9), Stratified(discount=0.9)
 _ONE, _STRATA = {"horizon": 1, "max_cumulative_ratio": 1.6}, {"units": 16, "strata": ("observation_0",)}
