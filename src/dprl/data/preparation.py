@@ -233,9 +233,8 @@ class Preparation:
             for column in self.columns_of(name):
                 if column not in kinds:
                     raise DprlError(f"The table has no column {column!r}, which [prepare] names under {part}.")
-                if names.count(column) > 1:
-                    raise DprlError(f"The table has more than one column {column!r}.")
                 self._check_type(name, column, part, kinds[column])
+        schemas.check_once(names, self.columns(), "table")
 
     def _check_type(self, name: str, column: str, part: str, kind: pa.DataType | None) -> None:
         kind = schemas.plain_type(kind)
