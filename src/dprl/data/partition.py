@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 from dprl.data.cells import codes as codes_of
 from dprl.data.cells import one_array
 from dprl.data.log_files import Layout, layout_of, log_files, rows_of
-from dprl.data.parts import MANIFEST, SCHEMA, Part, Parts, sha256_of
+from dprl.data.parts import MANIFEST, SCHEMA, Part, Parts, lacking, sha256_of
 from dprl.errors import DprlError
 from dprl.files import sync, temporary_folder
 
@@ -166,12 +166,7 @@ def _part_of(identifiers: pa.Table, by: str, cuts: pa.Array) -> np.ndarray:
     # one ranking of both, so that routing and sorting follow the same order
     ranks = _ranks(pa.concat_arrays([cuts, encoded.dictionary]))
     numbers = np.searchsorted(ranks[: len(cuts)], ranks[len(cuts) :], side="right")
-    return np.where(_lacking(identifiers), len(cuts), np.append(numbers, 0)[encoded.indices.fill_null(-1).to_numpy()])
-
-
-def _lacking(identifiers: pa.Table) -> np.ndarray:
-    """Return ``(R,)`` whether one of these columns has no value."""
-    return np.logical_or.reduce([column.is_null().to_numpy() for column in identifiers.columns])
+    return np.where(lacking(identifiers), len(cuts), np.append(numbers, 0)[encoded.indices.fill_null(-1).to_numpy()])
 
 
 def _schema(layout: Layout) -> pa.Schema:
@@ -187,16 +182,16 @@ def _write_part(folder: Path, number: int, layout: Layout, before: int) -> Part:
     )
     with pa.memory_map(str(_routed(folder, number))) as source:
         table = pa.ipc.open_stream(source).read_all()
-        lacking = _lacking(table.select(layout.units))
+        nobodys = lacking(table.select(layout.units))
         codes = codes_of(table.column(layout.by))
-        codes[lacking] = len(table)  # after all others
+        codes[nobodys] = len(table)  # after all others
         _, ranks, rows_of_units = np.unique(codes, return_inverse=True, return_counts=True)
-        units = len(rows_of_units) - bool(lacking.any())
+        units = len(rows_of_units) - bool(nobodys.any())
         order = None if (np.diff(ranks) >= 0).all() else pa.array(np.argsort(ranks, kind="stable"))
         arrays = []
         for column in layout.columns:
             if column.name == layout.by:
-                values = pa.array(ranks + before, mask=lacking)
+                values = pa.array(ranks + before, mask=nobodys)
             elif column.identifier:
                 found = codes_of(table.column(column.name))
                 values = pa.array(found, mask=found < 0)

@@ -26,7 +26,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.lib import format as npy
 
 from dprl.data.schema import Schema, column_of
@@ -232,17 +231,14 @@ class Parts:
         with _whole(self.folder):
             _require(all(sha256_of(self.folder / name) == digest for name, _, digest in self.parts[number].files))
         batch, offsets, _ = self._opened(number)
-        episode = column_of("episode_id", self.names)
-        identifiers = {name: batch.column(name) for name in {self.by, episode or self.by}}
+        episode = column_of("episode_id", self.names) or self.by
+        nobodys = np.flatnonzero(lacking(pa.Table.from_batches([batch.select([self.by, episode])])))
         end, rows = int(offsets[-1]), batch.num_rows
-        whole = end == rows or (0 <= end < rows and number == len(self.parts) - 1)
-        if not whole or any(column.slice(0, end).null_count for column in identifiers.values()):
+        if end != rows and not (0 <= end < rows and number == len(self.parts) - 1):
             raise self._split()
-        if rows > end:  # each of these lacks an identifier
-            lacks = [pc.is_null(column.slice(end)).to_numpy(zero_copy_only=False) for column in identifiers.values()]  # type: ignore[attr-defined]
-            if not np.logical_or.reduce(lacks).all():
-                raise self._split()
-        codes = np.append(last, coded(identifiers[self.by].slice(0, end)))
+        if not np.array_equal(nobodys, np.arange(end, rows)):  # they come after all units
+            raise self._split()
+        codes = np.append(last, coded(batch.column(self.by).slice(0, end)))
         steps = np.diff(codes)
         # the rows at which another identifier begins are the offsets: all of them, and no other one
         if (steps < 0).any() or not np.array_equal(np.flatnonzero(steps), offsets[:-1]):
@@ -301,6 +297,11 @@ def coded(column: pa.Array | pa.ChunkedArray) -> np.ndarray:
     """Return ``(R,)`` int64 codes of a column of identifiers of a log in parts, -1 for missing."""
     filled = column.fill_null(-1) if column.null_count else column
     return filled.to_numpy()
+
+
+def lacking(identifiers: pa.Table) -> np.ndarray:
+    """Return ``(R,)`` whether one of these columns has no value."""
+    return np.logical_or.reduce([column.is_null().to_numpy() for column in identifiers.columns])
 
 
 def sha256_of(path: Path) -> str:

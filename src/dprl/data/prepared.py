@@ -217,7 +217,7 @@ class _Making:
         for name, texts in zip(declared.by, zip(*declared.table, strict=True), strict=True):
             level, place = np.unique(np.array(texts, object), return_inverse=True)
             at.append(place)
-            found.append(self._each(name, lambda column, level=level: places(column, level)))
+            found.append(self._each(name, lambda column, level=level: places(column, list(level))))
             sizes.append(len(level) + 1)  # the last place is that of what is not declared
         table = np.full(sizes, np.nan)
         table[tuple(at)] = list(declared.table.values())
