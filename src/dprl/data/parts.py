@@ -213,7 +213,8 @@ class Parts:
                 mapped.madvise(mmap.MADV_DONTNEED)  # of a file that is only read: no page is lost
 
     def check(self) -> None:
-        """Read everything once: the files are those of the manifest, and no unit is split. In bounded memory.
+        """Read everything once: the files are those of the manifest, and no unit is split. In the memory of a part's
+        identifiers.
 
         Raises:
             DprlError: a file was changed, or the rows of a unit are not in one place. It names no unit.
