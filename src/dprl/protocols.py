@@ -186,21 +186,17 @@ class Bounds:
             said = f"must be [low, high], two finite numbers with low <= high (at most {_LARGEST:g})."
             require(ends and value[0] <= value[1], f"bounds: {name} {said}")
 
-        def of_components(name: str, value: Any) -> None:
-            listed = isinstance(value, tuple) and value
-            require(listed, f"bounds: {name} must list [low, high] for each component.")
-            for i, pair in enumerate(value):
-                interval(f"{name} component {i}", pair)
-
         either = "bounds: give either actions (a number of discrete actions) or action = [[low, high], ...]."
         require((self.actions is None) != (self.action is None), either)
         for name in ("units", "horizon", *(["actions"] if self.action is None else [])):
             whole = f"bounds: {name} must be {range_in_words(_COUNT)}."
             require(within(getattr(self, name), _COUNT), whole)
         interval("reward", self.reward)
-        of_components("observation", self.observation)
-        if self.action is not None:
-            of_components("action", self.action)
+        for name in ("observation", *(["action"] if self.actions is None else [])):
+            listed = getattr(self, name)
+            require(isinstance(listed, tuple) and listed, f"bounds: {name} must list [low, high] for each component.")
+            for i, pair in enumerate(listed):
+                interval(f"{name} component {i}", pair)
         for name in ("max_importance_ratio", "max_cumulative_ratio"):
             ratio = getattr(self, name)
             allowed = within(ratio, _RATIO) or (ratio is None and name == "max_cumulative_ratio")

@@ -139,7 +139,7 @@ def test_a_relative_path_is_opened_from_anywhere(made, monkeypatch):
 def test_opening_reads_no_row(made, monkeypatch):
     """The schema of each file, but neither a record batch nor an offset."""
     monkeypatch.setattr(pa.ipc.RecordBatchFileReader, "get_batch", None)
-    monkeypatch.setattr("dprl.data.parts._mapped", None)
+    monkeypatch.setattr(np, "memmap", None)
     monkeypatch.setattr("dprl.data.parts.npy.open_memmap", None)
     log = read_log(made, bounds=BOUNDS)
     assert (log.unit, log.unit_column, log.name) == ("person", "person_id", "parts")
@@ -231,16 +231,6 @@ def test_a_unit_that_is_split_is_refused_and_not_named(folder, how):
     refuse(folder, "a unit's rows lie", log.load)
     for looks_at in (list, next, lambda blocks: None):  # everything, the first rows, and nothing
         refuse(folder, "a unit's rows lie", lambda looks_at=looks_at: log.claim_in_blocks(looks_at))
-
-
-@pytest.mark.parametrize("block", [1, 2, 5])
-def test_splits_are_found_whatever_is_looked_at_at_once(folder, monkeypatch, block):
-    monkeypatch.setattr("dprl.data.parts._BLOCK", block)
-    Parts.open(folder).check()
-    for how in ("a unit in two parts", "a unit twice in one part", "offsets that move a row", "offsets that descend"):
-        copy = Path(shutil.copytree(folder, folder.parent / how))
-        SPLIT[how](copy)
-        refuse(copy, "a unit's rows lie", Parts.open(copy).check)
 
 
 def test_identifiers_may_be_any_that_ascend(folder):

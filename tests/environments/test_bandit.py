@@ -117,6 +117,7 @@ def test_the_rows_are_read_when_the_first_batch_is_asked_for(tmp_path):
         ("observation_0,observation_1,reward_0", {}, "needs columns reward_0 to reward_1"),
         ("observation_0,observation_1,reward_0,reward_1,reward_2", {}, "no other rewards"),
         ("observation_0,observation_0,observation_1,reward_0,reward_1", {}, "more than one column 'observation_0'"),
+        ("777123,777123", {}, "needs columns observation_0 to observation_1"),  # which may be a row: it is not quoted
         ("a", {"actions": None, "action": [[0, 1]]}, "discrete actions"),
         ("a", {"units": None}, "units is missing"),
     ],

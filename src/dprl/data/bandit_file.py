@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from dprl.data import cells
 from dprl.data.parts import Parts
-from dprl.data.schema import OpenedLog, Schema, check_identifier, check_number, column_of
+from dprl.data.schema import OpenedLog, Schema, check_identifier, check_number, check_once, column_of
 from dprl.data.sources import open_source
 from dprl.errors import DprlError
 
@@ -70,9 +70,6 @@ def vectors_of(table: pa.Table, schema: Schema) -> tuple[np.ndarray, np.ndarray]
 
 def _schema(source: OpenedLog | Parts, components: int, actions: int) -> Schema:
     kinds, vectors = source.kinds, dict[str, tuple[str, ...]]()
-    twice = next((column for column in source.names if source.names.count(column) > 1), None)
-    if twice is not None:
-        raise DprlError(f"The bandit file {source.name!r} has more than one column {twice!r}.")
     for part, size, each in (
         ("observation", components, "component of the observation"),
         ("reward", actions, "action"),
@@ -87,4 +84,6 @@ def _schema(source: OpenedLog | Parts, components: int, actions: int) -> Schema:
             check_number(column, kinds[column])
     if PERSON in kinds:
         check_identifier(PERSON, kinds[PERSON])
-    return Schema({PERSON: PERSON} if PERSON in kinds else {}, vectors)
+    schema = Schema({PERSON: PERSON} if PERSON in kinds else {}, vectors)
+    check_once(source.names, schema.columns(), f"bandit file {source.name!r}")
+    return schema

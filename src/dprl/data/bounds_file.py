@@ -11,7 +11,7 @@ from typing import Any
 
 from dprl.data.preparation import SECTION, Preparation
 from dprl.data.prepare_section import read_preparation
-from dprl.errors import DprlError
+from dprl.errors import DprlError, explained
 from dprl.protocols import Bounds
 
 _LOGS = (".csv", ".parquet", ".pq")
@@ -69,14 +69,12 @@ def _content(source: Any) -> dict[str, Any]:
     if path.suffix.lower() in _LOGS:
         # what is wrong with a log as TOML would depend on its rows
         raise DprlError(f"{path.name!r} is a log, not a bounds file: name a TOML file.")
+    with explained(f"Cannot read the bounds file {path.name!r}"):
+        content = path.read_bytes()
     try:
-        text = path.read_bytes().decode()
-    except OSError as error:
-        raise DprlError(f"Cannot read the bounds file {path.name!r}: {error.strerror}.") from error
+        return tomllib.loads(content.decode())
     except UnicodeDecodeError as error:
         raise DprlError(f"The bounds file {path.name!r} is not text; it must be TOML.") from error
-    try:
-        return tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # a number of thousands of digits is a plain ValueError
         where = f": {error}" if isinstance(error, tomllib.TOMLDecodeError) else ""
         where += "; a name with a space or a sign in it stands in quotes" if "after a key" in where else ""

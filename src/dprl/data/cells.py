@@ -38,11 +38,7 @@ def lists(column: pa.ChunkedArray, size: int) -> np.ndarray:
     """Return ``(R, size)`` float64 of a column of lists, NaN in a row whose list has another length."""
     array = one_array(column)
     out = np.full((len(array), size), np.nan)
-    if not len(array):
-        return out
-    lengths = pc.list_value_length(array).to_numpy(zero_copy_only=False)  # type: ignore[attr-defined]
-    with np.errstate(invalid="ignore"):
-        right = np.nan_to_num(lengths.astype(np.float64), nan=-1.0) == size
+    right = pc.list_value_length(array).to_numpy(zero_copy_only=False) == size  # type: ignore[attr-defined]
     chosen = array.filter(pa.array(right))
     flat = pc.cast(chosen.flatten(), pa.float64(), safe=False).to_numpy(zero_copy_only=False)
     out[right] = flat.reshape(-1, size)

@@ -9,7 +9,7 @@ import numpy as np
 from dprl.data.prepared import count_unread
 from dprl.data.readers import read_log
 from dprl.data.schema import OpenedLog
-from dprl.data.trajectories import TRANSITION, Trajectories, count_defects
+from dprl.data.trajectories import TRANSITION, count_defects
 from dprl.protocols import Bounds
 
 
@@ -39,7 +39,9 @@ def describe_log(source: Any, bounds: Any, unit: str | None, person: str | None)
     def over(values: np.ndarray, how: Any) -> float | None:
         return float(how(values)) if len(values) else None
 
-    counted = "transitions" if by_row else "trajectories"
+    counted, lost = "transitions" if by_row else "trajectories", {}
+    if trajectories.stays is not None:
+        lost = {f"{counted}_lost": len(np.unique(trajectories.episode_of()[trajectories.stays == 0.0]))}
     # nothing tells which rows follow one another where each stands for itself
     of_trajectories = {
         "rows_without_an_identifier": int((~identified).sum()),
@@ -58,7 +60,7 @@ def describe_log(source: Any, bounds: Any, unit: str | None, person: str | None)
         **{f"cells_not_read_in {column}": count for column, (count, _) in unread.items()},
         **{f"cells_empty_in {column}": empty for column, (_, empty) in unread.items()},
         **({} if by_row else of_trajectories),
-        **_lost(trajectories, counted),
+        **lost,
         "reward_least": over(rewards, np.min),
         "reward_most": over(rewards, np.max),
         "reward_mean": over(rewards, np.mean),
@@ -69,13 +71,6 @@ def describe_log(source: Any, bounds: Any, unit: str | None, person: str | None)
         "actions_unknown": int((trajectories.action < 0).sum()) if known.actions is not None else 0,
         "next_states_unknown": int((~trajectories.has_next & ~trajectories.terminated).sum()),
     }
-
-
-def _lost(trajectories: Trajectories, counted: str) -> dict[str, int]:
-    """Count the trajectories in which somebody was lost; nothing where the log does not say who was."""
-    if trajectories.stays is None:
-        return {}
-    return {f"{counted}_lost": len(np.unique(trajectories.episode_of()[trajectories.stays == 0.0]))}
 
 
 def _outside(observation: np.ndarray, identified: np.ndarray, bounds: Bounds) -> dict[str, int]:

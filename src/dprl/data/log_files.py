@@ -8,7 +8,6 @@ it, and as :func:`dprl.data.cells.numbers` would have it elsewhere.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +21,7 @@ from dprl.data import cells, csv_file
 from dprl.data import schema as schemas
 from dprl.data.parts import MANIFEST
 from dprl.data.sources import open_source, whole
-from dprl.errors import DprlError
+from dprl.errors import DprlError, explained
 
 _BATCH_ROWS, _BATCH_BYTES = 1 << 17, 1 << 25
 
@@ -63,10 +62,8 @@ def log_files(logs: Path) -> list[Path]:
     """Return the files of a log, in the order of their names; refuses a folder with anything else in it."""
     if not os.path.isdir(logs):
         return [logs]
-    try:
+    with explained(f"Cannot read the folder {str(logs)!r}"):
         names = sorted(os.listdir(logs))
-    except OSError as error:
-        raise DprlError(f"Cannot read the folder {str(logs)!r}: {os.strerror(error.errno or 0)}.") from None
     if MANIFEST in names:
         raise DprlError(f"The log {str(logs)!r} is in parts already: partition the files that they were made of.")
     files = [logs / name for name in names if name[0] not in "._"]  # Spark's _SUCCESS, among others
@@ -100,8 +97,9 @@ def layout_of(files: Sequence[Path], by: str | None) -> Layout:
     if by not in kinds:
         raise DprlError(f"The log has no column {by!r}: {hint}.")
     played = {part: schemas.column_of(part, kinds) for part in schemas.ALIASES}
-    measured = {c for part, c in played.items() if part not in ("episode_id", "person_id")}
-    if by in measured or _is_numbered(by):
+    measured = {c for part, c in played.items() if part not in schemas.IDENTIFIERS}
+    measured |= {c for part in schemas.VECTORS for c in schemas.numbered(part, kinds)}
+    if by in measured:
         raise DprlError(f"Column {by!r} says what happened, not to whom: {hint}.")
     columns, left_out = [], []
     for name, found in kinds.items():
@@ -111,18 +109,12 @@ def layout_of(files: Sequence[Path], by: str | None) -> Layout:
         try:
             columns.append(Column(name, _number_type(name, found), False))
         except DprlError:
-            if name in measured or _is_numbered(name):
+            if name in measured:
                 raise
             left_out.append(name)
     if len(marks) > 1:
         raise DprlError("The files of a log are prepared by different sections [prepare], or some by none.")
     return Layout(by, tuple(columns), tuple(left_out), marks.pop())
-
-
-def _is_numbered(name: str) -> bool:
-    stems = "|".join(re.escape(s) for part in ("observation", "next_observation", "action")
-                     for s in (part, *schemas.ALIASES[part]))  # fmt: skip
-    return re.fullmatch(rf"({stems})_\d{{1,6}}", name) is not None
 
 
 def _identifier_type(name: str, kinds: Sequence[pa.DataType | None]) -> pa.DataType:
@@ -148,13 +140,11 @@ def _number_type(name: str, kinds: Sequence[pa.DataType | None]) -> pa.DataType:
     if not typed:
         return pa.null()
     values = {kind.value_type if schemas.is_list(kind) else kind for kind in typed}
-    own = values.pop() if len(values) == 1 else None
-    own = pa.float64() if own is None or pa.types.is_decimal(own) or pa.types.is_null(own) else own
+    own = values.pop() if len(values) == 1 and None not in values else pa.float64()
+    sizes = {kind.list_size if pa.types.is_fixed_size_list(kind) else None for kind in lists}
     if not lists:
         return own
-    sizes = {kind.list_size if pa.types.is_fixed_size_list(kind) else -1 for kind in lists}
-    size = sizes.pop() if len(sizes) == 1 else -1
-    return pa.large_list(own) if size < 0 else pa.list_(own, size)
+    return pa.large_list(own) if len(sizes) > 1 or None in sizes else pa.list_(own, *sizes)
 
 
 def _stored(values: pa.ChunkedArray, column: Column) -> pa.Array | pa.ChunkedArray:

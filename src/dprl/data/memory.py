@@ -106,31 +106,29 @@ def from_frame(frame: Any) -> Columns:
 
 
 def _collect(what: str, items: Iterable[tuple[str, Any]]) -> Columns:
-    names, kinds, columns = list[str](), list[pa.DataType](), dict[str, Any]()
-    for name, values in items:
-        if isinstance(values, list | tuple):
-            values, kind = list(values), ANY
-        elif isinstance(values, pa.Array | pa.ChunkedArray):
-            kind = values.type
-        elif hasattr(values, "__array__"):
-            values = values if hasattr(values, "iloc") else np.asarray(values)
-            if values.dtype == np.dtype(object):
-                values, kind = list(values), ANY
-            elif values.ndim == 1 and (getattr(values.dtype, "kind", "") in "US" or str(values.dtype)[:6] == "string"):
-                values, kind = list(values), pa.string()  # text is looked at later, cell by cell
-            elif values.ndim in (1, 2):
-                values = _typed(name, values)
-                kind = values.type
-            else:
-                continue
-        else:
-            continue
-        names.append(name)
-        kinds.append(kind)
-        columns[name] = values
+    found = [(name, *column) for name, values in items if (column := _column(name, values)) is not None]
+    columns = {name: values for name, _, values in found}
     # as a table for [prepare], whose cells are text, as those of CSV are
     cells = partial(_read, columns, roles={}, usual=(_cell, pa.string()))
-    return Columns(what, names, kinds, cells, columns=columns)
+    return Columns(what, [name for name, *_ in found], [kind for _, kind, _ in found], cells, columns=columns)
+
+
+def _column(name: str, values: Any) -> tuple[pa.DataType, Any] | None:
+    """Return the type of a column, and its values as Arrow has them or as a list; None for what is no column."""
+    if isinstance(values, pa.Array | pa.ChunkedArray):
+        return values.type, values
+    if not isinstance(values, list | tuple):
+        if not hasattr(values, "__array__"):
+            return None
+        values = values if hasattr(values, "iloc") else np.asarray(values)
+        if values.dtype != np.dtype(object):
+            if values.ndim == 1 and (getattr(values.dtype, "kind", "") in "US" or str(values.dtype)[:6] == "string"):
+                return pa.string(), list(values)  # text is looked at later, cell by cell
+            if values.ndim not in (1, 2):
+                return None
+            values = _typed(name, values)
+            return values.type, values
+    return ANY, list(values)
 
 
 _Role = tuple[Callable[[Any], Any], pa.DataType]

@@ -57,17 +57,14 @@ def minari_log(dataset: Any, identifier: str, name: str) -> OpenedLog:
 
     def rows(names: list[str]) -> pa.Table:
         """Return the named columns, one row a transition."""
-        parts: dict[str, list[np.ndarray]] = {name: [] for name in names}
+        first = float(getattr(dataset.action_space, "start", 0))
         try:
-            for number, episode in enumerate(dataset.iterate_episodes()):
-                columns = _episode(number, episode, float(getattr(dataset.action_space, "start", 0)))
-                for name in names:
-                    parts[name].append(columns[name])
+            found = [_episode(number, episode, first) for number, episode in enumerate(dataset.iterate_episodes())]
         except (OSError, KeyError, ValueError):
             raise DprlError(
                 f"The Minari dataset {identifier!r} is damaged and cannot be read to its end: put a whole copy there."
             ) from None
-        return pa.table({name: _join(values, types[name]) for name, values in parts.items()})
+        return pa.table({name: _join([columns[name] for columns in found], types[name]) for name in names})
 
     return OpenedLog(name, list(types), list(types.values()), rows)
 

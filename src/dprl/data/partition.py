@@ -21,9 +21,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dprl.data.cells import codes as codes_of
-from dprl.data.cells import numbers, one_array
-from dprl.data.log_files import Column, Layout, layout_of, log_files, rows_of
-from dprl.data.parts import MANIFEST, SCHEMA, Part, Parts, sha256_of
+from dprl.data.cells import one_array
+from dprl.data.log_files import Layout, layout_of, log_files, rows_of
+from dprl.data.parts import MANIFEST, SCHEMA, Part, Parts, lacking, sha256_of
 from dprl.errors import DprlError
 from dprl.files import sync, temporary_folder
 
@@ -70,20 +70,20 @@ def partition(
 def _write(files: Sequence[Path], layout: Layout, parts: int, folder: Path, progress: Any) -> None:
     """Write the whole folder: both passes, each part, and the manifest that makes it one."""
     cuts, rows = _cuts(files, layout, parts)
-    tell = progress if progress is not None else lambda rows: None
-    if progress is not None:
+    tell = progress or (lambda rows: None)
+    if progress:
         progress.expect(2 * rows)  # each is routed, and written
-    with_gaps = _route(files, layout, cuts, folder, tell)
+    _route(files, layout, cuts, folder, tell)
     done: list[Part] = []
     for number in range(len(cuts) + 1):
-        done.append(_write_part(folder, number, layout, with_gaps, sum(part.units for part in done)))
+        done.append(_write_part(folder, number, layout, sum(part.units for part in done)))
         pa.default_memory_pool().release_unused()
         tell(rows + sum(part.rows for part in done))
     manifest = {
         "schema": SCHEMA,
         "by": layout.by,
         "prepared": layout.prepared,
-        "columns": [{"name": field.name, "type": str(field.type)} for field in _schema(layout, with_gaps)],
+        "columns": [{"name": field.name, "type": str(field.type)} for field in _schema(layout)],
         "parts": [asdict(part) for part in done],
     }
     (folder / MANIFEST).write_text(json.dumps(manifest, indent=1))
@@ -135,16 +135,9 @@ def _ranks(values: pa.Array) -> np.ndarray:
     return pc.rank(values, sort_keys="ascending", tiebreaker="dense").to_numpy(zero_copy_only=False)  # type: ignore[attr-defined]
 
 
-def _route(
-    files: Sequence[Path], layout: Layout, cuts: pa.Array, folder: Path, tell: Callable[[int], None]
-) -> set[str]:
-    """Second pass: each row into the stream of its part, those without an identifier into the last; the order stays.
-
-    Returns the names of columns that have gaps.
-    """
-    kinds = [(column.name, column.type) for column in layout.columns]
-    schema = pa.schema([*(pa.field(*kind) for kind in kinds), pa.field(_ROW, pa.int64())])
-    with_gaps: set[str] = set()
+def _route(files: Sequence[Path], layout: Layout, cuts: pa.Array, folder: Path, tell: Callable[[int], None]) -> None:
+    """Second pass: each row into the stream of its part, those without an identifier into the last; the order stays."""
+    schema = pa.schema([*((column.name, column.type) for column in layout.columns), (_ROW, pa.int64())])
     seen = 0
     with ExitStack() as stack:
         streams = [
@@ -152,7 +145,6 @@ def _route(
             for path in (_routed(folder, number) for number in range(len(cuts) + 1))
         ]
         for table in rows_of(files, layout.columns):
-            with_gaps |= {name for name in table.column_names if table.column(name).null_count}
             table = table.append_column(_ROW, pa.array(np.arange(seen, seen + len(table))))
             seen += len(table)
             tell(seen)
@@ -164,7 +156,6 @@ def _route(
             for stream, start, end in zip(streams, np.append(0, ends[:-1]).tolist(), ends.tolist(), strict=True):
                 if start < end:
                     stream.write_table(table.slice(start, end - start))
-    return with_gaps
 
 
 def _part_of(identifiers: pa.Table, by: str, cuts: pa.Array) -> np.ndarray:
@@ -175,63 +166,48 @@ def _part_of(identifiers: pa.Table, by: str, cuts: pa.Array) -> np.ndarray:
     # one ranking of both, so that routing and sorting follow the same order
     ranks = _ranks(pa.concat_arrays([cuts, encoded.dictionary]))
     numbers = np.searchsorted(ranks[: len(cuts)], ranks[len(cuts) :], side="right")
-    return np.where(_lacking(identifiers), len(cuts), np.append(numbers, 0)[encoded.indices.fill_null(-1).to_numpy()])
+    return np.where(lacking(identifiers), len(cuts), np.append(numbers, 0)[encoded.indices.fill_null(-1).to_numpy()])
 
 
-def _lacking(identifiers: pa.Table) -> np.ndarray:
-    """Return ``(R,)`` whether one of these columns has no value."""
-    return np.logical_or.reduce([column.is_null().to_numpy() for column in identifiers.columns])
+def _schema(layout: Layout) -> pa.Schema:
+    """Return what is written: identifiers as int64."""
+    return pa.schema([(column.name, pa.int64() if column.identifier else column.type) for column in layout.columns])
 
 
-def _schema(layout: Layout, with_gaps: set[str]) -> pa.Schema:
-    """Return what is written: identifiers as int64, and numbers that have no gaps."""
-
-    def kind(column: Column) -> pa.DataType:
-        if column.identifier:
-            return pa.int64()
-        plain = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean)
-        return pa.float64() if column.name in with_gaps and any(is_(column.type) for is_ in plain) else column.type
-
-    return pa.schema([pa.field(column.name, kind(column)) for column in layout.columns])
-
-
-def _write_part(folder: Path, number: int, layout: Layout, with_gaps: set[str], before: int) -> Part:
+def _write_part(folder: Path, number: int, layout: Layout, before: int) -> Part:
     """Sort the rows that were routed to a part, whose first unit has the number ``before``, and write its files."""
-    schema = _schema(layout, with_gaps)
+    schema = _schema(layout)
     path, *arrays_of_units = (
         folder / name for name in (f"part-{number:05d}.arrow", f"units-{number:05d}.npy", f"came-{number:05d}.npy")
     )
     with pa.memory_map(str(_routed(folder, number))) as source:
         table = pa.ipc.open_stream(source).read_all()
-        lacking = _lacking(table.select(layout.units))
-        ranks = codes_of(table.column(layout.by))
-        ranks[lacking] = -1
-        units, codes, rows_of_units = np.unique(ranks[~lacking], return_inverse=True, return_counts=True)
-        ranks[~lacking] = codes
-        ranks[lacking] = len(units)  # after all others
+        nobodys = lacking(table.select(layout.units))
+        codes = codes_of(table.column(layout.by))
+        codes[nobodys] = len(table)  # after all others
+        _, ranks, rows_of_units = np.unique(codes, return_inverse=True, return_counts=True)
+        units = len(rows_of_units) - bool(nobodys.any())
         order = None if (np.diff(ranks) >= 0).all() else pa.array(np.argsort(ranks, kind="stable"))
         arrays = []
-        for column, field in zip(layout.columns, schema, strict=True):
+        for column in layout.columns:
             if column.name == layout.by:
-                values = pa.array(ranks + before, mask=lacking)
+                values = pa.array(ranks + before, mask=nobodys)
             elif column.identifier:
                 found = codes_of(table.column(column.name))
                 values = pa.array(found, mask=found < 0)
-            elif field.type != column.type or (column.name in with_gaps and pa.types.is_floating(field.type)):
-                values = pa.array(numbers(table.column(column.name)))  # a gap is NaN
             else:
                 values = one_array(table.column(column.name))
             arrays.append(values if order is None else values.take(order))
         with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
             writer.write_batch(pa.record_batch(arrays, schema=schema))
-        rows, offsets = len(table), np.append(0, np.cumsum(rows_of_units)).astype(np.int64)
+        rows, offsets = len(table), np.append(0, np.cumsum(rows_of_units[:units])).astype(np.int64)
         came = table.column(_ROW).to_numpy()
         came = (came if order is None else came[order.to_numpy()])[offsets[:-1]]
     _routed(folder, number).unlink()
     for written, content in zip(arrays_of_units, (offsets, came), strict=True):
         np.save(written, content)
     data, begun, arrived = map(_described, (path, *arrays_of_units))
-    return Part(*data, *begun, *arrived, rows, len(units))
+    return Part(*data, *begun, *arrived, rows, units)
 
 
 def _described(path: Path) -> tuple[str, int, str]:

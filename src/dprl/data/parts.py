@@ -20,13 +20,12 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.lib import format as npy
 
 from dprl.data.schema import Schema, column_of
@@ -37,7 +36,6 @@ SCHEMA = "dprl.parts/2"
 MANIFEST = "parts.json"
 
 _MOST_BYTES = 2**28  # of the manifest, which has some 600 bytes for a part
-_BLOCK = 1 << 20  # rows that are checked at a time
 _SORTED = 1 << 22  # about as many units are put in order at a time
 
 
@@ -107,8 +105,12 @@ class Parts:
         return pa.concat_tables([self._schema(columns).empty_table(), *self.columns_in_blocks(columns)])
 
     @classmethod
-    def open(cls, folder: str | Path) -> Parts:
+    def open(cls, folder: str | Path, known: str | None = None) -> Parts:
         """Return the parts in ``folder``: its manifest, the sizes of its files and their Arrow schemas; no row is read.
+
+        Args:
+            folder: that ``dprl data partition`` made.
+            known: digest of the parts that are wanted; None for any.
 
         Raises:
             DprlError: there are none, or a file is missing, cut short or not what the manifest says.
@@ -135,11 +137,13 @@ class Parts:
                 types = list(schema.types)
         digests = [by, *(digest for part in parts for _, _, digest in part.files)]
         digest = hashlib.sha256(json.dumps(digests).encode()).hexdigest()
+        if known not in (None, digest):
+            raise DprlError(f"The log in parts in {str(path)!r} is another one than when it was opened: begin again.")
         names, units = [name for name, _ in columns], sum(part.units for part in parts)
         return cls(path, by, names, types, units, digest, parts, prepared)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _reopened, (str(self.folder), self.digest)
+        return Parts.open, (str(self.folder), self.digest)
 
     def rows_of(self, units: np.ndarray) -> np.ndarray:
         """Return ``(k,)`` int64 number of rows of each of these units ``(k,)``, which are numbers in ascending
@@ -184,7 +188,7 @@ class Parts:
                 lengths = stops - starts
                 rows = np.repeat(stops - np.cumsum(lengths), lengths) + np.arange(lengths.sum())
                 found.append(batch.take(pa.array(rows)))
-                self._forget(part)
+                self.forget()
         return pa.Table.from_batches(found, schema)
 
     def columns_in_blocks(self, columns: Sequence[str], rows: int = 1 << 16, check: bool = False) -> Iterator[pa.Table]:
@@ -200,15 +204,17 @@ class Parts:
             batch = self._opened(part)[0].select(columns)
             for start in range(0, batch.num_rows, rows):
                 yield pa.Table.from_batches([batch.slice(start, rows)], schema)
-            self._forget(part)
+            self.forget()
 
     def forget(self) -> None:
         """Give back the memory of pages that were read; they are read again from the files where they are wanted."""
-        for part in list(self._maps):
-            self._forget(part)
+        if hasattr(mmap, "MADV_DONTNEED"):
+            for mapped in chain.from_iterable(maps for _, _, maps in self._maps.values()):
+                mapped.madvise(mmap.MADV_DONTNEED)  # of a file that is only read: no page is lost
 
     def check(self) -> None:
-        """Read everything once: the files are those of the manifest, and no unit is split. In bounded memory.
+        """Read everything once: the files are those of the manifest, and no unit is split. In the memory of a part's
+        identifiers.
 
         Raises:
             DprlError: a file was changed, or the rows of a unit are not in one place. It names no unit.
@@ -226,27 +232,19 @@ class Parts:
         with _whole(self.folder):
             _require(all(sha256_of(self.folder / name) == digest for name, _, digest in self.parts[number].files))
         batch, offsets, _ = self._opened(number)
-        episode = column_of("episode_id", self.names)
-        identifiers = {name: batch.column(name) for name in {self.by, episode or self.by}}
+        episode = column_of("episode_id", self.names) or self.by
+        nobodys = np.flatnonzero(lacking(pa.Table.from_batches([batch.select([self.by, episode])])))
         end, rows = int(offsets[-1]), batch.num_rows
-        whole = end == rows or (0 <= end < rows and number == len(self.parts) - 1)
-        if not whole or any(column.slice(0, end).null_count for column in identifiers.values()):
+        if end != rows and not (0 <= end < rows and number == len(self.parts) - 1):
             raise self._split()
-        if rows > end:  # each of these lacks an identifier
-            lacks = [pc.is_null(column.slice(end)).to_numpy(zero_copy_only=False) for column in identifiers.values()]  # type: ignore[attr-defined]
-            if not np.logical_or.reduce(lacks).all():
-                raise self._split()
-        codes, seen = coded(identifiers[self.by].slice(0, end)), 0
-        for start in range(0, end, _BLOCK):
-            steps = np.diff(np.append(last, codes[start : start + _BLOCK]))
-            begun = np.flatnonzero(steps) + start
-            # the rows at which another identifier begins are the offsets: all of them, and no other one
-            if (steps < 0).any() or not np.array_equal(begun, offsets[seen : seen + len(begun)]):
-                raise self._split()
-            last, seen = int(codes[min(start + _BLOCK, end) - 1]), seen + len(begun)
-        if seen != len(offsets) - 1:
+        if not np.array_equal(nobodys, np.arange(end, rows)):  # they come after all units
             raise self._split()
-        return last
+        codes = np.append(last, coded(batch.column(self.by).slice(0, end)))
+        steps = np.diff(codes)
+        # the rows at which another identifier begins are the offsets: all of them, and no other one
+        if (steps < 0).any() or not np.array_equal(np.flatnonzero(steps), offsets[:-1]):
+            raise self._split()
+        return int(codes[-1])
 
     def _split(self) -> DprlError:
         return DprlError(
@@ -277,7 +275,7 @@ class Parts:
         if found is None:
             part = self.parts[number]
             with _whole(self.folder):
-                mapped = _mapped(self.folder / part.file)
+                mapped: Any = np.memmap(self.folder / part.file, mode="r").base
                 reader = pa.ipc.open_file(pa.py_buffer(mapped))
                 batch = reader.get_batch(0)
                 batch.validate()  # its buffers hold what its header claims
@@ -295,16 +293,6 @@ class Parts:
             _require(found.dtype == np.int64 and found.shape == (count,) and len(found.base) == path.stat().st_size)
         return np.asarray(found), found.base
 
-    def _forget(self, number: int) -> None:
-        if number in self._maps and hasattr(mmap, "MADV_DONTNEED"):
-            for mapped in self._maps[number][2]:
-                mapped.madvise(mmap.MADV_DONTNEED)  # of a file that is only read: no page is lost
-
-
-def _mapped(path: Path) -> mmap.mmap:
-    with path.open("rb") as file:
-        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-
 
 def coded(column: pa.Array | pa.ChunkedArray) -> np.ndarray:
     """Return ``(R,)`` int64 codes of a column of identifiers of a log in parts, -1 for missing."""
@@ -312,17 +300,15 @@ def coded(column: pa.Array | pa.ChunkedArray) -> np.ndarray:
     return filled.to_numpy()
 
 
+def lacking(identifiers: pa.Table) -> np.ndarray:
+    """Return ``(R,)`` whether one of these columns has no value."""
+    return np.logical_or.reduce([column.is_null().to_numpy() for column in identifiers.columns])
+
+
 def sha256_of(path: Path) -> str:
     """Digest of a file, 64 hexadecimal digits."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _reopened(folder: str, digest: str) -> Parts:
-    parts = Parts.open(folder)
-    if parts.digest != digest:
-        raise DprlError(f"The log in parts in {folder!r} is another one than when it was opened: begin again.")
-    return parts
 
 
 @contextmanager

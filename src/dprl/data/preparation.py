@@ -233,19 +233,18 @@ class Preparation:
             for column in self.columns_of(name):
                 if column not in kinds:
                     raise DprlError(f"The table has no column {column!r}, which [prepare] names under {part}.")
-                if names.count(column) > 1:
-                    raise DprlError(f"The table has more than one column {column!r}.")
                 self._check_type(name, column, part, kinds[column])
+        schemas.check_once(names, self.columns(), "table")
 
     def _check_type(self, name: str, column: str, part: str, kind: pa.DataType | None) -> None:
         kind = schemas.plain_type(kind)
         if part in ("person", "episode"):
             schemas.check_identifier(column, kind)
         elif part == "step":
-            if not (schemas.is_text(kind) or _is_date(kind)):
+            if not (schemas.is_text(kind) or pa.types.is_date(kind) or pa.types.is_timestamp(kind)):
                 schemas.check_number(column, kind)
         elif name in self.codes or part == "by":
-            if kind is not None and not schemas.is_text(kind) and not pa.types.is_boolean(kind):
+            if not schemas.is_text(kind) and not pa.types.is_boolean(kind):
                 schemas.check_number(column, kind)
                 texts = self.codes[name].texts if name in self.codes else ()
                 if texts and not any(re.match(NUMBER, text) for text in texts):
@@ -254,10 +253,6 @@ class Preparation:
             raise DprlError(f"Column {column!r} holds text: declare its values under [prepare.codes].")
         else:
             schemas.check_number(column, kind, flag=part in ("terminated", "censored"))
-
-
-def _is_date(kind: pa.DataType | None) -> bool:
-    return kind is not None and (pa.types.is_date(kind) or pa.types.is_timestamp(kind))
 
 
 def varies(name: str) -> bool:

@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -14,9 +15,8 @@ import pyarrow.compute as pc
 from dprl.data.memory import NUMBER
 from dprl.data.preparation import ByValue, Codes, Component, Preparation, called, varies, wrong
 from dprl.data.schema import ALIASES
+from dprl.user_code import quietly
 
-OUTCOMES = ("each", "sum", "last")
-DECISIONS = ("each", "first")
 _MOST = 1000
 
 
@@ -28,10 +28,9 @@ def read_preparation(section: Any) -> Preparation:
     """
     if not isinstance(section, Mapping):
         raise wrong("it must be a table: a section of the bounds file.")
-    known = [name for name in Preparation.__dataclass_fields__ if name != "declared"]
-    unknown = next((str(name) for name in section if name not in known), None)
+    unknown = next((str(name) for name in section if name not in _READERS), None)
     if unknown is not None:
-        raise wrong(f"unknown name {unknown!r}; known are {', '.join(sorted(known))}.")
+        raise wrong(f"unknown name {unknown!r}; known are {', '.join(sorted(_READERS))}.")
     if "person" not in section:
         raise wrong(
             "person is missing: name the column that tells people apart, or say person = false where every row is a "
@@ -95,13 +94,10 @@ def _text(name: str, value: Any) -> str:
     return value
 
 
-def _one_of(words: tuple[str, ...]) -> Callable[[str, Any], str]:
-    def read(name: str, value: Any) -> str:
-        if value not in words:
-            raise wrong(f"{name} must be one of {', '.join(words)}.")
-        return value
-
-    return read
+def _one_of(words: tuple[str, ...], name: str, value: Any) -> str:
+    if value not in words:
+        raise wrong(f"{name} must be one of {', '.join(words)}.")
+    return value
 
 
 def _list(name: str, value: Any) -> list[Any]:
@@ -206,11 +202,12 @@ def _probability(value: Any) -> float:
 
 def _format(name: str, value: Any) -> str:
     day = datetime(2031, 11, 23)
-    try:
-        parsed = pc.strptime(pa.array([day.strftime(_text(name, value))]), format=value, unit="s", error_is_null=True)  # type: ignore[attr-defined]
-    except (ValueError, pa.ArrowException):
-        parsed = pa.array([None])
-    if parsed[0].as_py() != day:
+
+    def written_and_read() -> Any:
+        text = pa.array([day.strftime(value)])
+        return pc.strptime(text, format=value, unit="s", error_is_null=True)[0].as_py()  # type: ignore[attr-defined]
+
+    if quietly(written_and_read, None) != day:
         raise wrong(f"{name} must be the format of a date, such as %d/%m/%Y.")
     return value
 
@@ -229,8 +226,8 @@ _READERS: dict[str, Callable[[str, Any], Any]] = {
     "step_format": _format,
     "episode": _text,
     "steps": lambda name, value: tuple(_scalar(name, label) for label in _list(name, value)),
-    "outcome": _one_of(OUTCOMES),
-    "decisions": _one_of(DECISIONS),
+    "outcome": partial(_one_of, ("each", "sum", "last")),
+    "decisions": partial(_one_of, ("each", "first")),
     "terminated": _flag,
     "censored": _flag,
     "behavior_prob": _behavior,

@@ -50,6 +50,7 @@ class _Making:
     Attributes:
         made: what is declared.
         wide: number of steps that one row of the table becomes.
+        row: ``(R,)`` number of the row of the table that a row was in.
         group: ``(R,)`` number of the trajectory of a row.
         there: ``(R,)`` false for a step that the table has no cells for, and where a name is missing.
         order: ``(N,)`` those rows that are there, by trajectory and step.
@@ -61,10 +62,11 @@ class _Making:
 
     def __init__(self, table: pa.Table, made: Preparation) -> None:
         self.table, self.made, self.wide = table, made, len(made.labels)
-        self.rows = table.num_rows * self.wide
+        self.row = np.repeat(np.arange(table.num_rows), self.wide)
+        self.rows = len(self.row)
         self.there = self._present()
         step = self._steps()
-        person = self._each(made.person, codes) if made.person else np.repeat(np.arange(table.num_rows), self.wide)
+        person = self._each(made.person, codes) if made.person else self.row
         episode = self._each(made.episode, codes) if made.episode else np.zeros(self.rows, dtype=np.int64)
         # whoever has no name is nobody: together such rows would be one trajectory, to which others add rows
         self.there &= (person >= 0) & (episode >= 0)
@@ -94,8 +96,7 @@ class _Making:
             columns["person_id"] = self._identifiers(made.person)
         if made.stepwise:
             identified = made.episode or made.person
-            row = np.repeat(np.arange(len(self.table)), self.wide)
-            columns["episode_id"] = self._identifiers(identified) if identified else row
+            columns["episode_id"] = self._identifiers(identified) if identified else self.row
             columns["t"] = self.t
         columns |= {f"observation_{i}": values for i, values in enumerate(self._observation())}
         several = len(made.action) > 1
@@ -122,8 +123,7 @@ class _Making:
         return np.repeat(found[0], self.wide) if len(found) < self.wide else np.stack(found, axis=1).ravel()
 
     def _identifiers(self, name: str) -> pa.Array:
-        rows = np.repeat(np.arange(len(self.table)), self.wide)
-        return one_array(plain(self.table.column(name))).take(pa.array(rows))
+        return one_array(plain(self.table.column(name))).take(pa.array(self.row))
 
     def _present(self) -> np.ndarray:
         """Tell which steps of a row are there: those up to the last one with an action or a reward."""
@@ -213,14 +213,14 @@ class _Making:
         declared = self.made.behavior_prob
         if not isinstance(declared, ByValue):
             return self._values(declared) if isinstance(declared, str) else np.full(self.rows, declared)
-        levels = [sorted({key[i] for key in declared.table}) for i in range(len(declared.by))]
-        table = np.full([len(level) + 1 for level in levels], np.nan)  # the last place is that of what is not declared
-        for key, probability in declared.table.items():
-            table[tuple(level.index(text) for level, text in zip(levels, key, strict=True))] = probability
-        found = [
-            self._each(name, lambda column, level=level: places(column, level))
-            for name, level in zip(declared.by, levels, strict=True)
-        ]
+        at, found, sizes = [], [], []
+        for name, texts in zip(declared.by, zip(*declared.table, strict=True), strict=True):
+            level, place = np.unique(np.array(texts, object), return_inverse=True)
+            at.append(place)
+            found.append(self._each(name, lambda column, level=level: places(column, list(level))))
+            sizes.append(len(level) + 1)  # the last place is that of what is not declared
+        table = np.full(sizes, np.nan)
+        table[tuple(at)] = list(declared.table.values())
         return table[tuple(found)]
 
 

@@ -22,7 +22,6 @@ from dprl.data.memory import Columns
 from dprl.data.parts import MANIFEST, Parts, coded
 from dprl.data.preparation import Preparation
 from dprl.data.prepared import becoming
-from dprl.data.schema import OpenedLog
 from dprl.data.sources import LogSource, is_minari, open_source, path_of
 from dprl.data.trajectories import TRANSITION, Trajectories, assemble
 from dprl.errors import DprlError
@@ -61,11 +60,10 @@ class Log:
                 opened from :class:`Trajectories` it gets their arrays, which are clamped already.
         """
         if isinstance(self.source, Trajectories):
-            known = self.source
             if inspect is not None:
-                columns = {"observation": known.observation, "action": known.action, "reward": known.reward}
-                inspect(columns | {"behavior_prob": known.behavior_prob, "terminated": known.terminated})
-            return known
+                names = ("observation", "action", "reward", "behavior_prob", "terminated")
+                inspect({name: getattr(self.source, name) for name in names})
+            return self.source
         if isinstance(self.source, Parts):
             self.source.check()
         # nested, so that no name keeps the table in memory while the arrays are made of it
@@ -105,8 +103,33 @@ class Log:
         return self.source
 
     def _raw(self, table: pa.Table) -> dict[str, np.ndarray]:
+        """Return the columns of some rows, as :func:`~dprl.data.trajectories.assemble` takes them."""
         ranked = coded if isinstance(self.source, Parts) else codes
-        return _columns(table, self.schema, self.bounds, self.unit, ranked)
+        rows = table.num_rows
+        out: dict[str, np.ndarray] = {}
+        for part, names in self.schema.vectors.items():
+            size = len(self.bounds.action or ()) if part == "action" else len(self.bounds.observation)
+            if schemas.is_list(table.column(names[0]).type):
+                out[part] = lists(table.column(names[0]), size)
+            elif len(names) == size:
+                out[part] = np.column_stack([numbers(table.column(c)) for c in names])
+            else:  # a column without a type, hence without a value
+                out[part] = np.full((rows, size), np.nan)
+        for part, name in self.schema.scalars.items():
+            out[part] = (ranked if part in schemas.IDENTIFIERS else numbers)(table.column(name))
+        if "censored" in out and "uncensored_prob" not in out:
+            hazard = 0.0 if isinstance(self.bounds.censoring_hazard, str) else self.bounds.censoring_hazard or 0.0
+            out["uncensored_prob"] = np.full(rows, 1.0 - hazard)
+        one_step = self.bounds.horizon == 1 and self.unit != TRANSITION
+        defaults = {"t": 0.0, "terminated": 1.0 if one_step else 0.0, "truncated": 0.0, "behavior_prob": 1.0}
+        for part, value in defaults.items():
+            out.setdefault(part, np.full(rows, value))
+        if one_step and "episode_id" not in out:
+            out["t"] = np.zeros(rows)
+        # one-step rows need no episode id: each is an episode of its own
+        out["episode"] = out.pop("episode_id", np.arange(rows))
+        out["person"] = out.pop("person_id", out["episode"])  # which only a log by person has
+        return out
 
 
 def read_log(
@@ -156,7 +179,11 @@ def read_log(
         person = "person_id" if person is not None and person == preparation.person else person
         if is_minari(source):
             raise DprlError("A data set of Minari is a log as it is: leave [prepare] out of the bounds.")
-        if not _is_prepared(opened, preparation):
+        if opened.prepared not in (None, preparation.digest):
+            raise DprlError(
+                "The log was prepared by another section [prepare] than that of the bounds: prepare it again."
+            )
+        if opened.prepared is None:
             if isinstance(opened, Parts):
                 raise DprlError("A table is prepared first, and then partitioned: `dprl data prepare` writes the log.")
             opened = becoming(opened, preparation)
@@ -189,13 +216,6 @@ def read_log(
     return Log(opened.name, known, unit, found.scalars.get("person_id"), found, opened, behavior_policy, preparation)
 
 
-def _is_prepared(source: Parts | OpenedLog, preparation: Preparation) -> bool:
-    """Tell whether a table was made by a section ``[prepare]``, and refuse one that another section made."""
-    if source.prepared not in (None, preparation.digest):
-        raise DprlError("The log was prepared by another section [prepare] than that of the bounds: prepare it again.")
-    return source.prepared is not None
-
-
 def _check_unit(parts: Parts, unit: str, schema: schemas.Schema) -> None:
     """Refuse parts that are aligned to another privacy unit than the one asked for."""
     if unit == TRANSITION:
@@ -221,43 +241,6 @@ def _of_trajectories(source: Trajectories, target_columns: Sequence[str], behavi
         scalars["censored"] = "censored"
     known = schemas.Schema(scalars, {"observation": ("observation",)})
     return Log("trajectories in memory", source.bounds, source.unit, None, known, source, behavior_policy)
-
-
-def _columns(
-    table: pa.Table,
-    schema: schemas.Schema,
-    bounds: Bounds,
-    unit: str,
-    ranked: Callable[[pa.ChunkedArray], np.ndarray],
-) -> dict[str, np.ndarray]:
-    rows = table.num_rows
-    out: dict[str, np.ndarray] = {}
-    for part, names in schema.vectors.items():
-        size = len(bounds.action or ()) if part == "action" else len(bounds.observation)
-        if schemas.is_list(table.column(names[0]).type):
-            out[part] = lists(table.column(names[0]), size)
-        elif len(names) == size:
-            out[part] = np.column_stack([numbers(table.column(c)) for c in names])
-        else:  # a column without a type, hence without a value
-            out[part] = np.full((rows, size), np.nan)
-    whose = {}
-    for part, name in schema.scalars.items():
-        if part in ("episode_id", "person_id"):
-            whose[part] = ranked(table.column(name))
-        else:
-            out[part] = numbers(table.column(name))
-    if "censored" in out and "uncensored_prob" not in out:
-        hazard = 0.0 if isinstance(bounds.censoring_hazard, str) else bounds.censoring_hazard or 0.0
-        out["uncensored_prob"] = np.full(rows, 1.0 - hazard)
-    one_step = bounds.horizon == 1 and unit != TRANSITION
-    defaults = {"t": 0.0, "terminated": 1.0 if one_step else 0.0, "truncated": 0.0, "behavior_prob": 1.0}
-    for part, value in defaults.items():
-        out.setdefault(part, np.full(rows, value))
-    if one_step and "episode_id" not in whose:
-        out["t"] = np.zeros(rows)
-    # one-step rows need no episode id: each is an episode of its own
-    episode = whose.get("episode_id", np.arange(rows))
-    return out | {"person": whose["person_id"] if unit == "person" else episode, "episode": episode}
 
 
 # --- a table as people have it --------------------------------------------------------------------------------------

@@ -36,9 +36,9 @@ ALIASES: dict[str, tuple[str, ...]] = {
     "person_id": (),
     "target_prob": (),
 }  # fmt: skip
-_VECTORS = ("observation", "next_observation", "action")
+VECTORS = ("observation", "next_observation", "action")
 _FLAGS = ("terminated", "truncated", "censored")
-_IDENTIFIERS = ("episode_id", "person_id")
+IDENTIFIERS = ("episode_id", "person_id")
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ def match(
     for part in dict.fromkeys(required + optional):
         column = column_of(part, kinds)
         if column is not None:
-            if part in _IDENTIFIERS:
+            if part in IDENTIFIERS:
                 check_identifier(column, kinds[column])
             else:
                 check_number(column, kinds[column], flag=part in _FLAGS)
@@ -163,9 +163,7 @@ def match(
         check_number(column, kinds[column])
         scalars[f"target:{column}"] = column
     schema = Schema(scalars, vectors)
-    for column in schema.columns():
-        if source.names.count(column) > 1:
-            raise DprlError(f"The log has more than one column {column!r}.")
+    check_once(source.names, schema.columns(), "log")
     return schema
 
 
@@ -219,11 +217,18 @@ def numbered(part: str, names: Collection[str]) -> tuple[str, ...]:
 def _missing(part: str) -> DprlError:
     others = ALIASES.get(part, ())
     hint = f" (or {', '.join(others)})" if others else ""
-    hint = f" (a list), nor {part}_0, {part}_1, ..." if part in _VECTORS[:2] else hint
+    hint = f" (a list), nor {part}_0, {part}_1, ..." if part in VECTORS[:2] else hint
     if part == "behavior_prob":
         hint += ", and no public behaviour policy is given instead"
     way = "a log is one row per transition with named columns; of a table [prepare] in the bounds says which is which"
     return DprlError(f"The log has no column {part!r}{hint}; {way}.")
+
+
+def check_once(names: Sequence[str], columns: Collection[str], what: str) -> None:
+    """Refuse a log or a table, as ``what`` says, in which one of these columns stands twice."""
+    for column in columns:
+        if names.count(column) > 1:
+            raise DprlError(f"The {what} has more than one column {column!r}.")
 
 
 def is_list(kind: pa.DataType | None) -> TypeGuard[pa.DataType]:

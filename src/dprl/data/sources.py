@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from dprl.data import csv_file, memory
 from dprl.data.minari import minari_log, open_minari
 from dprl.data.preparation import MARK
-from dprl.data.schema import OpenedLog
+from dprl.data.schema import OpenedLog, check_once
 from dprl.errors import DprlError
 
 if TYPE_CHECKING:
@@ -121,27 +121,23 @@ def _open_file(path: Path) -> OpenedLog:
     if not path.is_file():
         raise DprlError(f"There is no log file {path.name!r} in {str(path.parent)!r}.")
     if path.suffix.lower() == ".csv":
-        return OpenedLog(path.name, csv_file.read_header(path), None, partial(_rows_of_csv, path))
+        return OpenedLog(path.name, csv_file.read_header(path), None, partial(_rows_of_file, path))
     if path.suffix.lower() not in (".parquet", ".pq"):
         raise DprlError(f"The log {path.name!r} must be a .parquet or .csv file.")
     schema = pq.read_schema(path)
     # pyarrow reads such a file or not, depending on whether it has rows
-    twice = next((name for name in schema.names if schema.names.count(name) > 1), None)
-    if twice is not None:
-        raise DprlError(f"The log has more than one column {twice!r}.")
-    return _of_schema(path.name, schema, partial(_rows_of_parquet, path))
+    check_once(schema.names, schema.names, "log")
+    return _of_schema(path.name, schema, partial(_rows_of_file, path))
 
 
-def _rows_of_csv(path: Path, names: list[str]) -> pa.Table:
-    # every cell as text: a bad one then becomes a missing number instead of an error that quotes it
+def _rows_of_file(path: Path, names: list[str]) -> pa.Table:
     with whole(path):
-        return csv_file.read_cells(path, names)
-
-
-def _rows_of_parquet(path: Path, names: list[str]) -> pa.Table:
-    # read_table would import pandas, and take folders' names for columns
-    with whole(path), pq.ParquetFile(path) as file:
-        return file.read(names).select(names)
+        if path.suffix.lower() == ".csv":
+            # every cell as text: a bad one then becomes a missing number instead of an error that quotes it
+            return csv_file.read_cells(path, names)
+        # read_table would import pandas, and take folders' names for columns
+        with pq.ParquetFile(path) as file:
+            return file.read(names).select(names)
 
 
 def _of_schema(name: str, schema: pa.Schema, rows: Any) -> OpenedLog:

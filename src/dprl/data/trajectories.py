@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -140,34 +140,44 @@ def assemble(columns: Mapping[str, np.ndarray], bounds: Bounds, unit: str) -> Tr
         bounds: public bounds.
         unit: ``person``, ``trajectory`` or ``transition``.
     """
-    columns = _floats(columns)
+    codes = ("person", "episode")
+    columns = {name: np.asarray(values, None if name in codes else np.float64) for name, values in columns.items()}
     grouped = _grouped(columns, unit)
-    order, index, last = grouped.order, grouped.index, grouped.last
-    episodes = int(index[-1]) + 1 if len(index) else 0
-    valid = np.ones(episodes, dtype=bool)
+    order, owner, kept = grouped.order, grouped.owner, grouped.position < bounds.horizon
+    valid = np.ones(len(owner), dtype=bool)
     for _, broken in _defects(columns, grouped, bounds, unit):
-        valid[index[broken]] = False
-    kept = grouped.position < bounds.horizon
-    owner, terminated = grouped.owner, flags(columns, "terminated", order)
+        valid[grouped.index[broken]] = False
+    index, has_next, rows = grouped.index[kept], ~grouped.last[kept], order[kept]
     del grouped
 
-    index, last, rows, terminated = index[kept], last[kept], order[kept], terminated[kept]
     if "next_observation" in columns:
         following, has_next = next_in_the_row(columns, rows, bounds)
     else:
         following = np.zeros((len(rows), len(bounds.state)))
-        has_next = np.zeros(len(rows), dtype=bool)
         # the next row of the same episode; the row after the horizon's cut counts, only its own use is forbidden
-        inside = np.flatnonzero(kept)[~last]
-        following[~last] = _clamp(_states(columns, "observation", order[inside + 1], bounds), bounds.state)
-        has_next[~last] = True
+        inside = np.flatnonzero(kept)[has_next]
+        following[has_next] = _clamp(_states(columns, "observation", order[inside + 1], bounds), bounds.state)
+
+    def finite(name: str, otherwise: float) -> np.ndarray:
+        values = columns[name][rows]
+        return np.where(np.isfinite(values), values, otherwise)
+
+    stays = None
+    if "censored" in columns:
+        stays = np.where(flags(columns, "censored", rows), 0.0, finite("uncensored_prob", 1.0))
+    targets = [name for name in columns if name.startswith("target:")]
     log = Trajectories(
-        **cells_of_rows(columns, rows, bounds),
+        stays=stays,
+        observation=_clamp(_states(columns, "observation", rows, bounds), bounds.state),
+        action=_actions(columns["action"][rows], bounds),
+        reward=_clamp(columns["reward"][rows, None], (bounds.reward,))[:, 0],
+        behavior_prob=finite("behavior_prob", 1.0),
+        target_prob={name.removeprefix("target:"): finite(name, 0.0) for name in targets},
         next_observation=following,
-        terminated=terminated,
+        terminated=flags(columns, "terminated", rows),
         has_next=has_next,
-        episode_offsets=np.r_[0, np.cumsum(np.bincount(index, minlength=episodes))].astype(np.int64),
-        unit_offsets=np.r_[np.flatnonzero(starts(owner)), episodes].astype(np.int64),
+        episode_offsets=np.r_[0, np.cumsum(np.bincount(index, minlength=len(owner)))].astype(np.int64),
+        unit_offsets=np.r_[np.flatnonzero(starts(owner)), len(owner)].astype(np.int64),
         valid=valid,
         bounds=bounds,
         unit=unit,
@@ -205,27 +215,6 @@ def next_in_the_row(
     return _clamp(following, bounds.state), known
 
 
-def cells_of_rows(columns: Mapping[str, np.ndarray], rows: np.ndarray, bounds: Bounds) -> dict[str, Any]:
-    """Return the fields of :class:`Trajectories` for which a row needs nothing but itself, of these rows."""
-
-    def finite(name: str, otherwise: float) -> np.ndarray:
-        values = columns[name][rows]
-        return np.where(np.isfinite(values), values, otherwise)
-
-    stays = None
-    if "censored" in columns:
-        stays = np.where(flags(columns, "censored", rows), 0.0, finite("uncensored_prob", 1.0))
-    targets = [name for name in columns if name.startswith("target:")]
-    return {
-        "stays": stays,
-        "observation": _clamp(_states(columns, "observation", rows, bounds), bounds.state),
-        "action": _actions(columns["action"][rows], bounds),
-        "reward": _clamp(columns["reward"][rows, None], (bounds.reward,))[:, 0],
-        "behavior_prob": finite("behavior_prob", 1.0),
-        "target_prob": {name.removeprefix("target:"): finite(name, 0.0) for name in targets},
-    }
-
-
 class Grouped(NamedTuple):
     """Which rows belong together: positions of rows that have their identifiers, by unit, episode and time."""
 
@@ -241,12 +230,6 @@ def _grouped(columns: Mapping[str, np.ndarray], unit: str) -> Grouped:
         rows = np.arange(len(columns["reward"]))
         return group(rows, rows, np.zeros(len(rows)))
     return group(columns["person" if unit == "person" else "episode"], columns["episode"], columns["t"])
-
-
-def _floats(columns: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return the columns as arrays of float64, but codes of persons and episodes."""
-    codes = ("person", "episode")
-    return {name: np.asarray(values, None if name in codes else np.float64) for name, values in columns.items()}
 
 
 def group(person: np.ndarray, episode: np.ndarray, t: np.ndarray) -> Grouped:
@@ -272,24 +255,16 @@ def _defects(
     columns: Mapping[str, np.ndarray], grouped: Grouped, bounds: Bounds, unit: str
 ) -> Iterator[tuple[str, np.ndarray]]:
     """Yield each reason for which an episode contributes nothing, with the ``(N,)`` rows that give it."""
-    order = grouped.order
+    rows = grouped.order
     if unit != TRANSITION:
-        yield "steps_missing_or_repeated", columns["t"][order] != grouped.position
-        ends = flags(columns, "terminated", order) | flags(columns, "truncated", order)
+        yield "steps_missing_or_repeated", columns["t"][rows] != grouped.position
+        ends = flags(columns, "terminated", rows) | flags(columns, "truncated", rows)
         yield "an_end_before_the_last_step", ends & ~grouped.last
-    yield from _defects_of_rows(columns, order, bounds)
-
-
-def _defects_of_rows(
-    columns: Mapping[str, np.ndarray], rows: np.ndarray, bounds: Bounds
-) -> Iterator[tuple[str, np.ndarray]]:
-    """Yield each reason for which a row by itself cannot be used, with the rows ``(N,)`` that give it."""
     lost = flags(columns, "censored", rows) if "censored" in columns else np.zeros(len(rows), dtype=bool)
     for name in columns:
         if name in ("reward", "observation", "behavior_prob", "action") or name.startswith("target:"):
+            cells = _states(columns, name, rows, bounds) if name == "observation" else _rows(columns[name][rows])
             with np.errstate(invalid="ignore"):
-                seen = name == "observation"
-                cells = _states(columns, name, rows, bounds) if seen else _rows(columns[name][rows])
                 sound = (np.abs(cells) <= _HUGE).all(axis=1)
             if name == "reward":
                 sound |= lost  # nobody saw it, and its weight is zero
@@ -310,9 +285,8 @@ def count_defects(columns: Mapping[str, np.ndarray], bounds: Bounds, unit: str) 
     private.
 
     Args:
-        columns, bounds, unit: as :func:`assemble` takes them.
+        columns, bounds, unit: as :func:`assemble` takes them, in arrays of float64.
     """
-    columns = _floats(columns)
     grouped = _grouped(columns, unit)
     found: dict[str, np.ndarray] = {}  # a reason may be given several times
     for reason, rows in _defects(columns, grouped, bounds, unit):
@@ -355,6 +329,4 @@ def _actions(values: np.ndarray, bounds: Bounds) -> np.ndarray:
     assert bounds.actions is not None
     with np.errstate(invalid="ignore"):
         known = (values >= 0) & (values < bounds.actions) & (values == np.floor(values))
-    out = np.full(len(values), -1, dtype=np.int64)
-    out[known] = values[known].astype(np.int64)
-    return out
+    return np.where(known, values, -1.0).astype(np.int64)
