@@ -25,7 +25,7 @@ from dprl.strict_json import read_regular, strict_object
 
 FILE = "policy.json"
 _SCHEMA = "dprl.rule/1"
-_MOST_CODES = 8
+MOST_CODES = 8
 """Values of a whole-numbered component that are told apart one by one."""
 _HALVINGS = 3
 DEEPEST = 64
@@ -198,7 +198,7 @@ def public_cuts(state: Sequence[Interval]) -> tuple[Cut, ...]:
     found = []
     for component, (low, high) in enumerate(state):
         steps = high - low
-        if low == int(low) and 2 <= steps < _MOST_CODES and steps == int(steps):
+        if low == int(low) and 2 <= steps < MOST_CODES and steps == int(steps):
             middle = (low + high) / 2.0
             cuts = sorted((low + 0.5 + i for i in range(int(steps))), key=lambda cut: (abs(cut - middle), cut))
             found += [(place, component, cut) for place, cut in enumerate(cuts)]
