@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 
@@ -16,7 +16,9 @@ from dprl.strict_json import read_regular, strict_object
 
 MOST_BYTES = 2**31
 """Of a file that is read; a network of dprl has some megabytes."""
-Tensors, Metadata, T = dict[str, np.ndarray], dict[str, str], TypeVar("T")
+Tensors: TypeAlias = dict[str, np.ndarray]
+Metadata: TypeAlias = dict[str, str]
+T = TypeVar("T")
 
 
 class MisfitError(ValueError):
