@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 
 from dprl.errors import DprlError
@@ -55,8 +56,6 @@ class ReleasedPolicy:
 
     def sample(self, states: Any, seed: int) -> np.ndarray:
         """Return an action of each state as :meth:`greedy` gives them, but drawn."""
-        import jax
-
         seen = self._states(states)
         coins = self.parametric.coins(jax.random.key(seed), (len(seen),))
         return np.asarray(self.parametric.to_environment(self.parametric.draw(self.theta, seen, coins)))

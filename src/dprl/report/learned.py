@@ -25,13 +25,12 @@ def q_function_view(training: Fields, certificate: Fields) -> dict[str, Any]:
     slices = _slices(function)
     if slices and len(slices[0].values) > charts.ACTION_COLOURS:  # only the best of them
         slices = [one._replace(values=[list(map(max, zip(*one.values, strict=True)))]) for one in slices]
-    domain = charts.curve_domain([v for one in slices for row in one.values for v in row])
     return _view(training, certificate, "q_function") | {
         "returns": _returns(training, 2),
         "variant_words": WORDS["q_function"]["variants"].get(variant, variant),
         "made_of": made_of("q_function", function.text("network"), function.get("size"), "weights"),
         "actor": function.get("actor") is True,
-        "curves_of": _curves(slices, training, domain, "Q"),
+        "curves_of": _curves(slices, training, "Q"),
     }
 
 
@@ -40,10 +39,10 @@ def policy_view(training: Fields, certificate: Fields) -> dict[str, Any]:
     policy, request = training.section("policy"), training.section("request")
     kind, continuous = policy.text("kind"), policy.get("continuous") is True
     slices = [one._replace(values=one.values[: charts.ACTION_COLOURS]) for one in _slices(policy)]
-    domain, quantity = (0.0, 1.0), "probability"
     if continuous:
-        domain, quantity = charts.curve_domain([v for one in slices for row in one.values for v in row]), "mean action"
-        slices = [one._replace(chosen=[]) for one in slices]
+        curves = _curves([one._replace(chosen=[]) for one in slices], training, "mean action")
+    else:
+        curves = _curves(slices, training, "probability", (0.0, 1.0))
     noise = WORDS["policy"]["noise"].get(request.text("noise").partition(":")[0], "with noise")
     again = request.get("sampling") == "poisson"
     return _view(training, certificate, "policy") | {
@@ -56,7 +55,7 @@ def policy_view(training: Fields, certificate: Fields) -> dict[str, Any]:
         "returns": _returns(training),
         "learning": _learning(training.section("curve")),
         "continuous": continuous,
-        "curves_of": _curves(slices, training, domain, quantity, named=not continuous),
+        "curves_of": curves,
     }
 
 
@@ -102,14 +101,15 @@ def _slices(function: Fields) -> list[_Slice]:
 
 
 def _curves(
-    slices: list[_Slice], training: Fields, domain: tuple[float, float], quantity: str, named: bool = True
+    slices: list[_Slice], training: Fields, quantity: str, domain: tuple[float, float] | None = None
 ) -> dict[str, Any] | None:
     """Return a chart for each slice, the actions that have a curve, and how many components there are."""
     if not slices:
         return None
+    domain = domain or charts.curve_domain([v for one in slices for row in one.values for v in row])
     actions = len(slices[0].values)
     return {
-        "actions": list(range(actions)) if actions > 1 and named else [],
+        "actions": list(range(actions)) if actions > 1 and slices[0].chosen else [],
         "components": len(training.section("environment").entries("observation")) or len(slices),
         "charts": [(one.name, charts.action_curves(*one[1:], one.name, domain, quantity)) for one in slices],
     }
