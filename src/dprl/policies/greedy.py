@@ -77,8 +77,9 @@ class Basis:
 
     def words(self, names: Sequence[str]) -> list[str]:
         """Return what each function of a linear basis is called, from the ``names`` of the components."""
-        own = [[f"{name}{f' ({k})' if count > 1 else ''}" for k in range(1, count + 1)]
-               for name, count in zip(names, self._counts, strict=True)]  # fmt: skip
+        columns = self._columns(np.zeros((1, len(self.bounds))), np)
+        own = [[f"{name} ({k})" for k in range(1, len(of) + 1)] if len(of) > 1 else [name] * len(of)
+               for name, of in zip(names, columns, strict=True)]  # fmt: skip
         return ["1", *self._products(own, "{} x {}".format)]
 
     def _products(self, own: list[list[Any]], product: Callable[[Any, Any], Any]) -> list[Any]:
@@ -87,19 +88,15 @@ class Basis:
         single = list(itertools.chain(*own))
         return {"products:0": [], "products:1": single, "products:2": single + pairs}[self.kind]
 
-    @property
-    def _counts(self) -> list[int]:
-        """Number of columns of each component."""
-        return [_codes(pair) - 1 if _codes(pair) else int(pair[1] > pair[0]) for pair in self.bounds]
-
     def _columns(self, x: Any, xp: Any) -> list[list[Any]]:
+        """Return the columns of each component of states in the unit cube, which has none where it has one value."""
         out = []
-        for i, (pair, count) in enumerate(zip(self.bounds, self._counts, strict=True)):
+        for i, pair in enumerate(self.bounds):
             if codes := _codes(pair):
                 place = (xp.round(x[:, i] * (codes - 1)) + 0.5) * (math.pi / codes)
                 out.append([math.sqrt(2.0) * xp.cos(place * k) for k in range(1, codes)])
             else:
-                out.append([math.sqrt(3.0) * (2.0 * x[:, i] - 1.0)] * count)
+                out.append([math.sqrt(3.0) * (2.0 * x[:, i] - 1.0)] * (pair[1] > pair[0]))
         return out
 
 
