@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 
@@ -15,6 +16,13 @@ from dprl.strict_json import read_regular, strict_object
 
 MOST_BYTES = 2**31
 """Of a file that is read; a network of dprl has some megabytes."""
+Tensors: TypeAlias = dict[str, np.ndarray]
+Metadata: TypeAlias = dict[str, str]
+T = TypeVar("T")
+
+
+class MisfitError(ValueError):
+    """What is wrong with the contents of a file, in words that its message may repeat."""
 
 
 def to_bytes(tensors: Mapping[str, np.ndarray], metadata: Mapping[str, str]) -> bytes:
@@ -29,7 +37,7 @@ def to_bytes(tensors: Mapping[str, np.ndarray], metadata: Mapping[str, str]) -> 
     return len(header).to_bytes(8, "little") + header + raw[end:]
 
 
-def read(path: Path, what: str) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+def read(path: Path, what: str) -> tuple[Tensors, Metadata]:
     """Return tensors and metadata of a file that somebody else may have made.
 
     Args:
@@ -50,6 +58,33 @@ def read(path: Path, what: str) -> tuple[dict[str, np.ndarray], dict[str, str]]:
     except (DprlError, SafetensorError, ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
         raise DprlError(f"Cannot read {what} from {path.name!r}: it is missing or damaged.") from error
     return tensors, metadata if isinstance(metadata, dict) else {}
+
+
+def read_back(
+    path: str | Path, file: str, what: str, misfit: str, made_of: Mapping[str, Callable[[Tensors, Metadata], T]]
+) -> T:
+    """Return what a released file holds.
+
+    Args:
+        path: of the file, or of the results folder in which it is called ``file``.
+        file: its name there.
+        what: is in it, for the message, such as "a policy".
+        misfit: what is wrong where the contents make no sense, for the message.
+        made_of: what is made of tensors and metadata, by the schema that the file names.
+
+    Raises:
+        DprlError: there is no such file, or it is damaged.
+    """
+    path = Path(path)
+    path = path / file if path.is_dir() else path
+    tensors, metadata = read(path, what)
+    if metadata.get("schema") not in made_of:
+        raise DprlError(f"{path.name!r} is not {what} of a version that this dprl reads.")
+    try:
+        return made_of[metadata["schema"]](tensors, metadata)
+    except (KeyError, TypeError, ValueError, RecursionError, OverflowError, DprlError) as error:
+        wrong = error if isinstance(error, MisfitError) else misfit
+        raise DprlError(f"{path.name!r} is damaged: {wrong}.") from error
 
 
 def intervals(text: str) -> tuple[Interval, ...]:

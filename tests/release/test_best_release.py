@@ -15,6 +15,7 @@ from dprl.data.partition import partition
 from dprl.errors import DprlError
 from dprl.mechanisms.noisy_maximum import NoisyMaximum
 from dprl.report.answer import evaluation_view
+from dprl.report.fields import Fields
 
 from ..resealed import resealed
 from ..sample_log import BOUNDS, columns, write_parquet
@@ -269,5 +270,5 @@ def test_plan_and_evaluate(tmp_path, said):
 
 
 def test_the_report_says_how_the_policy_was_chosen():
-    view = evaluation_view(dict(release().estimate), {})
+    view = evaluation_view(Fields(release().estimate), Fields(), "people")
     assert view["choice"] == {"of": "3", "choose": "24", "value": "36"}

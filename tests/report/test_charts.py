@@ -12,7 +12,7 @@ from dprl.report import charts
 from dprl.report.charts import text_width
 
 ROWS = [
-    charts.Row(name="a", value=41.8, interval=(29.2, 54.5), reference=None, text="41.8 (29.2 to 54.5)"),
+    charts.Row(name="a", value=41.8, interval=(29.2, 54.5), text="41.8 (29.2 to 54.5)"),
     charts.Row(name="b", value=-17.6, interval=(-29.2, -6.0), reference=-12.0, text="−17.6 (−29.2 to −6.0)"),
 ]
 
@@ -42,7 +42,7 @@ def test_forest_is_to_scale() -> None:
 
 
 def test_one_enormous_interval_does_not_flatten_the_others() -> None:
-    wide = charts.Row(name="c", value=10.0, interval=(-1e6, 2e6), reference=None, text="10")
+    wide = charts.Row(name="c", value=10.0, interval=(-1e6, 2e6), text="10")
     rows = [*ROWS, wide]
     low, high = charts.forest_domain(rows)
     assert high - low < 1000.0
@@ -53,8 +53,8 @@ def test_one_enormous_interval_does_not_flatten_the_others() -> None:
 
 
 def test_an_open_end_is_marked_and_a_missing_interval_is_nothing() -> None:
-    half = charts.Row(name="h", value=1.0, interval=(-math.inf, 2.0), reference=None, text="h")
-    none = charts.Row(name="n", value=1.5, interval=None, reference=None, text="n")
+    half = charts.Row(name="h", value=1.0, interval=(-math.inf, 2.0), text="h")
+    none = charts.Row(name="n", value=1.5, interval=None, text="n")
     *_, of_half, of_none = charts.forest([*ROWS, half, none])["rows"]
     assert [past for _, past in of_half["ends"]] == [True, False]
     assert of_none["ends"] == []
@@ -64,16 +64,8 @@ def test_an_open_end_is_marked_and_a_missing_interval_is_nothing() -> None:
 @pytest.mark.parametrize("scale", [1e-9, 1e-4, 1.0, 1e5, 1e12])
 @pytest.mark.parametrize("shift", [0.0, -3.0, 1e4])
 def test_axis_is_readable_at_any_scale(scale: float, shift: float) -> None:
-    rows = [
-        charts.Row(
-            name=f"policy {i}",
-            value=(i + shift) * scale,
-            interval=((i + shift - 1.0) * scale, (i + shift + 1.0) * scale),
-            reference=None,
-            text="value",
-        )
-        for i in range(4)
-    ]
+    values = [(i + shift) * scale for i in range(4)]
+    rows = [charts.Row(name="p", value=value, interval=(value - scale, value + scale), text="") for value in values]
     ticks = charts.forest(rows)["ticks"]
     assert len(ticks) >= 2
     assert len({label for _, label, _ in ticks}) == len(ticks)

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load, save_file
 
 from dprl import x64 as x64
 from dprl.errors import DprlError
@@ -152,23 +152,15 @@ def test_what_is_no_network(network, inputs, message):
 def test_damaged_files(tmp_path):
     q = make("mlp:5", 1, 2)
     good = q.to_bytes()
-    header = json.loads(good[8 : 8 + int.from_bytes(good[:8], "little")])
+    meta = json.loads(good[8 : 8 + int.from_bytes(good[:8], "little")])["__metadata__"]
     path = tmp_path / "other.safetensors"
-    path.write_bytes(good)
-    tensors = load_file(path)
-    meta = header["__metadata__"]
+    tensors = load(good)
 
     def refused(message: str, changed=None, **metadata: str) -> None:
         save_file(tensors | (changed or {}), path, meta | metadata)
         with pytest.raises(DprlError, match=message):
             load_q_function(path)
 
-    for raw in (b"", good[:-3], b"\x80\x04." * 20):  # cut off, and a pickle
-        path.write_bytes(raw)
-        with pytest.raises(DprlError, match="missing or damaged"):
-            load_q_function(path)
-    with pytest.raises(DprlError, match="missing or damaged"):
-        load_q_function(tmp_path / "absent.safetensors")
     refused("not a Q-function of a version", schema="dprl.value-function/1")
     refused("do not fit", network="mlp:6")
     refused("do not fit", network="mlp:5" * 9)

@@ -9,7 +9,8 @@ from __future__ import annotations
 import itertools
 import json
 import math
-from collections.abc import Sequence
+import operator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -18,14 +19,12 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from dprl.errors import DprlError
-from dprl.policies.rules import Choice, read_names
+from dprl.policies.rules import MOST_CODES, Choice, read_names
 from dprl.protocols import Interval
 from dprl.states import cell_numbers, state_rows, unit_states
 from dprl.tensor_file import intervals, to_bytes
 
 SCHEMA = "dprl.greedy-policy/1"
-MOST_CODES = 8
-"""Values of a whole-numbered component that a linear basis tells apart one by one."""
 LONGEST = 160
 """Characters of a policy in words."""
 
@@ -74,37 +73,30 @@ class Basis:
         if self.is_table:
             return (self.index(states, xp)[:, None] == xp.arange(self.size)[None]).astype(states.dtype)
         own = self._columns(unit_states(states, self.bounds, xp), xp)
-        columns = [column for component in own for column in component]
-        pairs = [x * y for first, second in itertools.combinations(own, 2) for x in first for y in second]
-        kept = [[], columns, columns + pairs][self.order]
-        return xp.stack([xp.ones_like(states[:, 0]), *kept], axis=1)
-
-    @property
-    def order(self) -> int:
-        """How many components meet in a product."""
-        return int(self.kind[-1])
+        return xp.stack([xp.ones_like(states[:, 0]), *self._products(own, operator.mul)], axis=1)
 
     def words(self, names: Sequence[str]) -> list[str]:
         """Return what each function of a linear basis is called, from the ``names`` of the components."""
-        own = [[f"{name}{f' ({k})' if count > 1 else ''}" for k in range(1, count + 1)]
-               for name, count in zip(names, self._counts, strict=True)]  # fmt: skip
-        pairs = [f"{x} x {y}" for first, second in itertools.combinations(own, 2) for x in first for y in second]
-        single = [word for component in own for word in component]
-        return ["1", *[[], single, single + pairs][self.order]]
+        columns = self._columns(np.zeros((1, len(self.bounds))), np)
+        own = [[f"{name} ({k})" for k in range(1, len(of) + 1)] if len(of) > 1 else [name] * len(of)
+               for name, of in zip(names, columns, strict=True)]  # fmt: skip
+        return ["1", *self._products(own, "{} x {}".format)]
 
-    @property
-    def _counts(self) -> list[int]:
-        """Number of columns of each component."""
-        return [_codes(pair) - 1 if _codes(pair) else int(pair[1] > pair[0]) for pair in self.bounds]
+    def _products(self, own: list[list[Any]], product: Callable[[Any, Any], Any]) -> list[Any]:
+        """Return the columns of each component, and the products of two of different ones, as the kind has them."""
+        pairs = [product(x, y) for first, second in itertools.combinations(own, 2) for x in first for y in second]
+        single = list(itertools.chain(*own))
+        return {"products:0": [], "products:1": single, "products:2": single + pairs}[self.kind]
 
     def _columns(self, x: Any, xp: Any) -> list[list[Any]]:
+        """Return the columns of each component of states in the unit cube, which has none where it has one value."""
         out = []
-        for i, (pair, count) in enumerate(zip(self.bounds, self._counts, strict=True)):
+        for i, pair in enumerate(self.bounds):
             if codes := _codes(pair):
                 place = (xp.round(x[:, i] * (codes - 1)) + 0.5) * (math.pi / codes)
                 out.append([math.sqrt(2.0) * xp.cos(place * k) for k in range(1, codes)])
             else:
-                out.append([math.sqrt(3.0) * (2.0 * x[:, i] - 1.0)] * count)
+                out.append([math.sqrt(3.0) * (2.0 * x[:, i] - 1.0)] * (pair[1] > pair[0]))
         return out
 
 

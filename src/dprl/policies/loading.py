@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -115,26 +115,31 @@ def load_policy(spec: Any, actions: int | None = None, names: Sequence[str] | No
         )
     if spec == "logged":
         return LoggedPolicy()
-    kind, _, action = spec.partition(":")
+    kind, named, name = spec.partition(":")
     if spec == "uniform" or kind == "always":
         if actions is None:
             raise DprlError(f"The policy {spec!r} needs discrete actions; give a column of the log instead.")
         if spec == "uniform":
             return UniformPolicy(int(actions))
-        if action in (names or ()):
-            action = str([*names].index(action))  # type: ignore[misc]
+        action = str(list(names).index(name)) if names and name in names else name
         if not action.isdecimal() or len(action) > 9 or int(action) >= actions:
             called = f"; or always:{', always:'.join(names)}" if names else ""
             raise DprlError(f"The policy {spec!r} names no action: write always:0 to always:{actions - 1}{called}.")
         return AlwaysPolicy(int(action), int(actions))
-    if spec == "column" or spec.startswith("column:"):
-        name = spec.partition(":")[2] if ":" in spec else DEFAULT_COLUMN
-        if not name:
+    if kind == "column":
+        if named and not name:
             raise DprlError("The policy 'column:' names no column; write column:NAME.")
-        return ColumnPolicy(name)
+        return ColumnPolicy(name or DEFAULT_COLUMN)
     file, _, function = spec.rpartition(":")
     if file.endswith(".py") and function:
-        return _from_file(Path(file), function)
+        policy = getattr(load_python(Path(file), "policy"), function, None)
+        if policy is None:
+            raise DprlError(f"The policy file {file!r} has no function {function!r}.")
+        if isinstance(policy, list | tuple | Mapping) and not policy:
+            raise DprlError(f"{function!r} in the policy file {file!r} is empty: it must hold at least one policy.")
+        if not callable(policy):
+            raise DprlError(f"{function!r} in the policy file {file!r} is not callable.")
+        return policy
     if spec.endswith(".py"):
         raise DprlError(f"The policy {spec!r} names no function; write {spec}:FUNCTION.")
     raise DprlError(
@@ -203,18 +208,6 @@ def policy_words(policy: Any, names: Sequence[str] | None = None) -> str:
     documented = policy if inspect.isfunction(policy) else type(policy)
     named = documented is policy or isinstance(policy, UniformPolicy | LoggedPolicy | ColumnPolicy)
     return " ".join((inspect.getdoc(documented) or "").partition("\n\n")[0].split()) if named else ""
-
-
-def _from_file(path: Path, function: str) -> Policy:
-    module = load_python(path, "policy")
-    policy = getattr(module, function, None)
-    if policy is None:
-        raise DprlError(f"The policy file {str(path)!r} has no function {function!r}.")
-    if isinstance(policy, list | tuple | Mapping) and not policy:
-        raise DprlError(f"{function!r} in the policy file {str(path)!r} is empty: it must hold at least one policy.")
-    if not callable(policy):
-        raise DprlError(f"{function!r} in the policy file {str(path)!r} is not callable.")
-    return cast(Policy, policy)
 
 
 def synthetic_states(bounds: Bounds) -> np.ndarray:

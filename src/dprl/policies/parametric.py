@@ -88,10 +88,7 @@ class Parametric:
     @property
     def outputs(self) -> int:
         """Preferences of a softmax, or components of a Gaussian's mean."""
-        if self.action is not None:
-            return len(self.action)
-        assert self.actions is not None
-        return self.actions
+        return self.actions or len(self.action or ())
 
     @property
     def features(self) -> int:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 
 from dprl.errors import DprlError
@@ -17,7 +18,7 @@ from dprl.policies.greedy import SCHEMA as GREEDY
 from dprl.policies.greedy import GreedyPolicy, greedy_policy
 from dprl.policies.parametric import CONSTANT, Parametric
 from dprl.states import slices, state_rows
-from dprl.tensor_file import intervals, read, to_bytes
+from dprl.tensor_file import intervals, read_back, to_bytes
 
 FILE = "policy.safetensors"
 _SCHEMA = "dprl.policy/1"
@@ -55,8 +56,6 @@ class ReleasedPolicy:
 
     def sample(self, states: Any, seed: int) -> np.ndarray:
         """Return an action of each state as :meth:`greedy` gives them, but drawn."""
-        import jax
-
         seen = self._states(states)
         coins = self.parametric.coins(jax.random.key(seed), (len(seen),))
         return np.asarray(self.parametric.to_environment(self.parametric.draw(self.theta, seen, coins)))
@@ -99,22 +98,16 @@ def read_policy(path: str | Path) -> ReleasedPolicy | GreedyPolicy:
     Raises:
         DprlError: there is none, or it is damaged.
     """
-    path = Path(path)
-    path = path / FILE if path.is_dir() else path
-    tensors, metadata = read(path, "a policy")
-    greedy = metadata.get("schema") == GREEDY
-    if not greedy and (metadata.get("schema") != _SCHEMA or metadata.get("constant") != json.dumps(CONSTANT)):
-        raise DprlError(f"{path.name!r} is not a policy of a version that this dprl reads.")
-    try:
-        if greedy:
-            return greedy_policy(tensors, metadata)
-        actions, std = json.loads(metadata["actions"]), json.loads(metadata["std"])
-        action = None if metadata["action"] == "null" else intervals(metadata["action"])
-        if not (actions is None or type(actions) is int) or not isinstance(std, float):
-            raise ValueError
-        if set(tensors) != {"theta"} or tensors["theta"].dtype != np.float32:
-            raise ValueError
-        parametric = Parametric(metadata["policy"], intervals(metadata["observation"]), actions, action, std)
-        return ReleasedPolicy(parametric, tensors["theta"])
-    except (KeyError, TypeError, ValueError, RecursionError, OverflowError, DprlError) as error:
-        raise DprlError(f"{path.name!r} is damaged: its parameters do not fit what it says of its policy.") from error
+    misfit = "its parameters do not fit what it says of its policy"
+    return read_back(path, FILE, "a policy", misfit, {_SCHEMA: _made_of, GREEDY: greedy_policy})
+
+
+def _made_of(tensors: dict[str, np.ndarray], metadata: dict[str, str]) -> ReleasedPolicy:
+    actions, std = json.loads(metadata["actions"]), json.loads(metadata["std"])
+    action = None if metadata["action"] == "null" else intervals(metadata["action"])
+    numbers = (actions is None or type(actions) is int) and isinstance(std, float)
+    weights = set(tensors) == {"theta"} and tensors["theta"].dtype == np.float32
+    if not (numbers and weights and metadata["constant"] == json.dumps(CONSTANT)):
+        raise ValueError
+    parametric = Parametric(metadata["policy"], intervals(metadata["observation"]), actions, action, std)
+    return ReleasedPolicy(parametric, tensors["theta"])

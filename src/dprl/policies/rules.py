@@ -11,7 +11,7 @@ import json
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from dprl.strict_json import read_regular, strict_object
 
 FILE = "policy.json"
 _SCHEMA = "dprl.rule/1"
-_MOST_CODES = 8
+MOST_CODES = 8
 """Values of a whole-numbered component that are told apart one by one."""
 _HALVINGS = 3
 DEEPEST = 64
@@ -118,17 +118,11 @@ class Rule(Choice):
 
     def to_bytes(self) -> bytes:
         """Write the rule as a JSON file; the same bytes for the same rule."""
-
-        def plain(tree: Split | int) -> Any:
-            if isinstance(tree, int):
-                return tree
-            of = {"component": tree.component, "cut": tree.cut}
-            return of | {"below": plain(tree.below), "above": plain(tree.above)}
-
+        tree = self.tree if isinstance(self.tree, int) else asdict(self.tree)
         called = {} if self.action_names is None else {"action_names": list(self.action_names)}
         content = {
             "schema": _SCHEMA, "words": self.words, "actions": self.actions, **called, "components": list(self.names),
-            "rule": plain(self.tree),
+            "rule": tree,
         }  # fmt: skip
         return json.dumps(content, indent=2, allow_nan=False, ensure_ascii=False).encode() + b"\n"
 
@@ -198,7 +192,7 @@ def public_cuts(state: Sequence[Interval]) -> tuple[Cut, ...]:
     found = []
     for component, (low, high) in enumerate(state):
         steps = high - low
-        if low == int(low) and 2 <= steps < _MOST_CODES and steps == int(steps):
+        if low == int(low) and 2 <= steps < MOST_CODES and steps == int(steps):
             middle = (low + high) / 2.0
             cuts = sorted((low + 0.5 + i for i in range(int(steps))), key=lambda cut: (abs(cut - middle), cut))
             found += [(place, component, cut) for place, cut in enumerate(cuts)]
@@ -222,7 +216,7 @@ def thresholds(actions: int, names: Sequence[str], cuts: Sequence[Cut]) -> Itera
 
 def trees(actions: int, names: Sequence[str], cuts: Sequence[Cut]) -> Iterator[Rule]:
     """Yield every rule of two comparisons, of which the second is made on one side of the first; each once."""
-    order = ((a, b) for last in range(len(cuts)) for other in range(last + 1) for a, b in _both(last, other))
+    order = (pair for b in range(len(cuts)) for a in range(b) for pair in ((b, a), (a, b)))
     for (outer, inner), is_below in itertools.product(order, (True, False)):
         (component, cut), (other, at) = cuts[outer], cuts[inner]
         same = component == other
@@ -234,7 +228,3 @@ def trees(actions: int, names: Sequence[str], cuts: Sequence[Cut]) -> Iterator[R
             own = Split(other, at, below, above)
             pair = (own, rest) if is_below else (rest, own)
             yield Rule(Split(component, cut, *pair), actions, tuple(names))
-
-
-def _both(a: int, b: int) -> Iterator[tuple[int, int]]:
-    yield from ((a, b), (b, a)) if a != b else ()

@@ -19,6 +19,7 @@ from dprl.accounting import accountant, events
 from dprl.accounting.verification import VerifiedCertificate, verify
 from dprl.errors import DprlError, explained, require
 from dprl.report import guarantee
+from dprl.report.fields import Fields
 from dprl.strict_json import read_regular, strict_object
 
 _TABLE = tomllib.loads(resources.files("dprl.release").joinpath("certificate_formats.toml").read_text("utf-8"))
@@ -111,8 +112,9 @@ def _facts(found: VerifiedCertificate, results: Path) -> dict[str, Any]:
     content: dict[str, Any] = dict(found.content)
     file = next(name for name in ("estimate.json", "training.json") if name in content["artifacts"])
     data = strict_object(file, read_regular(results / file))
-    one, _, gloss = guarantee.unit_words(content)
-    name, meaning = guarantee.relation(content, one)
+    stated = Fields(content)
+    one, _, gloss = guarantee.unit_words(stated)
+    name, meaning = guarantee.relation(stated, one)
     public = {key: content["assumed_public"].get(key) for key in ("bounds", "environment")}
     bounds = next((value for value in public.values() if value), {})
     signature = "signed" if found.signed else "unsigned, so that it shows accidents and not tampering"
@@ -128,7 +130,7 @@ def _facts(found: VerifiedCertificate, results: Path) -> dict[str, Any]:
         "data_domain": _listed(f"{key}: {json.dumps(value)}" for key, value in sorted(bounds.items())),
         "not_protected": _listed(content["not_protected"]), "released": content["released"],
         "mechanisms": _listed(map(_mechanism, content["mechanisms"])) or "No mechanism is stated.",
-        "options": _listed(f"{a}: {b} ({c})" for a, b, c in guarantee.hyper_parameters(content)) or "- none",
+        "options": _listed(f"{a}: {b} ({c})" for a, b, c in guarantee.hyper_parameters(stated)) or "- none",
         "accountant": content["accountant"] or "None.", "ledger": charged,
         "post_processing": "All is computed from what the mechanisms release, and from public facts alone.",
         "versions": ", ".join(f"{key} {value}" for key, value in sorted(content["versions"].items())),
@@ -148,9 +150,10 @@ def _claims(found: VerifiedCertificate, data: dict[str, Any], signature: str) ->
     event = events.from_json(content["event"])
     pair, mu = f"epsilon {content['epsilon']!r}, delta {content['delta']!r}", _mu(event)
     words = f"mu {mu:.6g}" if mu is not None else "no single mu describes it: not all of it is Gaussian, of everybody"
-    one, _, _ = guarantee.unit_words(content)
-    odds = guarantee.budget({}, content, one)["odds"]
-    lines = guarantee.event_lines(content["event"])
+    stated = Fields(content)
+    one, _, _ = guarantee.unit_words(stated)
+    odds = guarantee.budget(Fields(), stated, one)["odds"]
+    lines = guarantee.event_lines(stated.section("event"))
     recomputed = f"The accountant finds epsilon {found.epsilon:.6g} at delta {content['delta_of_event']:.6g}"
     sampler = f"delta {content['delta_sampler']:.3g} pays for the noise sampler's distance from exact"
     cautions = "".join(f" Caution: {caution}." for caution in found.cautions)

@@ -9,21 +9,17 @@ from dprl.report import charts, guarantee
 from dprl.report.comparisons import choice_view, contrasts_view, learned_words, projections_view, subgroups_view
 from dprl.report.fields import (
     WORDS,
+    Fields,
     Quantity,
     finite,
     is_of_transitions,
-    items,
     made_of,
     numbers,
-    points,
     probability_of,
-    section,
-    text,
     value_and_interval,
     value_bounds,
 )
-from dprl.report.formatting import MISSING, as_number, decimals, error, number, percent, plain
-from dprl.report.guarantee import cleaned, view_of_guarantee, with_names_of_arms
+from dprl.report.formatting import MISSING, decimals, error, number, percent
 
 _OWN_NAMES = {"importance-sampling": ""} | {
     name: name.upper() for name in ("gpope", "dptd", "dp-sgda", "dp-gld", "dp-srm")
@@ -34,46 +30,39 @@ _MOST_STRATA = 40
 _SILENT = "says-nothing"  # the note of an interval that is the whole declared range
 
 
-def evaluation_view(estimate: dict[str, Any], certificate: dict[str, Any]) -> dict[str, Any]:
-    """Return everything that the template of an evaluation prints, as text, booleans and charts."""
-    estimate, certificate = with_names_of_arms(*cleaned(estimate, certificate))
-    view, words = view_of_guarantee(estimate, certificate), WORDS["evaluation"]["words"]
-    targets = [Quantity(t) for t in items(estimate.get("targets")) if isinstance(t, dict)]
+def evaluation_view(estimate: Fields, certificate: Fields, units: str) -> dict[str, Any]:
+    """Return what the template of an evaluation prints besides the guarantee, as text, booleans and charts."""
+    words, bounds, limits = WORDS["evaluation"]["words"], estimate.section("bounds"), value_bounds(estimate)
     # `value` and `interval` at the top are those of the first policy
-    targets = targets or [Quantity({"value": estimate.get("value"), "interval": estimate.get("interval")})]
-    confidence = f"{100.0 * (as_number(estimate.get('confidence')) or 0.95):.6g}%"
-    policies = _policies(targets, value_bounds(estimate))
-    request, bounds = section(estimate.get("request")), section(estimate.get("bounds"))
-    return view | {
-        "confidence": confidence,
+    first = Fields(value=estimate.get("value"), interval=estimate.get("interval"))
+    targets = [Quantity(found) for found in estimate.sections("targets") or [first]]
+    policies = _policies(targets, limits)
+    return {
+        "confidence": f"{100.0 * (estimate.number('confidence') or 0.95):.6g}%",
         "policies": policies,
-        "cautions": [plain(line) for line in items(estimate.get("cautions"))],
         "headline": _headline(targets[0]),
         "contrasts": contrasts_view(estimate),
         "subgroups": subgroups_view(estimate),
-        "choice": choice_view(section(estimate.get("choice"))),
-        "zero": _holding_zero(targets, value_bounds(estimate)),
+        "choice": choice_view(estimate.section("choice")),
+        "zero": _holding_zero(targets, limits),
         "over_time": _over_time(targets),
-        "projections": projections_view(section(estimate.get("projections"))),
+        "projections": projections_view(estimate.section("projections")),
         "learned": learned_words(estimate),
-        "outcome": text(request.get("outcome"), ""),
+        "outcome": estimate.section("request").text("outcome", ""),
         "of_transitions": is_of_transitions(estimate),
         "probability": probability_of(estimate),
         "horizon": bounds.get("horizon"),
-        "discount": as_number(estimate.get("discount")),
-        "discount_words": plain(estimate.get("discount")),
-        "log": text(request.get("log"), "the log"),
         "method": _method(estimate),
         "forest_of": charts.forest([p["row"] for p in policies]),
-        "propensities": _propensities(section(estimate.get("propensities")), bounds, view["units"]),
+        "propensities": _propensities(estimate.section("propensities"), bounds, units),
         "who": guarantee.who(estimate),
         "behavior": guarantee.behavior(certificate),
         "has_weights": any(p["weight"] for p in policies),
         "wide": [target.name for target in targets if target.reaches_far],
         "has_clipped": any(p["clipped"] for p in policies),
-        "curves_of": _curves(section(estimate.get("value_function")), bounds),
-        "words": words | {"protected": words["protected"].format(units=view["units"])},
-        "facts_of_data": guarantee.bounds(estimate, certificate, view["units"]),
+        "curves_of": _curves(estimate.section("value_function"), bounds),
+        "words": words | {"protected": words["protected"].format(units=units)},
+        "facts_of_data": guarantee.bounds(estimate, certificate, units),
         "protector": guarantee.protector(certificate),
         "public_policies": guarantee.policies(certificate),
     }
@@ -89,8 +78,8 @@ def _policies(targets: list[Quantity], bounds: tuple[float, float] | None) -> li
 
 
 def _policy(target: Quantity, places: int | None, bounds: tuple[float, float] | None) -> dict[str, Any]:
-    name, interval = target.name, target.interval
-    reference, weight = (as_number(target.found.get(key)) for key in ("reference", "mean_weight"))
+    name, interval = target.name, target.interval()
+    reference, weight = target.number("reference"), target.number("mean_weight")
     clipped = None not in (interval, bounds) and any(map(_same, interval, bounds))  # type: ignore[arg-type]
     words = target.in_words(places, interval)
     return words | {
@@ -110,71 +99,68 @@ def _headline(target: Quantity) -> dict[str, Any]:
     """Return name, value and interval with the decimals of a sentence: fewer than those of a table; and whether the
     interval is the whole declared range.
     """
-    words = target.in_words(decimals(target.total_error, resolution=2.0), target.interval)
-    return words | {"name": target.name, "silent": _SILENT in items(target.found.get("notes"))}
+    words = target.in_words(decimals(target.total_error, resolution=2.0), target.interval())
+    return words | {"name": target.name, "silent": _SILENT in target.entries("notes")}
 
 
 def _holding_zero(targets: list[Quantity], bounds: tuple[float, float] | None) -> list[str]:
     """Return the names of policies whose interval holds zero, where values may have either sign."""
     if bounds is not None and not bounds[0] < 0.0 < bounds[1]:
         return []
-    intervals = [(target.name, target.interval) for target in targets]
-    return [name for name, ends in intervals if ends is not None and ends[0] < 0.0 < ends[1]]
+    return [target.name for target in targets if (ends := target.interval()) and ends[0] < 0.0 < ends[1]]
 
 
 def _over_time(targets: list[Quantity]) -> list[tuple[str, Any]]:
     """Return a chart of each event-free probability over time, with the interval at each time."""
     out = []
     for target in targets:
-        sound = [finite(point) or [] for point in items(target.found.get("curve"))]
+        sound = [finite(point) or [] for point in target.entries("curve")]
         if len(sound) > 1 and all(len(point) == 4 for point in sound):
             time, value, low, high = zip((0.0, 1.0, 1.0, 1.0), *sound, strict=True)
-            name, of = target.name, "event-free probability"
-            out.append((name, charts.curve(time, value, "time", (0.0, 1.0), (low, high), of)))
+            drawn = charts.curve(time, value, "time", (0.0, 1.0), (low, high), "event-free probability")
+            out.append((target.name, drawn))
     return out
 
 
-def _method(estimate: dict[str, Any]) -> str:
+def _method(estimate: Fields) -> str:
     """Return the estimator, after the algorithm where that has a name of its own."""
-    algorithm = text(estimate.get("algorithm"), "")
-    return "; ".join(t for t in (_OWN_NAMES.get(algorithm, algorithm), text(estimate.get("estimator"), "")) if t)
+    algorithm = estimate.text("algorithm", "")
+    return "; ".join(filter(None, (_OWN_NAMES.get(algorithm, algorithm), estimate.text("estimator", ""))))
 
 
-def _curves(function: dict[str, Any], bounds: dict[str, Any]) -> dict[str, Any] | None:
+def _curves(function: Fields, bounds: Fields) -> dict[str, Any] | None:
     """Return the value function along each component that is shown, and what it is made of."""
-    slices: list[tuple[str, Any, Any]] = []
-    for piece in map(section, items(function.get("slices"))):
-        if known := points(piece, "grid", "values"):
-            grid, values = zip(*known, strict=True)
-            slices.append((name_of_slice(piece, len(slices)), grid, values))
+    known = [(piece, piece.points("grid", "values")) for piece in function.sections("slices")]
+    slices = [(piece, zip(*points, strict=True)) for piece, points in known if points]
+    slices = [(name_of_slice(piece, i), *columns) for i, (piece, columns) in enumerate(slices)]
     if not slices:
         return None
-    values, features = [v for *_, values in slices for v in values], section(function.get("features"))
-    kind, learned = plain(features.get("name", MISSING)), "weights"
+    values, features = [v for *_, values in slices for v in values], function.section("features")
+    kind, learned = features.text("name"), "weights"
     if not kind.startswith("mlp:"):
         kind, learned = f"Features: {kind}", "coefficients"
     domain = charts.curve_domain(values)
     return {
-        "target": text(function.get("target"), "the policy"),
+        "target": function.text("target", "the policy"),
         "made_of": made_of("value_function", kind, features.get("size"), learned),
-        "components": len(items(bounds.get("observation"))) or len(slices),
+        "components": len(bounds.entries("observation")) or len(slices),
         "flat": max(values) == min(values),
         "charts": [(name, charts.curve(grid, v, name, domain)) for name, grid, v in slices],
     }
 
 
-def name_of_slice(piece: dict[str, Any], place: int) -> str:
+def name_of_slice(piece: Fields, place: int) -> str:
     """Return the name of the component along which a slice goes; ``place`` stands in for its number."""
-    return text(piece.get("name"), f"component {plain(piece.get('component', place))}")
+    return piece.text("name", f"component {piece.text('component', str(place))}")
 
 
-def _propensities(found: dict[str, Any], bounds: dict[str, Any], units: str) -> dict[str, Any] | None:
+def _propensities(found: Fields, bounds: Fields, units: str) -> dict[str, Any] | None:
     """Return the estimated behaviour probabilities, a row for each stratum or term; None where the log has them."""
     if "regression" in found:
         return _regression(found, bounds)
-    strata = [text(name, "(unnamed)") for name in items(found.get("strata"))]
-    probabilities, counts = _table(found, "propensities"), _table(found, "noisy_counts")
-    lost = numbers(items(found.get("noisy_counts_of_lost")))
+    strata = found.texts("strata", "(unnamed)")
+    probabilities, counts = found.rows("propensities"), found.rows("noisy_counts")
+    lost = numbers(found.get("noisy_counts_of_lost"))
     if len(lost) == len(strata) == len(counts):
         counts = [[*row, gone] for row, gone in zip(counts, lost, strict=True)]
     if not strata or not len(probabilities) == len(counts) == len(strata):
@@ -190,15 +176,15 @@ def _propensities(found: dict[str, Any], bounds: dict[str, Any], units: str) -> 
         "columns": list(enumerate(["Stratum", people, *_actions(bounds, actions)])),
         "rows": rows[:_MOST_STRATA],
         "strata": len(rows),
-        "noise": error(as_number(found.get("standard_deviation_of_noise")), None),
+        "noise": error(found.number("standard_deviation_of_noise"), None),
         "lost": bool(lost),
     }
 
 
-def _regression(found: dict[str, Any], bounds: dict[str, Any]) -> dict[str, Any] | None:
+def _regression(found: Fields, bounds: Fields) -> dict[str, Any] | None:
     """Return the coefficients of the propensity regression and their noise, a row for each term."""
-    terms = [text(name, "(unnamed)") for name in items(found.get("regression"))]
-    known, noise = _table(found, "coefficients"), _table(found, "standard_deviation_of_noise")
+    terms = found.texts("regression", "(unnamed)")
+    known, noise = found.rows("coefficients"), found.rows("standard_deviation_of_noise")
     if not terms or len(known) != len(noise) or any(len(row) != len(terms) for row in known + noise):
         return None
 
@@ -211,14 +197,10 @@ def _regression(found: dict[str, Any], bounds: dict[str, Any]) -> dict[str, Any]
     return {"columns": list(enumerate(["Term", *others])), "rows": rows, "against": first}
 
 
-def _table(found: dict[str, Any], key: str) -> list[list[float | None]]:
-    return [numbers(row) for row in items(found.get(key))]
-
-
-def _actions(bounds: dict[str, Any], count: int) -> list[str]:
+def _actions(bounds: Fields, count: int) -> list[str]:
     """Return what so many actions are called, by their names where the bounds have one for each."""
-    called = items(bounds.get("action_names"))
-    return [text(called[a], "") if len(called) == count else f"Action {a}" for a in range(count)]
+    called = bounds.texts("action_names")
+    return called if len(called) == count else [f"Action {a}" for a in range(count)]
 
 
 def _shares(name: str, privacy: float | None, sampling: float | None) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from statistics import median
@@ -36,11 +36,6 @@ class Row:
     interval: tuple[float, float] | None
     reference: float | None = None
     text: str
-
-    @property
-    def width(self) -> float:
-        """Return the width of the interval, which is infinite where an end is, or where there is none."""
-        return math.inf if self.interval is None else self.interval[1] - self.interval[0]
 
 
 def forest(rows: Sequence[Row]) -> dict[str, Any]:
@@ -80,13 +75,15 @@ def forest_domain(rows: Sequence[Row]) -> tuple[float, float]:
     Every value fits, and an interval far wider than the others does not stretch the axis.
     """
     centres = [v for row in rows for v in (row.value, row.reference) if v is not None and math.isfinite(v)]
-    widths = [row.width for row in rows if math.isfinite(row.width)]
+    widths = [row.interval[1] - row.interval[0] for row in rows if row.interval]
+    widths = [width for width in widths if math.isfinite(width)]
     typical = median(widths) if widths else 0.0
     reach = max(3.0 * typical, max(centres, default=0.0) - min(centres, default=0.0))
     points = list(centres)
     for row in rows:
-        for end in filter(math.isfinite, row.interval or ()):
-            if row.width <= 6.0 * typical:
+        low, high = row.interval or (math.inf, math.inf)
+        for end in filter(math.isfinite, (low, high)):
+            if high - low <= 6.0 * typical:
                 points.append(end)
             elif row.value is not None and math.isfinite(row.value):
                 points.append(min(max(end, row.value - reach), row.value + reach))
@@ -126,8 +123,7 @@ def curve(
     title = f"{quantity.capitalize()} along {name}, from {number(values[0])} to {number(values[-1])}"
     frame = _frame(12.0, grid, domain, title, quantity)
     if band is not None:
-        ends = [*zip(grid, band[0], strict=True), *zip(grid[::-1], band[1][::-1], strict=True)]
-        draw_path(frame.svg, [(frame.x(a), frame.y(b)) for a, b in ends], "ribbon", close=True)
+        frame.draw([*grid, *grid[::-1]], [*band[0], *band[1][::-1]], "ribbon", end="Z")
     if len(grid) == 1:
         draw(frame.svg, "circle", "dot", cx=frame.x(grid[0]), cy=frame.y(values[0]), r=4.0)
     else:
@@ -189,28 +185,22 @@ def curve_domain(values: Sequence[float]) -> tuple[float, float]:
 # --- axes -------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Scale:
-    """Axis: where numbers from ``low`` to ``high`` are, in pixels from ``start`` to ``end``."""
-
-    low: float
-    high: float
-    start: float
-    end: float
-
-    def __call__(self, value: float) -> float:
-        return self.start + (value - self.low) / (self.high - self.low) * (self.end - self.start)
+def _scale(low: float, high: float, start: float, end: float) -> Callable[[float], float]:
+    """Return where numbers from ``low`` to ``high`` are, in pixels from ``start`` to ``end``."""
+    return lambda value: start + (value - low) / (high - low) * (end - start)
 
 
 class _Frame(NamedTuple):
     """Chart with its axes, and where numbers are on them."""
 
     svg: ET.Element
-    x: _Scale
-    y: _Scale
+    x: Callable[[float], float]
+    y: Callable[[float], float]
 
-    def draw(self, grid: Sequence[float], values: Sequence[float], kind: str) -> None:
-        draw_path(self.svg, [(self.x(a), self.y(b)) for a, b in zip(grid, values, strict=True)], kind)
+    def draw(self, grid: Sequence[float], values: Sequence[float], kind: str, end: str = "") -> None:
+        """Draw straight lines from point to point, and what ``end`` says of the last."""
+        points = [f"{px(self.x(a))} {px(self.y(b))}" for a, b in zip(grid, values, strict=True)]
+        draw(self.svg, "path", kind, d=f"M{'L'.join(points)}{end}")
 
 
 def _frame(top: float, grid: Sequence[float], domain: tuple[float, float], title: str, y_name: str) -> _Frame:
@@ -221,7 +211,7 @@ def _frame(top: float, grid: Sequence[float], domain: tuple[float, float], title
     left = 26.0 + max((text_width(label, 12.0) for _, label in y_axis), default=0.0)
     x_axis = _axis(low, high, right - left)
     right = min(right, _WIDTH - max((text_width(label, 12.0) for _, label in x_axis), default=0.0) / 2.0)
-    x, y = _Scale(low, high, left, right), _Scale(*domain, bottom, top)
+    x, y = _scale(low, high, left, right), _scale(*domain, bottom, top)
     width, height = px(_WIDTH), px(bottom + 26.0)
     svg = ET.Element("svg", {"viewBox": f"0 0 {width} {height}", "width": width, "height": height, "role": "img"})
     ET.SubElement(svg, "title").text = title  # for those who do not see it
@@ -277,12 +267,6 @@ def draw(parent: ET.Element, tag: str, kind: str, **attributes: float | str) -> 
     """Draw an element of the style sheet's class ``kind``, with numbers in pixels, and return it."""
     written = {name: value if isinstance(value, str) else px(value) for name, value in attributes.items()}
     return ET.SubElement(parent, tag, {**written, "class": kind})
-
-
-def draw_path(parent: ET.Element, points: Iterable[tuple[float, float]], kind: str, close: bool = False) -> None:
-    """Draw straight lines from point to point, and back to the first where ``close`` is set."""
-    d = "".join(f"{'L' if i else 'M'}{px(x)} {px(y)}" for i, (x, y) in enumerate(points))
-    draw(parent, "path", kind, d=d + "Z" * close)
 
 
 def draw_text(parent: ET.Element, x: float, y: float, text: str, kind: str, anchor: str = "start") -> ET.Element:

@@ -1,6 +1,6 @@
 """Fields of an artifact that may be absent or of the wrong kind, and the words by which a page calls them.
 
-A report is drawn after the budget has been spent, and a page with a gap is worth more than no page. So every function
+A report is drawn after the budget has been spent, and a page with a gap is worth more than no page. So everything
 here returns what is there, or a harmless stand-in.
 """
 
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import tomllib
-from dataclasses import dataclass
 from importlib import resources
 from typing import Any
 
@@ -23,36 +22,69 @@ def text(value: Any, otherwise: str = MISSING) -> str:
     return otherwise if value is None or value == "" else plain(value)
 
 
-def section(value: Any) -> dict[str, Any]:
-    """Return a nested mapping, which is empty where there is none."""
-    return value if isinstance(value, dict) else {}
-
-
-def items(value: Any) -> list[Any]:
-    """Return a list, which is empty where there is none."""
-    return value if isinstance(value, list) else []
-
-
 def numbers(value: Any) -> list[float | None]:
     """Return the numbers of a list, with None for each entry that is not a number."""
-    return [as_number(v) for v in items(value)]
-
-
-def endpoints(value: Any) -> tuple[float | None, float | None]:
-    """Return the two numbers of an interval, with None for an end that is missing."""
-    return (as_number(value[0]), as_number(value[1])) if isinstance(value, list) and len(value) == 2 else (None, None)
-
-
-def points(piece: dict[str, Any], *columns: str) -> list[list[float]]:
-    """Return the points of a curve at which each of its columns holds a finite number."""
-    found = zip(*(numbers(piece.get(column)) for column in columns), strict=False)
-    return [sound for point in found if (sound := finite(list(point))) is not None]
+    return [as_number(entry) for entry in value] if isinstance(value, list) else []
 
 
 def finite(value: Any) -> list[float] | None:
     """Return a list of finite numbers; None where one of them is something else."""
-    found = [v for v in numbers(value) if v is not None and math.isfinite(v)]
-    return found if len(found) == len(items(value)) else None
+    found = numbers(value)
+    sound = [v for v in found if v is not None and math.isfinite(v)]
+    return sound if len(sound) == len(found) else None
+
+
+class Fields(dict[str, Any]):
+    """Fields of an artifact by their names."""
+
+    def text(self, name: str, otherwise: str = MISSING) -> str:
+        """Return a field in words, or ``otherwise`` where it is absent or empty."""
+        return text(self.get(name), otherwise)
+
+    def texts(self, name: str, otherwise: str = "") -> list[str]:
+        """Return each entry of a list in words, or ``otherwise`` for an empty one."""
+        return [text(entry, otherwise) for entry in self.entries(name)]
+
+    def number(self, name: str) -> float | None:
+        """Return a number; None where there is none."""
+        return as_number(self.get(name))
+
+    def section(self, name: str) -> Fields:
+        """Return a nested mapping, which is empty where there is none."""
+        return Fields(value) if isinstance(value := self.get(name), dict) else Fields()
+
+    def entries(self, name: str) -> list[Any]:
+        """Return a list, which is empty where there is none."""
+        return value if isinstance(value := self.get(name), list) else []
+
+    def sections(self, name: str) -> list[Fields]:
+        """Return the mappings of a list."""
+        return [Fields(entry) for entry in self.entries(name) if isinstance(entry, dict)]
+
+    def rows(self, name: str) -> list[list[float | None]]:
+        """Return the numbers of each list of a list."""
+        return [numbers(row) for row in self.entries(name)]
+
+    def interval(self, name: str = "interval") -> tuple[float, float] | None:
+        """Return an interval, in which an end that is missing is infinite; None where both are missing."""
+        ends = numbers(self.get(name))
+        if len(ends) != 2 or ends == [None, None]:
+            return None
+        low, high = ends
+        return -math.inf if low is None else low, math.inf if high is None else high
+
+    def points(self, *columns: str) -> list[list[float]]:
+        """Return the points of a curve at which each of its columns holds a finite number."""
+        found = zip(*(numbers(self.get(column)) for column in columns), strict=False)
+        return [sound for point in found if (sound := finite(list(point))) is not None]
+
+    def leaves(self, prefix: str = "") -> list[tuple[str, str]]:
+        """Return the label and the text of every leaf, in order of the names."""
+        rows = []
+        for name, value in sorted(self.items()):
+            label, nested = f"{prefix}{spoken(name)}", self.section(name)
+            rows += nested.leaves(f"{label}, ") if nested else [(label, plain(value))]
+        return rows
 
 
 def span(value: Any) -> str:
@@ -61,50 +93,38 @@ def span(value: Any) -> str:
     return f"{plain(value[0])} to {plain(value[1])}" if ends else plain(value)
 
 
-def spoken(key: str) -> str:
+def spoken(name: str) -> str:
     """Return a field's name as words."""
-    return key.replace("_", " ")
+    return name.replace("_", " ")
 
 
-def leaves(mapping: dict[str, Any], prefix: str = "") -> list[tuple[str, str]]:
-    """Return the label and the text of every leaf, in order of the keys."""
-    rows = []
-    for key, value in sorted(mapping.items()):
-        if isinstance(value, dict) and value:
-            rows += leaves(value, f"{prefix}{spoken(key)}, ")
-        else:
-            rows.append((f"{prefix}{spoken(key)}", plain(value)))
-    return rows
-
-
-def _filled(facts: dict[str, Any], component: int) -> str:
+def _filled(facts: Fields, component: int) -> str:
     """Return what becomes of a component of the observation where it is missing, in words."""
-    fill = items(facts.get("fill"))[component : component + 1]
+    fill = facts.entries("fill")[component : component + 1]
     if not fill or fill[0] is None:
         return ""
-    flagged = component in items(facts.get("flag_missing"))
+    flagged = component in facts.entries("flag_missing")
     return f"where it is missing: {plain(fill[0])}" + (", and a component more says so" if flagged else "")
 
 
 def listed_facts(
-    facts: dict[str, Any], known: dict[str, list[str]], names: dict[str, str], told: set[str]
+    facts: Fields, known: dict[str, list[str]], names: dict[str, str] | None = None
 ) -> list[tuple[str, str, str]]:
     """Return the label, value and meaning of public facts: the known ones, each component's interval, and the rest.
 
     Args:
-        facts: the facts by their names in the artifact.
+        facts: the facts by their names in the artifact; the page tells ``name`` and ``units`` elsewhere.
         known: label and meaning of facts, in the order in which they are listed.
-        names: what each component of the observation is called, by its number, as far as it has a name.
-        told: names of facts that the page tells elsewhere.
+        names: what components of the observation are called elsewhere, by their numbers.
     """
     rows = [(label, span(facts[key]), gloss) for key, (label, gloss) in known.items() if key in facts]
-    for key in ("observation", "action"):
-        for i, pair in enumerate(items(facts.get(key))):
-            name = names.get(plain(i)) if key == "observation" else None
-            label = f"{key.capitalize()}: {name}" if name else f"{key.capitalize()}, component {i}"
-            rows.append((label, span(pair), _filled(facts, i) if key == "observation" else ""))
-    told = told | {"observation", "observation_names", "fill", "flag_missing", "action", *known}
-    return rows + [(*row, "") for row in leaves({key: value for key, value in facts.items() if key not in told})]
+    called = {plain(i): name for i, name in enumerate(facts.texts("observation_names"))} | (names or {})
+    for i, pair in enumerate(facts.entries("observation")):
+        label = f"Observation: {called[plain(i)]}" if called.get(plain(i)) else f"Observation, component {i}"
+        rows.append((label, span(pair), _filled(facts, i)))
+    rows += [(f"Action, component {i}", span(pair), "") for i, pair in enumerate(facts.entries("action"))]
+    told = {"name", "units", "observation", "observation_names", "fill", "flag_missing", "action", *known}
+    return rows + [(*row, "") for row in Fields({key: facts[key] for key in facts if key not in told}).leaves()]
 
 
 def made_of(what: str, kind: str, size: Any, numbers: str) -> str:
@@ -115,49 +135,50 @@ def made_of(what: str, kind: str, size: Any, numbers: str) -> str:
     return f"{words} ({plain(size)} {numbers})." if isinstance(size, int) else f"{words}."
 
 
-def action_name(action: Any, called: list[Any]) -> str:
+def action_name(action: Any, called: list[str]) -> str:
     """Return an action by the name that the bounds declare, or by its number."""
-    known = isinstance(action, int) and 0 <= action < len(called)
-    return text(called[action], "") if known else f"action {plain(action)}"
+    return called[action] if isinstance(action, int) and 0 <= action < len(called) else f"action {plain(action)}"
 
 
 # --- values -----------------------------------------------------------------------------------------------------------
 
 
-def value_bounds(estimate: dict[str, Any]) -> tuple[float, float] | None:
+def value_bounds(estimate: Fields) -> tuple[float, float] | None:
     """Return the smallest and largest value that the public bounds allow: where an interval may have been cut."""
     if probability_of(estimate):
         return 0.0, 1.0
-    bounds = section(estimate.get("bounds"))
-    low, high = endpoints(bounds.get("reward"))
-    if not is_of_transitions(estimate):
-        least, most = endpoints(bounds.get("return_range", bounds.get("value")))  # its name before 0.2.0
-        if least is not None and most is not None:
-            return least, most
-        horizon, discount = as_number(bounds.get("horizon")), as_number(estimate.get("discount"))
-        if low is None or high is None or horizon is None or discount is None or not 0.0 <= discount <= 1.0:
-            return None
-        longest = horizon if discount == 1.0 else (1.0 - discount**horizon) / (1.0 - discount)
-        low, high = low * (longest if low < 0.0 else 1.0), high * (longest if high > 0.0 else 1.0)
-    return None if low is None or high is None else (low, high)
+    bounds = estimate.section("bounds")
+    reward = _pair(bounds.get("reward"))
+    if is_of_transitions(estimate):
+        return reward
+    if declared := _pair(bounds.get("return_range", bounds.get("value"))):  # its name before 0.2.0
+        return declared
+    horizon, discount = bounds.number("horizon"), estimate.number("discount")
+    if reward is None or horizon is None or discount is None or not 0.0 <= discount <= 1.0:
+        return None
+    longest = horizon if discount == 1.0 else (1.0 - discount**horizon) / (1.0 - discount)
+    low, high = reward
+    return low * (longest if low < 0.0 else 1.0), high * (longest if high > 0.0 else 1.0)
 
 
-def is_of_transitions(estimate: dict[str, Any]) -> bool:
+def _pair(value: Any) -> tuple[float, float] | None:
+    found = finite(value) or []
+    return (found[0], found[1]) if len(found) == 2 else None
+
+
+def is_of_transitions(estimate: Fields) -> bool:
     """Return whether values are mean rewards of a transition."""
-    return text(estimate.get("quantity"), "") == "mean reward of a transition"
+    return estimate.text("quantity") == "mean reward of a transition"
 
 
-def probability_of(estimate: dict[str, Any]) -> str:
+def probability_of(estimate: Fields) -> str:
     """Return what a value is the probability of, in words; empty where it is none."""
-    quantity = text(estimate.get("quantity"), "")
+    quantity = estimate.text("quantity")
     return quantity if quantity.startswith("probability") else ""
 
 
-@dataclass(frozen=True)
-class Quantity:
+class Quantity(Fields):
     """A value of a policy, or a difference of two, as an artifact has it."""
-
-    found: dict[str, Any]
 
     @property
     def name(self) -> str:
@@ -168,39 +189,22 @@ class Quantity:
     @property
     def names(self) -> tuple[str, str]:
         """What the policy is called, and the one that it is held against."""
-        first = self.found.get("name", self.found.get("policy"))
-        return text(first, "(unnamed)"), text(self.found.get("against"), "(unnamed)")
+        return self.text("name" if "name" in self else "policy", "(unnamed)"), self.text("against", "(unnamed)")
 
     @property
     def is_difference(self) -> bool:
         """Whether it is a difference of two policies."""
-        return "against" in self.found
+        return "against" in self
 
     @property
     def value(self) -> float | None:
         """The value itself."""
-        return as_number(self.found.get("value"))
-
-    @property
-    def interval(self) -> tuple[float, float] | None:
-        """The interval, in which an end that is missing is infinite; None where both are missing."""
-        return self._ends("interval")
-
-    @property
-    def simultaneous_interval(self) -> tuple[float, float] | None:
-        """The interval that holds together with all others, as :attr:`interval`."""
-        return self._ends("simultaneous_interval")
-
-    def _ends(self, key: str) -> tuple[float, float] | None:
-        low, high = endpoints(self.found.get(key))
-        if low is None and high is None:
-            return None
-        return -math.inf if low is None else low, math.inf if high is None else high
+        return self.number("value")
 
     @property
     def errors(self) -> tuple[float | None, float | None]:
         """Standard errors of privacy noise and sampling, with None for one that is missing or negative."""
-        values = (as_number(self.found.get(f"{kind}_standard_error")) for kind in ("privacy", "sampling"))
+        values = (self.number(f"{kind}_standard_error") for kind in ("privacy", "sampling"))
         privacy, sampling = (value if value is not None and value >= 0.0 else None for value in values)
         return privacy, sampling
 
@@ -210,26 +214,38 @@ class Quantity:
         known = [e for e in self.errors if e is not None]
         if known and 0.0 < math.hypot(*known) < math.inf:
             return math.hypot(*known)
-        low, high = endpoints(self.found.get("interval"))
-        return (high - low) / 4.0 if low is not None and high is not None else None
+        low, high = self.interval() or (-math.inf, math.inf)
+        return (high - low) / 4.0
 
     @property
     def reaches_far(self) -> bool:
         """Whether the interval is half as wide again as two standard errors to both sides."""
-        (privacy, sampling), (low, high) = self.errors, endpoints(self.found.get("interval"))
-        if privacy is None or sampling is None or low is None or high is None:
+        (privacy, sampling), ends = self.errors, _pair(self.get("interval"))
+        if privacy is None or sampling is None or ends is None:
             return False
-        return high - low > 6.0 * math.hypot(privacy, sampling) > 0.0
+        return ends[1] - ends[0] > 6.0 * math.hypot(privacy, sampling) > 0.0
 
     def in_words(self, places: int | None, interval: tuple[float, float] | None) -> dict[str, str]:
         """Return the value, the ``interval`` that is shown of it, and both errors, as a table prints them."""
-        (privacy, sampling), most = self.errors, as_number(self.found.get("sampling_standard_error_at_most"))
+        (privacy, sampling), most = self.errors, self.number("sampling_standard_error_at_most")
         return {
             "value": number(self.value, places),
             "interval": words_of(interval, places),
             "privacy": error(privacy, places),
             "sampling": sampling_error(sampling, places, most),
         }
+
+    def away_from_zero(self, places: int | None, interval: tuple[float, float] | None) -> tuple[int, str, str]:
+        """Return on which side of zero the ``interval`` is, 0 where it holds zero; and value and interval in words.
+
+        Where the interval is below zero, both have their signs turned: so much is the other policy better.
+        """
+        low, high = interval or (-math.inf, math.inf)
+        side = (low > 0.0) - (high < 0.0)
+        value = self.value
+        if side < 0:
+            interval, value = (-high, -low), None if value is None else -value
+        return side, number(value, places), words_of(interval, places)
 
 
 def words_of(interval: tuple[float, float] | None, places: int | None) -> str:

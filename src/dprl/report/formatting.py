@@ -189,13 +189,10 @@ def each_text(data: Any, change: Callable[[str], str]) -> Any:
 
 
 def _visible(character: str) -> str:
-    if character in _JOINERS:
-        return character
     if character in "\t\n\r":
         return " "
-    return (
-        "\N{REPLACEMENT CHARACTER}" if unicodedata.category(character) in ("Cc", "Cf", "Cs", "Zl", "Zp") else character
-    )
+    hidden = unicodedata.category(character) in ("Cc", "Cf", "Cs", "Zl", "Zp") and character not in _JOINERS
+    return "\N{REPLACEMENT CHARACTER}" if hidden else character
 
 
 def _scientific(value: float, digits: int) -> str:

@@ -10,7 +10,7 @@ import math
 import re
 from typing import Any
 
-from dprl.report.fields import WORDS, items, leaves, listed_facts, section, spoken, text
+from dprl.report.fields import WORDS, Fields, listed_facts, numbers, spoken, text
 from dprl.report.formatting import MISSING, as_number, at_most, clean, each_text, one_in, percent, plain, power_of_ten
 
 _REWARDS = "reward functions"
@@ -23,30 +23,27 @@ _SEAL = ("artifacts", "digest", "signature", "created")
 """What is known only once the page itself has been hashed, so that the page may not depend on it."""
 
 
-def cleaned(content: dict[str, Any], certificate: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return both artifacts without what must not be printed, and the certificate without its seal."""
-    # through JSON first: a certificate in memory and one read from its file must give the same page
-    content, certificate = (clean(json.loads(json.dumps(d, sort_keys=True))) for d in (content, certificate))
-    return content, {key: value for key, value in certificate.items() if key not in _SEAL}
+def cleaned(content: dict[str, Any], certificate: dict[str, Any]) -> tuple[Fields, Fields]:
+    """Return both artifacts without what must not be printed, and the certificate without its seal.
 
-
-def with_names_of_arms(content: Any, certificate: dict[str, Any]) -> list[Any]:
-    """Return both artifacts with ``always zidovudine`` in place of ``always_0``, where the bounds call action 0 so.
-
-    A function of the user may be called ``always_0``, too: what the certificate says of the policy tells them apart.
+    Where the bounds call action 0 zidovudine, ``always zidovudine`` stands in place of ``always_0``. A function of the
+    user may be called ``always_0``, too: what the certificate says of the policy tells them apart.
     """
-    public = assumed(certificate)
-    called, said = items(section(public.get("bounds")).get("action_names")), section(public.get("policies_in_words"))
+    # through JSON first: a certificate in memory and one read from its file must give the same page
+    unsealed = {name: value for name, value in certificate.items() if name not in _SEAL}
+    both = clean(json.loads(json.dumps([content, unsealed], sort_keys=True)))
+    public = assumed(Fields(both[1]))
+    called, said = public.section("bounds").entries("action_names"), public.section("policies_in_words")
     names = {f"always_{code}": text(name) for action, name in enumerate(called) for code in (action, name)}
     arms = {code: f"always {name}" for code, name in names.items() if said.get(code) == f"{name} for everybody."}
-    pattern = re.compile(rf"(?<!\w)({'|'.join(map(re.escape, sorted(arms, key=len, reverse=True)))})(?!\w)")
+    if arms:
+        pattern = re.compile(rf"(?<!\w)({'|'.join(map(re.escape, sorted(arms, key=len, reverse=True)))})(?!\w)")
+        both = each_text(both, lambda text: pattern.sub(lambda code: arms[code[0]], text))
+    content, certificate = map(Fields, both)
+    return content, certificate
 
-    if not arms:
-        return [content, certificate]
-    return each_text([content, certificate], lambda text: pattern.sub(lambda code: arms[code[0]], text))
 
-
-def view_of_guarantee(content: dict[str, Any], certificate: dict[str, Any]) -> dict[str, Any]:
+def view_of_guarantee(content: Fields, certificate: Fields) -> dict[str, Any]:
     """Return what every page prints of the guarantee, as text and booleans, whatever was released.
 
     Args:
@@ -55,37 +52,31 @@ def view_of_guarantee(content: dict[str, Any], certificate: dict[str, Any]) -> d
     """
     unit, units, unit_gloss = unit_words(certificate)
     neighbours, relation_gloss = relation(certificate, unit)
-    noise = section(certificate.get("noise"))
     return {
+        "content": content,
+        "certificate": certificate,
         "status": status(content, certificate),
         "certified": certificate.get("schema") == CERTIFICATE_SCHEMA,
-        "secure": noise.get("secure") is True,
-        "noise_source": text(noise.get("source")),
+        "secure": certificate.section("noise").get("secure") is True,
         "unit": unit,
         "units": units,
         "unit_gloss": unit_gloss,
         "relation": neighbours,
         "relation_gloss": relation_gloss,
         "budget": budget(content, certificate, unit),
-        "released": text(certificate.get("released")),
-        "not_protected": [plain(line) for line in items(certificate.get("not_protected"))],
         "hyper_parameters": hyper_parameters(certificate),
         "mechanisms": mechanisms(certificate, unit),
-        "event": event_lines(certificate.get("event")),
-        "accountant": text(certificate.get("accountant"), ""),
-        "request": leaves(section(content.get("request"))),
-        "ledger": [(f"Ledger, {label}", value) for label, value in leaves(section(certificate.get("ledger")))],
-        "versions": [(name, plain(v)) for name, v in sorted(section(certificate.get("versions")).items())],
+        "event": event_lines(certificate.section("event")),
     }
 
 
-def status(content: dict[str, Any], certificate: dict[str, Any]) -> str:
+def status(content: Fields, certificate: Fields) -> str:
     """Return the weakest status that either artifact allows.
 
     It is ``verified`` only where a certificate and secure noise stand beside the word.
     """
     claims = {s if isinstance(s, str) else "" for s in (content.get("status"), certificate.get("status"))}
-    secure = section(certificate.get("noise")).get("secure") is True
+    secure = certificate.section("noise").get("secure") is True
     if claims == {VERIFIED} and secure and certificate.get("schema") == CERTIFICATE_SCHEMA:
         return VERIFIED
     for weaker in (UNREVIEWED, AS_PUBLISHED):
@@ -95,39 +86,37 @@ def status(content: dict[str, Any], certificate: dict[str, Any]) -> str:
     return NOT_PRIVATE
 
 
-def unit_words(certificate: dict[str, Any]) -> tuple[str, str, str]:
+def unit_words(certificate: Fields) -> tuple[str, str, str]:
     """Return the privacy unit in words: one of them, several of them, and what one takes in."""
-    unit = text(certificate.get("privacy_unit"), "privacy unit")
+    unit = certificate.text("privacy_unit", "privacy unit")
     known = WORDS["units"].get(unit, {"one": unit, "many": f"{unit}s", "gloss": ""})
     return known["one"], known["many"], known["gloss"]
 
 
-def relation(certificate: dict[str, Any], unit: str) -> tuple[str, str]:
+def relation(certificate: Fields, unit: str) -> tuple[str, str]:
     """Return the neighbouring relation and what it means."""
-    name = text(certificate.get("neighbouring_relation"), "")
-    gloss = WORDS["relations"].get(_kind_of_relation(name), "").format(unit=unit)
-    return name or MISSING, gloss
+    gloss = WORDS["relations"].get(_kind_of_relation(certificate), "").format(unit=unit)
+    return certificate.text("neighbouring_relation"), gloss
 
 
-def budget(content: dict[str, Any], certificate: dict[str, Any], unit: str) -> dict[str, Any]:
+def budget(content: Fields, certificate: Fields, unit: str) -> dict[str, Any]:
     """Return epsilon and delta in symbols and in odds, and how they were accounted for."""
 
-    def positive(source: dict[str, Any], key: str) -> float | None:
-        value = as_number(source.get(key))
+    def positive(source: Fields, key: str) -> float | None:
+        value = source.number(key)
         return value if value is not None and 0.0 < value < math.inf else None
 
     epsilon = positive(certificate, "epsilon") or positive(content, "epsilon")
     delta = positive(certificate, "delta") or positive(content, "delta")
     of_event = positive(certificate, "epsilon_of_event")
-    name = text(certificate.get("neighbouring_relation"), "")
-    odds = WORDS["odds"].get(_kind_of_relation(name), WORDS["odds"]["any"])
+    odds = WORDS["odds"].get(_kind_of_relation(certificate), WORDS["odds"]["any"])
     factors = [_exp(steps * (epsilon or math.inf)) for _, steps in odds]
     accounts = (
         ("ε, the budget", epsilon, plain),
         ("ε, as computed from the event", of_event, plain),
         ("δ, the budget", delta, power_of_ten),
-        ("δ, used by the event", as_number(certificate.get("delta_of_event")), power_of_ten),
-        ("δ, set aside for the noise sampler", as_number(certificate.get("delta_sampler")), power_of_ten),
+        ("δ, used by the event", certificate.number("delta_of_event"), power_of_ten),
+        ("δ, set aside for the noise sampler", certificate.number("delta_sampler"), power_of_ten),
     )
     return {
         "epsilon": MISSING if epsilon is None else plain(epsilon),
@@ -143,35 +132,34 @@ def budget(content: dict[str, Any], certificate: dict[str, Any], unit: str) -> d
     }
 
 
-def bounds(estimate: dict[str, Any], certificate: dict[str, Any], units: str) -> list[tuple[str, str, str]]:
+def bounds(estimate: Fields, certificate: Fields, units: str) -> list[tuple[str, str, str]]:
     """Return the label, value and meaning of every public fact about the log."""
-    bounds = section(assumed(certificate).get("bounds")) or section(estimate.get("bounds"))
-    names = {plain(i): text(name, "") for i, name in enumerate(items(bounds.get("observation_names")))}
-    for piece in map(section, items(section(estimate.get("value_function")).get("slices"))):
-        names[plain(piece.get("component"))] = text(piece.get("name"), "")
+    bounds = assumed(certificate).section("bounds") or estimate.section("bounds")
+    slices = estimate.section("value_function").sections("slices")
+    names = {piece.text("component"): piece.text("name", "") for piece in slices}
     known = WORDS["bounds"]
     if units == WORDS["units"]["transition"]["many"]:
         known = known | WORDS["bounds_of_transitions"]
     declared = [("Privacy units", plain(bounds["units"]), f"declared number of {units}")] if "units" in bounds else []
-    return declared + listed_facts(bounds, known, names, {"units"})
+    return declared + listed_facts(bounds, known, names)
 
 
-def hyper_parameters(certificate: dict[str, Any]) -> list[tuple[str, str, str]]:
+def hyper_parameters(certificate: Fields) -> list[tuple[str, str, str]]:
     """Return the name and the value of each setting, and where it came from."""
     rows = []
-    for name, entry in sorted(section(assumed(certificate).get("hyper_parameters")).items()):
-        stated = entry if isinstance(entry, dict) and "value" in entry else {"value": entry}
-        rows.append((spoken(name), plain(stated["value"]), text(stated.get("provenance"), "not stated")))
+    for name, entry in sorted(assumed(certificate).section("hyper_parameters").items()):
+        stated = Fields(entry if isinstance(entry, dict) and "value" in entry else {"value": entry})
+        rows.append((spoken(name), plain(stated["value"]), stated.text("provenance", "not stated")))
     return rows
 
 
-def mechanisms(certificate: dict[str, Any], unit: str) -> dict[str, Any]:
+def mechanisms(certificate: Fields, unit: str) -> dict[str, Any]:
     """Return the table of what touched the records, a column for each; a row appears when some mechanism has it."""
-    entries = [m for m in items(certificate.get("mechanisms")) if isinstance(m, dict)]
+    entries = certificate.sections("mechanisms")
     kind = "rewards" if unit == WORDS["units"]["reward function"]["one"] else "sums"
     if any("column_norm" in m for m in entries):
         kind = "sums_over_users"
-    names = [",\n".join(filter(None, (text(m.get("name"), "mechanism"), text(m.get("purpose"), "")))) for m in entries]
+    names = [",\n".join(filter(None, (m.text("name", "mechanism"), m.text("purpose", "")))) for m in entries]
     return {
         "columns": [*enumerate(["Of each mechanism", *names]), (len(names) + 1, "Meaning", "text soft")],
         "rows": [
@@ -183,114 +171,106 @@ def mechanisms(certificate: dict[str, Any], unit: str) -> dict[str, Any]:
 
 
 def _cell(key: str, value: Any) -> str:
-    share = as_number(value) if key == "share" else None
-    if value is None:
-        return "–"
-    if key == "levels":
-        return _levels(value)
-    return plain(value) if share is None else percent(share)
+    if key == "share" and (share := as_number(value)) is not None:
+        return percent(share)
+    return "–" if value is None else _levels(value) if key == "levels" else plain(value)
 
 
 def _levels(levels: Any) -> str:
     """Return the noise multipliers among which the steps choose, in words."""
-    known = [x for x in map(as_number, items(levels)) if x is not None]
+    known = [x for x in numbers(levels) if x is not None]
     return f"{len(known)} from {plain(min(known))} to {plain(max(known))}" if known else plain(levels)
 
 
-def protector(certificate: dict[str, Any]) -> list[tuple[str, str]]:
+def protector(certificate: Fields) -> list[tuple[str, str]]:
     """Return what is stated of the learned protector that made the steps; nothing where there was none."""
-    known = section(assumed(certificate).get("protector"))
+    known = assumed(certificate).section("protector")
     if not known:
         return []
-    provenance = section(known.get("provenance"))
+    provenance = known.section("provenance")
     public = provenance.get("public") is True
-    origin = "public tasks, as its maker says" if public else text(provenance.get("charged"), "not stated")
+    origin = "public tasks, as its maker says" if public else provenance.text("charged", "not stated")
     budget = ", ".join(f"{n} {plain(provenance[n])}" for n in ("epsilon", "delta") if n in provenance)
     return [
-        ("In force", text(known.get("in_force"))),
-        ("Noise over the steps", text(known.get("scheduler"))),
-        ("Learned on", f"{text(provenance.get('tasks'), 'tasks that are not named')}: {origin}"),
+        ("In force", known.text("in_force")),
+        ("Noise over the steps", known.text("scheduler")),
+        ("Learned on", f"{provenance.text('tasks', 'tasks that are not named')}: {origin}"),
         *([("Learned for", budget)] if budget else []),
-        ("Fingerprint", text(known.get("fingerprint"))),
+        ("Fingerprint", known.text("fingerprint")),
     ]
 
 
-def event_lines(event: Any) -> list[str]:
+def event_lines(event: Fields) -> list[str]:
     """Return the privacy event in words, with one line for each composed part."""
-    event = section(event)
+    parts = [event_lines(part) for part in event.sections("events")]
     if event.get("type") == "Parallel":
-        parts = [event_lines(part) for part in items(event.get("events"))]
-        return [
-            f"{place} of the people: {line}" for place, lines in zip(_PLACES, parts, strict=False) for line in lines
-        ]
+        return [f"{place} of the people: {line}" for place, part in zip(_PLACES, parts, strict=False) for line in part]
     if event.get("type") == "Composed":
-        return [line for part in items(event.get("events")) for line in event_lines(part)]
+        return [line for part in parts for line in part]
     return [_event_words(event)] if event else []
 
 
-def policies(certificate: dict[str, Any]) -> list[tuple[str, str]]:
+def policies(certificate: Fields) -> list[tuple[str, str]]:
     """Return each public policy by its name, and what it says of itself."""
     public = assumed(certificate)
-    said = section(public.get("policies_in_words"))
-    return [(plain(name), text(said.get(plain(name)), "")) for name in items(public.get("policies"))]
+    return [(name, public.section("policies_in_words").text(name, "")) for name in public.texts("policies")]
 
 
-def behavior(certificate: dict[str, Any]) -> str:
+def behavior(certificate: Fields) -> str:
     """Return in a sentence where behaviour probabilities come from; nothing where that was not written down."""
     public = assumed(certificate)
-    strata = section(public.get("bounds")).get("strata")
-    kind, _, name = text(public.get("behavior_probabilities"), "").partition(" ")
-    within = ", ".join(map(plain, items(strata))) or "no covariate"
-    return WORDS["behavior"].get(kind if strata is None else "strata", "").format(name=name, within=within)
+    bounds, (kind, _, name) = public.section("bounds"), public.text("behavior_probabilities", "").partition(" ")
+    within = ", ".join(bounds.texts("strata")) or "no covariate"
+    return (
+        WORDS["behavior"].get(kind if bounds.get("strata") is None else "strata", "").format(name=name, within=within)
+    )
 
 
-def who(estimate: dict[str, Any]) -> dict[str, Any]:
+def who(estimate: Fields) -> dict[str, Any]:
     """Return what was declared of a log: how many units and decisions, its columns and its actions."""
-    bounds = section(estimate.get("bounds"))
-    seen, actions = items(bounds.get("observation")), as_number(bounds.get("actions"))
+    bounds = estimate.section("bounds")
+    actions, seen = bounds.number("actions"), range(len(bounds.entries("observation")))
+    numbered = [f"action 0 to action {plain(int(actions) - 1)}"] if actions and 2 <= actions < 1e9 else []
     return {
-        "units": text(bounds.get("units"), ""),
-        "horizon": text(bounds.get("horizon"), ""),
-        "column": text(section(estimate.get("request")).get("unit_column"), ""),
-        "names": list(map(plain, items(bounds.get("observation_names"))))
-        or [f"observation_{i}" for i in range(len(seen))],
-        "actions": list(map(plain, items(bounds.get("action_names"))))
-        or ([f"action 0 to action {plain(int(actions) - 1)}"] if actions and 2 <= actions < 1e9 else []),
+        "units": bounds.text("units", ""),
+        "horizon": bounds.text("horizon", ""),
+        "column": estimate.section("request").text("unit_column", ""),
+        "names": bounds.texts("observation_names") or [f"observation_{i}" for i in seen],
+        "actions": bounds.texts("action_names") or numbered,
     }
 
 
-def assumed(certificate: dict[str, Any]) -> dict[str, Any]:
+def assumed(certificate: Fields) -> Fields:
     """Return what the certificate assumes to be public."""
-    return section(certificate.get("assumed_public"))
+    return certificate.section("assumed_public")
 
 
-def _kind_of_relation(name: str) -> str:
-    """Return a relation's name without its numbers, which only those between reward functions have."""
+def _kind_of_relation(certificate: Fields) -> str:
+    """Return the relation's name without its numbers, which only those between reward functions have."""
+    name = certificate.text("neighbouring_relation")
     return _REWARDS if name.startswith(_REWARDS) else name
 
 
-def _event_words(event: Any) -> str:
-    event = section(event)
-    words = WORDS["events"].get(text(event.get("type"), ""))
+def _event_words(event: Fields) -> str:
+    words = WORDS["events"].get(event.text("type"))
     return plain(event) if words is None else words.format_map(_EventFields(event))
 
 
-class _EventFields(dict[str, Any]):
+class _EventFields(Fields):
     """Fields of a privacy event in words, with a stand-in for each that is missing."""
 
     def __getitem__(self, name: str) -> str:
-        value = self.get(name)
         match name:
             case "event":
-                return _event_words(value)
+                return _event_words(self.section(name))
             case "events":
                 return "; ".join(event_lines(self))
             case "noise_multipliers":
-                return _levels(value)
+                return _levels(self.get(name))
             case "before":
-                multipliers = ", ".join(map(plain, items(value)))
+                multipliers = ", ".join(self.texts(name))
                 return f"Gaussian releases with noise multipliers {multipliers}, then " if multipliers else ""
-        return plain(value)
+        return plain(self.get(name))
 
 
 def _belief(before: float, factor: float) -> str:

@@ -6,9 +6,8 @@ from typing import Any, NamedTuple
 
 from dprl.report import charts, guarantee
 from dprl.report.answer import name_of_slice
-from dprl.report.fields import WORDS, finite, items, listed_facts, made_of, section, text
-from dprl.report.formatting import MISSING, as_number, number, plain
-from dprl.report.guarantee import cleaned, view_of_guarantee
+from dprl.report.fields import WORDS, Fields, finite, listed_facts, made_of
+from dprl.report.formatting import as_number, number
 
 
 class _Slice(NamedTuple):
@@ -20,84 +19,65 @@ class _Slice(NamedTuple):
     chosen: list[int]
 
 
-def q_function_view(training: dict[str, Any], certificate: dict[str, Any]) -> dict[str, Any]:
-    """Return everything that the template prints of a Q-function, as text, booleans and charts."""
-    training, certificate = cleaned(training, certificate)
-    function, variant = section(training.get("q_function")), text(training.get("variant"))
+def q_function_view(training: Fields, certificate: Fields) -> dict[str, Any]:
+    """Return what the template of a Q-function prints besides the guarantee, as text, booleans and charts."""
+    function, variant = training.section("q_function"), training.text("variant")
     slices = _slices(function)
     if slices and len(slices[0].values) > charts.ACTION_COLOURS:  # only the best of them
         slices = [one._replace(values=[list(map(max, zip(*one.values, strict=True)))]) for one in slices]
-    domain = charts.curve_domain([v for one in slices for row in one.values for v in row])
-    return _view(training, certificate, WORDS["q_function"]["words"]) | {
+    return _view(training, certificate, "q_function") | {
         "returns": _returns(training, 2),
-        "samples": plain(training.get("samples", MISSING)),
-        "variant": variant,
         "variant_words": WORDS["q_function"]["variants"].get(variant, variant),
-        "made_of": made_of("q_function", text(function.get("network")), function.get("size"), "weights"),
+        "made_of": made_of("q_function", function.text("network"), function.get("size"), "weights"),
         "actor": function.get("actor") is True,
-        "curves_of": _curves(slices, training, domain, "Q"),
+        "curves_of": _curves(slices, training, "Q"),
     }
 
 
-def policy_view(training: dict[str, Any], certificate: dict[str, Any]) -> dict[str, Any]:
-    """Return everything that the template prints of a policy, as text, booleans and charts."""
-    training, certificate = cleaned(training, certificate)
-    view = _view(training, certificate, WORDS["policy"]["words"])
-    policy, request = section(training.get("policy")), section(training.get("request"))
-    kind, continuous = text(policy.get("kind")), policy.get("continuous") is True
+def policy_view(training: Fields, certificate: Fields) -> dict[str, Any]:
+    """Return what the template of a policy prints besides the guarantee, as text, booleans and charts."""
+    policy, request = training.section("policy"), training.section("request")
+    kind, continuous = policy.text("kind"), policy.get("continuous") is True
     slices = [one._replace(values=one.values[: charts.ACTION_COLOURS]) for one in _slices(policy)]
-    domain, quantity = (0.0, 1.0), "probability"
     if continuous:
-        domain, quantity = charts.curve_domain([v for one in slices for row in one.values for v in row]), "mean action"
-        slices = [one._replace(chosen=[]) for one in slices]
-    noise = WORDS["policy"]["noise"].get(text(request.get("noise"), "").partition(":")[0], "with noise")
+        curves = _curves([one._replace(chosen=[]) for one in slices], training, "mean action")
+    else:
+        curves = _curves(slices, training, "probability", (0.0, 1.0))
+    noise = WORDS["policy"]["noise"].get(request.text("noise").partition(":")[0], "with noise")
     again = request.get("sampling") == "poisson"
-    return view | {
+    return _view(training, certificate, "policy") | {
         "unit_gloss": "everything that one person saw, did and was paid",
-        "relation_gloss": WORDS["relations_of_people"].get(view["relation"], ""),
+        "relation_gloss": WORDS["relations_of_people"].get(certificate.text("neighbouring_relation"), ""),
         "asked": "some of whom were asked in every batch" if again else "each of whom was asked once",
-        "users": plain(training.get("users", MISSING)),
-        "batch": plain(training.get("batch", MISSING)),
-        "steps": plain(training.get("steps", MISSING)),
         "kind": kind,
         "made_of": made_of("policy", kind, policy.get("size"), "parameters"),
         "variant_words": f"policy gradient on sums over batches of people, {noise}",
         "returns": _returns(training),
-        "learning": _learning(section(training.get("curve"))),
+        "learning": _learning(training.section("curve")),
         "continuous": continuous,
-        "curves_of": _curves(slices, training, domain, quantity, named=not continuous),
+        "curves_of": curves,
     }
 
 
-def _view(training: dict[str, Any], certificate: dict[str, Any], words: dict[str, str]) -> dict[str, Any]:
+def _view(training: Fields, certificate: Fields, what: str) -> dict[str, Any]:
     """Return what is printed of everything that is learned."""
-    public = guarantee.assumed(certificate)
-    return view_of_guarantee(training, certificate) | {
-        "words": words,
-        "environment": text(section(training.get("environment")).get("name"), "the environment"),
-        "discount": plain(training.get("discount", MISSING)),
-        "reading": text(public.get("reading"), ""),
-        "facts_of_data": _facts(section(public.get("environment"))),
-        "preconditions": [
-            (text(c.get("statement"), ""), c.get("holds") is True)
-            for c in map(section, items(public.get("preconditions")))
-        ],
+    public, known = guarantee.assumed(certificate), WORDS["environment"]
+    stated = {k: v for k, v in public.section("environment").items() if v is not None or k not in known}
+    conditions = public.sections("preconditions")
+    return {
+        "words": WORDS[what]["words"],
+        "environment": training.section("environment").text("name", "the environment"),
+        "reading": public.text("reading", ""),
+        "facts_of_data": listed_facts(Fields(stated), known),
+        "preconditions": [(c.text("statement", ""), c.get("holds") is True) for c in conditions],
     }
 
 
-def _facts(environment: dict[str, Any]) -> list[tuple[str, str, str]]:
-    """Return the label, value and meaning of every public fact about the environment."""
-    known = WORDS["environment"]
-    stated = {key: value for key, value in environment.items() if value is not None or key not in known}
-    names = {plain(i): text(name, "") for i, name in enumerate(items(environment.get("observation_names")))}
-    return listed_facts(stated, known, names, {"name"})
+def _returns(training: Fields, places: int | None = None) -> list[tuple[str, str]]:
+    return [(name, number(as_number(v), places)) for name, v in training.section("returns").items()]
 
 
-def _returns(training: dict[str, Any], places: int | None = None) -> list[tuple[str, str]]:
-    return [(name, number(as_number(v), places)) for name, v in section(training.get("returns")).items()]
-
-
-def _learning(curve: dict[str, Any]) -> Any:
+def _learning(curve: Fields) -> Any:
     """Return the chart of the iterates' returns; None where they were not measured."""
     users, returns = (finite(curve.get(name)) for name in ("users", "returns"))
     if users is None or returns is None or len(users) < 2 or len(users) != len(returns):
@@ -106,13 +86,13 @@ def _learning(curve: dict[str, Any]) -> Any:
     return charts.line_chart(users, {"return": returns}, title, "mean return")
 
 
-def _slices(function: dict[str, Any]) -> list[_Slice]:
+def _slices(function: Fields) -> list[_Slice]:
     """Return the slices of which nothing is missing."""
     found: list[_Slice] = []
-    for piece in map(section, items(function.get("slices"))):
-        grid, rows = finite(piece.get("grid")), [finite(row) for row in items(piece.get("values"))]
+    for piece in function.sections("slices"):
+        grid, rows = finite(piece.get("grid")), [finite(row) for row in piece.entries("values")]
         values = [row for row in rows if row is not None]
-        chosen = [v for v in items(piece.get("policy")) if isinstance(v, int) and v >= 0]
+        chosen = [v for v in piece.entries("policy") if isinstance(v, int) and v >= 0]
         if grid is None or len(grid) < 2 or not rows or len(chosen) != len(grid):
             continue
         if len(values) == len(rows) and {*map(len, values)} == {len(grid)}:
@@ -121,14 +101,15 @@ def _slices(function: dict[str, Any]) -> list[_Slice]:
 
 
 def _curves(
-    slices: list[_Slice], training: dict[str, Any], domain: tuple[float, float], quantity: str, named: bool = True
+    slices: list[_Slice], training: Fields, quantity: str, domain: tuple[float, float] | None = None
 ) -> dict[str, Any] | None:
     """Return a chart for each slice, the actions that have a curve, and how many components there are."""
     if not slices:
         return None
+    domain = domain or charts.curve_domain([v for one in slices for row in one.values for v in row])
     actions = len(slices[0].values)
     return {
-        "actions": list(range(actions)) if actions > 1 and named else [],
-        "components": len(items(section(training.get("environment")).get("observation"))) or len(slices),
+        "actions": list(range(actions)) if actions > 1 and slices[0].chosen else [],
+        "components": len(training.section("environment").entries("observation")) or len(slices),
         "charts": [(one.name, charts.action_curves(*one[1:], one.name, domain, quantity)) for one in slices],
     }

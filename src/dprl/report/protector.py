@@ -8,8 +8,8 @@ from typing import Any
 from markupsafe import Markup
 
 from dprl.report.charts import line_chart
-from dprl.report.fields import WORDS, leaves, section, span, spoken, text
-from dprl.report.formatting import as_number, number, plain
+from dprl.report.fields import WORDS, Fields, span, spoken
+from dprl.report.formatting import number, plain
 from dprl.report.render import load_template
 
 PAGE = "report.html"
@@ -30,46 +30,44 @@ def protector_page(
         profile: ``(T,)`` noise of the steps over a common scale; None where it is uniform or adaptive.
         fingerprint: the protector's, as certificates name it.
     """
-    provenance, architecture = section(facts.get("provenance")), section(facts.get("architecture"))
-    records = [
-        found
-        for record in map(section, log)
-        if None not in (found := [as_number(record.get(n)) for n in ("epoch", "validation_loss", "hand_loss")])
-    ]
+    told, records = Fields(facts), [Fields(record) for record in log]
+    provenance, architecture = told.section("provenance"), told.section("architecture")
+    names = ("epoch", "validation_loss", "hand_loss")
+    points = Fields({name: [record.get(name) for record in records] for name in names}).points(*names)
     learning = noise = None
-    if len(records) > 1:
-        epochs, learned, by_hand = (list(column) for column in zip(*records, strict=True))
+    if len(points) > 1:
+        epochs, learned, by_hand = zip(*points, strict=True)
         lines = {"protector": learned, "hand schedule": by_hand}
         learning = _chart(epochs, lines, "meta-gradients", "loss on unseen tasks")
     if profile is not None and len(profile) > 1:
         noise = _chart(list(range(len(profile))), {"noise": profile}, "step", "noise over its scale")
     shown = {
-        "tasks": text(provenance.get("tasks")),
-        "algorithm": text(facts.get("algorithm"), "no evaluation algorithm"),
+        "tasks": provenance.text("tasks"),
+        "algorithm": told.text("algorithm", "no evaluation algorithm"),
         "public": provenance.get("public") is True,
         "budget": [(spoken(n), plain(provenance[n])) for n in BUDGET if n in provenance],
-        "scheduler": text(architecture.get("scheduler")),
+        "scheduler": architecture.text("scheduler"),
         "fingerprint": fingerprint,
         "learning": learning,
         "noise": noise,
-        "last": _kept(log),
+        "last": _kept(records),
         "tables": [
             (
                 "Public facts of a log for which the protector is in force; beyond them its hand schedule is.",
-                [(spoken(n), span(pair)) for n, pair in sorted(section(facts.get("ranges")).items())],
+                [(spoken(n), span(pair)) for n, pair in sorted(told.section("ranges").items())],
             ),
-            ("The hand schedule that it corrects.", leaves(section(facts.get("hand")))),
-            ("What is learned.", leaves(architecture)),
-            ("The tasks.", leaves(section(provenance.get("family")))),
-            ("The training.", leaves(section(provenance.get("training")))),
+            ("The hand schedule that it corrects.", told.section("hand").leaves()),
+            ("What is learned.", architecture.leaves()),
+            ("The tasks.", provenance.section("family").leaves()),
+            ("The training.", provenance.section("training").leaves()),
         ],
     }
     return load_template("dprl.report", "protector.html.j2").render(shown) + "\n"
 
 
-def _kept(log: Sequence[dict[str, Any]]) -> list[tuple[str, str]]:
+def _kept(records: Sequence[Fields]) -> list[tuple[str, str]]:
     """Return the numbers of the validation whose weights were kept."""
-    known = [record for record in map(section, log) if as_number(record.get("validation")) is not None]
+    known = [record for record in records if record.number("validation") is not None]
     best = min(known, key=lambda record: record["validation"], default={})
     return [(label, plain(best[name])) for name, label in WORDS["validation"].items() if name in best]
 

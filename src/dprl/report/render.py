@@ -15,7 +15,7 @@ from dprl.errors import require
 from dprl.files import write_atomically
 from dprl.report.answer import evaluation_view
 from dprl.report.formatting import power_of_ten
-from dprl.report.guarantee import CERTIFICATE_SCHEMA
+from dprl.report.guarantee import CERTIFICATE_SCHEMA, cleaned, view_of_guarantee
 from dprl.report.learned import policy_view, q_function_view
 from dprl.strict_json import read_regular, strict_object
 
@@ -40,10 +40,15 @@ def render(content: dict[str, Any], certificate: dict[str, Any]) -> str:
         content: what was released, as in ``estimate.json`` or ``training.json``.
         certificate: the certificate or statement of the release.
     """
-    page, view = "evaluation", evaluation_view
-    if content.get("schema") == _SCHEMAS[TRAINING]:
-        page, view = ("policy", policy_view) if "policy" in content else ("q_function", q_function_view)
-    return load_template("dprl.report", f"{page}.html.j2").render(view(content, certificate)) + "\n"
+    released, sealed = cleaned(content, certificate)
+    view = view_of_guarantee(released, sealed)
+    if released.get("schema") != _SCHEMAS[TRAINING]:
+        page, more = "evaluation", evaluation_view(released, sealed, view["units"])
+    elif "policy" in released:
+        page, more = "policy", policy_view(released, sealed)
+    else:
+        page, more = "q_function", q_function_view(released, sealed)
+    return load_template("dprl.report", f"{page}.html.j2").render(view | more) + "\n"
 
 
 def render_folder(results: Path, out: Path | None = None) -> Path:

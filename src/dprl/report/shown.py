@@ -18,7 +18,7 @@ import pyarrow as pa
 from dprl.errors import DprlError
 from dprl.files import write_atomically
 from dprl.report import charts
-from dprl.report.fields import text
+from dprl.report.fields import Fields
 from dprl.report.formatting import number
 from dprl.report.guarantee import cleaned, view_of_guarantee
 from dprl.report.render import REPORT, load_template
@@ -101,8 +101,8 @@ class Certificate(dict[str, Any], Shown):
         return load_template("dprl.report", "certificate.html.j2").render(
             view,
             beliefs=charts.line_chart(_GRID, {"after, at most": after, "before": _GRID}, title, "belief", top=26.0),
-            digest=text(self.get("digest"), "made when the release is saved"),
-            notes=[f"Not protected: {line}" for line in view["not_protected"]],
+            digest=Fields(self).text("digest", "made when the release is saved"),
+            notes=[f"Not protected: {line}" for line in certificate.texts("not_protected")],
         )
 
 

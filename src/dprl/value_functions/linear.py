@@ -11,10 +11,9 @@ from typing import Any, ClassVar
 import numpy as np
 from jaxtyping import Float
 
-from dprl.errors import DprlError
 from dprl.protocols import Interval
 from dprl.states import slices, state_rows
-from dprl.tensor_file import intervals, read, to_bytes
+from dprl.tensor_file import MisfitError, intervals, read_back, to_bytes
 from dprl.value_functions.features import Features, make_features
 
 FILE = "value_function.safetensors"
@@ -81,20 +80,15 @@ class ValueFunction:
 
 def load_value_function(path: str | Path) -> ValueFunction:
     """Read a value function back, from its file or from the results folder it lies in."""
-    path = Path(path)
-    path = path / FILE if path.is_dir() else path
-    tensors, metadata = read(path, "a value function")
-    if metadata.get("schema") != _SCHEMA:
-        raise DprlError(f"{path.name!r} is not a value function of a version that this dprl reads.")
-    try:
-        (value,) = intervals(f"[{metadata['value']}]")
-        features = make_features(metadata["features"], intervals(metadata["bounds"]))
-    except (KeyError, TypeError, ValueError, RecursionError, OverflowError, DprlError) as error:
-        raise DprlError(f"{path.name!r} is damaged: it does not describe its features.") from error
-    theta = tensors.get("theta")
-    if theta is None or set(tensors) != {"theta"} or theta.dtype != np.float64 or theta.shape != (features.size,):
-        raise DprlError(f"{path.name!r} is damaged: its weights do not fit its features.")
-    return ValueFunction(theta, features, value)
+    return read_back(path, FILE, "a value function", "it does not describe its features", {_SCHEMA: _made_of})
+
+
+def _made_of(tensors: dict[str, np.ndarray], metadata: dict[str, str]) -> ValueFunction:
+    (value,) = intervals(f"[{metadata['value']}]")
+    features = make_features(metadata["features"], intervals(metadata["bounds"]))
+    if {name: (t.dtype, t.shape) for name, t in tensors.items()} != {"theta": (np.float64, (features.size,))}:
+        raise MisfitError("its weights do not fit its features")
+    return ValueFunction(tensors["theta"], features, value)
 
 
 def in_public_units(function: ValueFunction, states: Float[np.ndarray, "rows d"]) -> Float[np.ndarray, " rows"]:

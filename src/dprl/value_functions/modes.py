@@ -53,19 +53,17 @@ def has_modes(features: Features) -> bool:
 @lru_cache(maxsize=64)
 def make_modes(features: Features) -> Modes:
     """Return the modes of a feature map: a function of public facts alone."""
-    orders = _orders_of(features)
     if isinstance(features, Tabular):
-        values = _cosines(orders, features.counts)
+        values = _cosines(_orders_of(features), features.counts)
         return Modes(values / math.sqrt(features.size), values**2)  # indicators are scaled by sqrt(S)
-    if isinstance(features, Columns):
-        rows = [1 + index.index(1) if any(index) else 0 for index in orders]
-    elif isinstance(features, Fourier):
-        rows = [int(np.ravel_multi_index(index, (features.order + 1,) * len(index))) for index in orders]
-    else:
-        raise TypeError(f"no modes are known for features of type {type(features).__name__}")
     # each mode is a feature, and each is largest at one corner, where all cosines, or all columns, are largest at once
     low, high = np.array(features.bounds, dtype=np.float64).T
-    corner = high if isinstance(features, Columns) else low
+    if isinstance(features, Columns):
+        rows, corner = np.array([0, *(1 + np.flatnonzero(high > low))]), high
+    elif isinstance(features, Fourier):
+        rows, corner = np.ravel_multi_index(np.transpose(_orders_of(features)), (features.order + 1,) * len(low)), low
+    else:
+        raise TypeError(f"no modes are known for features of type {type(features).__name__}")
     return Modes(np.eye(features.size)[:, rows], features(corner[None])[:, rows] ** 2)
 
 
@@ -79,17 +77,14 @@ def _cosines(orders: list[Orders], counts: tuple[int, ...]) -> Float[np.ndarray,
     return out
 
 
-def _orders_of(features: Features) -> list[Orders]:
+def _orders_of(features: Tabular | Fourier) -> list[Orders]:
     """Return the orders of the modes: whole shells of equal frequency, the lowest first, as many as may be measured."""
     varies = [high > low for low, high in features.bounds]
-    if isinstance(features, Columns):
-        d = len(varies)
-        return [(0,) * d] + [tuple(int(i == j) for j in range(d)) for i in range(d) if varies[i]]
     if isinstance(features, Tabular):
         wanted = _ONE_COMPONENT - 1 if sum(varies) <= 1 else _HIGHEST_OF_TABLE
         highest = [min(wanted, count - 1) for count in features.counts]
     else:
-        highest = [getattr(features, "order", 0)] * len(varies)
+        highest = [features.order] * len(varies)
     # no order above the number of modes can be among the lowest
     ranges = [range(min(h, _MOST_MODES) + 1 if v else 1) for h, v in zip(highest, varies, strict=True)]
     shells: dict[int, list[Orders]] = {}

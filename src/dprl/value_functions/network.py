@@ -81,9 +81,9 @@ class MLP(Features):
         end = H * k
         return Weights(theta[:end].reshape(H, k), theta[end : end + H], theta[end + H : end + 2 * H], theta[-1])
 
-    def join(self, weights: Weights, xp: Any = np) -> Any:
+    def join(self, weights: Weights) -> np.ndarray:
         """Return the inverse of :meth:`split`."""
-        return xp.concatenate([weights.W.reshape(-1), weights.b, weights.w, xp.reshape(weights.c, (1,))])
+        return np.concatenate([np.ravel(layer) for layer in weights])
 
     def values_of(self, weights: Weights, states: Any, xp: Any = np) -> Any:
         """Return the values ``(N,)`` at ``states`` ``(N, d)``."""

@@ -19,7 +19,7 @@ import numpy as np
 from dprl.errors import DprlError
 from dprl.protocols import Interval
 from dprl.states import slices, state_rows, unit_states
-from dprl.tensor_file import intervals, read, to_bytes
+from dprl.tensor_file import intervals, read_back, to_bytes
 from dprl.value_functions.features import Fourier
 
 FILE = "q_function.safetensors"
@@ -167,22 +167,19 @@ class QFunction:
 
 def load_q_function(path: str | Path) -> QFunction:
     """Read an action-value function back, from its file or from the results folder it lies in."""
-    path = Path(path)
-    path = path / FILE if path.is_dir() else path
-    tensors, metadata = read(path, "a Q-function")
-    if metadata.get("schema") != _SCHEMA:
-        raise DprlError(f"{path.name!r} is not a Q-function of a version that this dprl reads.")
+    misfit = "its weights do not fit what it says of its network"
+    return read_back(path, FILE, "a Q-function", misfit, {_SCHEMA: _made_of})
+
+
+def _made_of(tensors: dict[str, np.ndarray], metadata: dict[str, str]) -> QFunction:
     actor = {name.removeprefix(_ACTOR): w for name, w in tensors.items() if name.startswith(_ACTOR)}
     weights = {name: w for name, w in tensors.items() if not name.startswith(_ACTOR)}
-    try:
-        bounds, (value,) = intervals(metadata["bounds"]), intervals(f"[{metadata['value']}]")
-        actions = json.loads(metadata["actions"])
-        sound = isinstance(actions, int) and actions >= 1
-        if not sound or any(w.dtype != np.float32 or not np.isfinite(w).all() for w in tensors.values()):
-            raise ValueError
-        return QFunction(weights, metadata["network"], bounds, actions, value, actor or None)
-    except (KeyError, TypeError, ValueError, RecursionError, OverflowError, DprlError) as error:
-        raise DprlError(f"{path.name!r} is damaged: its weights do not fit what it says of its network.") from error
+    bounds, (value,) = intervals(metadata["bounds"]), intervals(f"[{metadata['value']}]")
+    actions = json.loads(metadata["actions"])
+    sound = isinstance(actions, int) and actions >= 1
+    if not sound or any(w.dtype != np.float32 or not np.isfinite(w).all() for w in tensors.values()):
+        raise ValueError
+    return QFunction(weights, metadata["network"], bounds, actions, value, actor or None)
 
 
 def _parse(network: str) -> tuple[str, int]:
