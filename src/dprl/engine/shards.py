@@ -126,8 +126,6 @@ class Shard:
         self._behavior: Any = None if task.behavior is None else load(task.behavior)
         # one thread for all steps: each new one would take memory of its own, and keep it
         self._aside = ThreadPoolExecutor(1)
-        self._kept: UnitRows | None = None
-        self._whole: bool | None = None
 
     def begin(self, weights: np.ndarray | None = None) -> FirstPass:
         """Read the rows once: for the value query, and for a digest of what enters the mechanisms.
@@ -159,13 +157,7 @@ class Shard:
         """Return the exact sum over the ``included`` ``(units,)`` of this shard; see
         :class:`~dprl.engine.unit_source.Source`.
         """
-        if self._whole is None:
-            rows = int(self._task.parts.rows_of(self._start + np.arange(self.units)).sum())
-            self._whole = rows * self._task.row_bytes <= self._task.kept_bytes
-        if self._whole:
-            if self._kept is None:
-                with suppress_warnings():
-                    self._kept = self._prepared(np.arange(self.units))
+        if self._kept is not None:
             return np.asarray(sum_of_rows(program, stage, mechanism, state, self._kept, included))
         total = np.zeros(mechanism.dimension, dtype=np.int64)
         with suppress_warnings(), closing(self._through(np.flatnonzero(included), self._prepared)) as blocks:
@@ -174,6 +166,15 @@ class Shard:
                 # as a NumPy array: it is waited for, so that no further block is in memory
                 total += np.asarray(sum_of_rows(program, stage, mechanism, state, block, everybody))
         return total
+
+    @cached_property
+    def _kept(self) -> UnitRows | None:
+        """All rows, prepared once; None where they would take too much memory."""
+        rows = int(self._task.parts.rows_of(self._start + np.arange(self.units)).sum())
+        if rows * self._task.row_bytes > self._task.kept_bytes:
+            return None
+        with suppress_warnings():
+            return self._prepared(np.arange(self.units))
 
     def _through(self, units: np.ndarray, prepare: Callable[[np.ndarray], T]) -> Generator[T, None, None]:
         """Prepare the units block by block; the next block is prepared while the one before is in use."""
