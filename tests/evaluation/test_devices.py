@@ -179,17 +179,22 @@ def seen_by(which: str, replace: Callable[[Any, str, Any], None]) -> dict[str, A
     return {"found": texts, "shared": sorted(shared), "devices": jax.device_count(), "a default is alone": alone}
 
 
+def of_devices(count: int, *arguments: str) -> Any:
+    """What Python with these arguments prints last, where JAX sees so many devices."""
+    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={count}".strip()
+    environment = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
+    script = [sys.executable, *arguments]
+    done = subprocess.run(script, cwd=ROOT, env=environment, stdout=subprocess.PIPE, check=True)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
 def check(which: str, counts: tuple[int, ...], shared: set[str]) -> dict[str, str]:
     with pytest.MonkeyPatch.context() as patch:
         of_one = seen_by(which, patch.setattr)
     assert of_one["devices"] == 1
     assert of_one["shared"] == []
     for count in counts:
-        flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={count}".strip()
-        script = [sys.executable, "-m", "tests.evaluation.test_devices", which]
-        environment = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
-        done = subprocess.run(script, cwd=ROOT, env=environment, stdout=subprocess.PIPE, check=True)
-        of_several = json.loads(done.stdout.splitlines()[-1])
+        of_several = of_devices(count, "-m", "tests.evaluation.test_devices", which)
         assert of_several["devices"] == count
         assert set(of_several["shared"]) == shared
         assert of_several["a default is alone"]
@@ -289,9 +294,7 @@ def test_what_is_clipped_has_all_digits(name: str) -> None:
 @pytest.mark.slow
 def test_the_benchmark_runs() -> None:
     script = "import json; from benchmarks import devices; print(json.dumps(devices.run('small')))"
-    environment = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=2", "JAX_PLATFORMS": "cpu"}
-    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, env=environment, stdout=subprocess.PIPE, check=True)
-    result = json.loads(done.stdout.splitlines()[-1])
+    result = of_devices(2, "-c", script)
     assert {"CPU; GPOPE", "CPU; DPTD", "CPU; DP-PG", "2 of cpu; GPOPE"} <= set(result["errors"])
     assert max(result["errors"].values()) == 0.0
     assert result["table"].count("\n") == 1 + 3 * 2 + 2 * 2
