@@ -10,6 +10,7 @@ import numpy as np
 
 from dprl.accounting.budget import Budget
 from dprl.data.readers import read_log
+from dprl.engine.layouts import padded_units
 from dprl.engine.program import noiseless, run
 from dprl.engine.ratios import step_ratios
 from dprl.engine.rows import rows_of
@@ -90,6 +91,19 @@ def rows(log: Any, program: Any, config: Any, features: str, policy: Any = None,
     )  # fmt: skip
 
 
+def made(
+    config: Any, log: Any, features: str, policy: Any = None, bounds: Bounds | None = None, **options: Any
+) -> tuple[Any, Any, Any]:
+    """The program with all of a budget, the log's rows as it sees them, and the same rows padded.
+
+    The program is that of ``bounds``, by default the log's; ``options`` are those of :func:`make` and :func:`rows`.
+    """
+    budget = options.pop("budget", BUDGET)
+    program = make(config, log.bounds if bounds is None else bounds, features, budget)
+    flat = rows(log, program, config, features, policy, **options)
+    return program, flat, padded_units(flat)
+
+
 def plain(program: Any, data: Any) -> tuple[Any, np.ndarray]:
     """Final state and answer in the noiseless limit."""
     state, theta = _plain(program, data)
@@ -126,10 +140,14 @@ def check_no_clip_binds(program: Any, state: Any, data: Any) -> None:
         assert np.linalg.norm(made, axis=1).max() <= found.mechanism.clip_norm * (1 + 1e-9)
 
 
-def chain(units: int, seed: int) -> tuple[Any, Bounds]:
-    """The 40-state chain: log and bounds."""
-    bounds = helpers.chain_bounds(units)
-    return read_log(helpers.chain_log(units, seed), bounds=bounds).load(), bounds
+def stepped(people: int, seed: int = 0, bounds: Bounds | None = None) -> Any:
+    """A log of several decisions over three states."""
+    return load(helpers.stepped_log(people, seed), helpers.stepped_bounds(people) if bounds is None else bounds)
+
+
+def chain(units: int, seed: int) -> Any:
+    """A log of the 40-state chain."""
+    return load(helpers.chain_log(units, seed), helpers.chain_bounds(units))
 
 
 def chain_values(advance: float = 0.5, discount: float = helpers.DISCOUNT) -> np.ndarray:

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dprl.engine.layouts import padded_units
 from dprl.engine.program import PublicFacts, run
 from dprl.errors import DprlError
 from dprl.evaluation import adassp
@@ -25,10 +24,6 @@ from . import helpers, one_shot
 FEATURES = ("tabular", "fourier:3", "columns")
 # compiled whole: one operation after the other takes several times as long
 svec, smat = jax.jit(adassp.svec), jax.jit(adassp.smat, static_argnums=1)
-
-
-def features_of(kind: str, components: int = 1):
-    return make_features(kind, ((0.0, 4.0),) * components)
 
 
 @settings(max_examples=20)
@@ -73,7 +68,7 @@ def test_the_ridge_makes_a_matrix_without_signal_positive_as_often_as_stated(k):
 
 @pytest.mark.parametrize("kind", FEATURES)
 def test_modes_are_orthonormal_functions_that_start_with_the_constant(kind):
-    features = features_of(kind, 2)
+    features = make_features(kind, ((0.0, 4.0),) * 2)
     k = 3
     basis = adassp.modes_basis(features, k)
     np.testing.assert_allclose(basis.T @ basis, np.eye(k), atol=1e-12)
@@ -88,12 +83,9 @@ def test_modes_are_orthonormal_functions_that_start_with_the_constant(kind):
     ("kind", "policy"), [("fourier:3", None), *((kind, one_shot.extreme_policy) for kind in FEATURES)]
 )
 def test_noiseless_limit_is_ridge_regression(kind, policy):
-    bounds = one_shot.extreme_bounds(40)
     config = AdaSSP(discount=0.9, modes=2, start_weight=0.3, kappa=1.7)
-    program = one_shot.make(config, bounds, kind)
-    log = one_shot.extreme(40, 1)
-    flat = one_shot.rows(log, program, config, kind, policy)
-    state, theta = one_shot.plain(program, padded_units(flat))
+    program, flat, data = one_shot.made(config, one_shot.extreme(40, 1), kind, policy)
+    state, theta = one_shot.plain(program, data)
 
     weight = 0.7 * flat.weight + 0.3 * flat.start
     y = 2.5 * flat.returns  # the rows hold them over the largest cumulative ratio
@@ -133,13 +125,10 @@ def test_a_constant_that_is_noise_is_not_believed():
 )  # fmt: skip
 def test_no_clip_binds(seed, kind, components, modes, start_weight, level, kappa):
     """Whatever rows the public bounds allow, a unit's vector is within the clip norm that follows from them."""
-    bounds = one_shot.extreme_bounds(60, components)
     config = AdaSSP(discount=0.9, modes=modes, start_weight=start_weight, kappa=kappa)
-    program = one_shot.make(config, bounds, kind)
     log = one_shot.extreme(60, seed, components)
-    data = padded_units(one_shot.rows(log, program, config, kind, one_shot.extreme_policy))
-    state = program.start_at(jnp.asarray(level))
-    one_shot.check_no_clip_binds(program, state, data)
+    program, _, data = one_shot.made(config, log, kind, one_shot.extreme_policy)
+    one_shot.check_no_clip_binds(program, program.start_at(jnp.asarray(level)), data)
 
 
 def test_the_clip_norm_is_reached():
@@ -148,9 +137,7 @@ def test_the_clip_norm_is_reached():
     columns = {
         "observation": [0.0, 1.0], "action": [0, 0], "reward": [1.0, 0.0], "behavior_prob": [1.0, 1.0],
     }  # fmt: skip
-    config = AdaSSP(modes=3)
-    program = one_shot.make(config, bounds, "fourier:3")
-    data = padded_units(one_shot.rows(one_shot.load(columns, bounds), program, config, "fourier:3"))
+    program, _, data = one_shot.made(AdaSSP(modes=3), one_shot.load(columns, bounds), "fourier:3")
     state = program.start_at(jnp.asarray(-0.7))
     norms = np.linalg.norm(one_shot.vectors(program, 1, state, data), axis=1)
     assert norms.max() == pytest.approx(program.stages[1].mechanism.clip_norm, rel=1e-5)
@@ -167,13 +154,10 @@ def test_more_modes_where_there_is_more_to_learn_from():
 
 @pytest.mark.slow
 def test_it_beats_the_best_constant_on_the_chain():
-    log, bounds = one_shot.chain(1000, 5)
-    config = AdaSSP()
-    program = one_shot.make(config, bounds, "tabular")
+    program, _, data = one_shot.made(AdaSSP(), one_shot.chain(1000, 5), "tabular", dtype=np.float32)
     truth = one_shot.chain_values()
-    padded = padded_units(one_shot.rows(log, program, config, "tabular", dtype=np.float32))
     for seed in range(2):
-        theta = np.asarray(run(program, SeededNoise.from_seed(seed), padded)[1])
+        theta = np.asarray(run(program, SeededNoise.from_seed(seed), data)[1])
         error = 0.5 + 0.5 * math.sqrt(39) * theta - truth
         assert math.sqrt(np.mean(error**2)) < 0.6 * truth.std()
 

@@ -10,31 +10,25 @@ import pytest
 
 import dprl
 from dprl.engine.options import Stage
-from dprl.engine.ratios import step_ratios
-from dprl.engine.rows import rows_of
 from dprl.engine.two_parts import TwoParts
 from dprl.errors import DprlError
 from dprl.evaluation.advantage import ADVANTAGE, KAPPA, Advantage
-from dprl.evaluation.fitted_q import NAME, Unused
+from dprl.evaluation.fitted_q import NAME
 from dprl.evaluation.learned import plan_of_learned
 from dprl.evaluation.teaching import LOUD, recommended_teaching
 from dprl.policies.greedy import Basis
 from dprl.protocols import Bounds
 
-from .test_fitted_q import ACTIONS, BOUNDS, BUDGET, DISCOUNT, HORIZON, STATES, log_of
+from .test_fitted_q import ACTIONS, BOUNDS, BUDGET, DISCOUNT, HORIZON, STATES, log_of, rows_for
 
 
 def vectors(program, columns, person=None):
     """``(U, dim)`` of all people."""
-    log = dprl.read_log(columns, bounds=program.bounds, person=person).load(None)
-    ratios = step_ratios(program.weighted, log)
-    value = program.bounds.value_interval(program.discount)
-    rows = rows_of(
-        log, ratios, Unused(program.bounds.state), program.discount, value, dtype=np.float64, columns=program.columns
-    )
+    rows = rows_for(program, columns, program.weighted, person, dtype=np.float64)
     with jax.enable_x64(True):
-        each = rows.padding // log.units
-        shaped = {name: x[:-1].reshape(log.units, each, *x.shape[1:]) for name, x in rows.columns.items()}
+        units = len(rows.lengths)
+        each = rows.padding // units
+        shaped = {name: x[:-1].reshape(units, each, *x.shape[1:]) for name, x in rows.columns.items()}
         block = type("Block", (), {name: jax.numpy.asarray(x) for name, x in shaped.items()})
         return np.asarray(program.contribution(0, program.init(), block))
 

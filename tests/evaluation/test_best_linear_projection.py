@@ -326,11 +326,9 @@ def test_what_cannot_be_projected_is_refused_before_anything_is_read(sentence):
         planned(BestLinearProjection(**options), bounds=replace(ONE, **facts))
 
 
-def test_subgroups_and_transitions_are_refused():
+def test_subgroups_are_refused():
     with pytest.raises(DprlError, match="no values of subgroups"):
         make_plan(BestLinearProjection(), ONE, BUDGET, ARMS, subgroups=["age:50"])
-    with pytest.raises(DprlError, match="no statement for the privacy unit transition"):
-        make_plan(BestLinearProjection(), ONE, BUDGET, ARMS, unit="transition")
 
 
 def test_covariates_may_be_some_of_the_components():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -13,54 +14,32 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dprl.accounting.budget import Budget
-from dprl.data.readers import read_log
 from dprl.data.trajectories import Trajectories
 from dprl.engine import program as engine
-from dprl.engine.layouts import padded_units
-from dprl.engine.rows import Rows, rows_of
 from dprl.errors import DprlError
-from dprl.evaluation.descent import ROOM, Descent, DescentConfig, State, feature_scale, signal_to_noise
-from dprl.evaluation.plan import program_for
+from dprl.evaluation.descent import ROOM, DescentConfig, State, feature_scale, signal_to_noise
 from dprl.evaluation.return_regression import ReturnRegression
 from dprl.evaluation.td import TD
 from dprl.mechanisms.noise import SeededNoise
+from dprl.protocols import Bounds
 from dprl.value_functions.features import Features, make_features
 from dprl_papers.baselines.lstd import lstd
 
 from . import helpers, one_shot
 
 GAMMA = 0.9
-BUDGET = Budget(1.0, 1e-5)
+BOUNDS = helpers.stepped_bounds(40)
 CONFIGS = [TD, ReturnRegression]
 BOTH = pytest.mark.parametrize("config", CONFIGS)
 
 
-def log_of(people: int = 40, seed: int = 0, off_policy: bool = True) -> tuple[Trajectories, np.ndarray]:
-    """Five decisions a person over three states, and the ratios of a target policy."""
-    bounds = helpers.stepped_bounds(people)
-    if not off_policy:
-        bounds = dataclasses.replace(bounds, max_importance_ratio=1.0, max_cumulative_ratio=None)
-    log = read_log(helpers.stepped_log(people, seed), bounds=bounds).load()
-    actions = np.asarray(log.action)
-    return log, np.where(actions == 1, 1.2, 0.8) if off_policy else np.ones(len(actions))
+def program_of(config: DescentConfig, features: str = "tabular", bounds: Bounds = BOUNDS) -> Any:
+    return one_shot.make(config, bounds, features)
 
 
-def rows_and_program(
-    config: DescentConfig, log: Trajectories, ratios: np.ndarray, features: Features | None = None, dtype: type = float
-) -> tuple[Rows, Descent]:
-    features = features or make_features("tabular", log.bounds.observation)
-    program = program_for(config, log.bounds, features, BUDGET)
-    assert isinstance(program, Descent)
-    value = log.bounds.value_interval(config.discount)
-    columns = program.columns
-    rows = rows_of(log, ratios, features, config.discount, value, dtype=dtype, columns=columns)
-    return rows, program
-
-
-def vectors_by_hand(
-    config: DescentConfig, log: Trajectories, ratios: np.ndarray, features: Features, theta: np.ndarray
-) -> np.ndarray:
+def vectors_by_hand(config: DescentConfig, log: Trajectories, features: Features, theta: np.ndarray) -> np.ndarray:
     """Each unit's vector, row by row, from values in the reward's unit."""
+    ratios = np.where(log.action == 1, 1.2, 0.8)
     low, high = log.bounds.value_interval(config.discount)
     centre, half, gamma = (low + high) / 2, (high - low) / 2, config.discount
     limit = log.bounds.cumulative_ratio
@@ -88,20 +67,19 @@ def vectors_by_hand(
 @pytest.mark.parametrize("basis", ["tabular", "fourier:2"])
 def test_one_step_is_the_one_computed_by_hand(config, basis):
     """theta + step_size a (sum of clipped vectors) / m, with some vectors above the clip and some below."""
-    log, ratios = log_of()
-    features = make_features(basis, log.bounds.observation)
+    log = one_shot.stepped(40)
     options = config(
         discount=GAMMA, steps=1, step_size=0.7, clip_norm=0.5, cap_step_size=False, decay=0.5, project=False
     )
-    rows, program = rows_and_program(options, log, ratios, features)
+    program, _, data = one_shot.made(options, log, basis, helpers.stepped_policy)
+    features = program.facts.features
     theta = np.random.default_rng(0).normal(size=features.size) * 0.3
     state = State(jnp.asarray(theta), jnp.zeros(features.size))
-    data = padded_units(rows)
     mechanism = program.stages[0].mechanism
     total = mechanism.clipped_sum(one_shot.vectors(program, 0, state, data), jnp.ones(log.units, bool))
     after = program.update(0, state, mechanism.scaled(total), 0)
 
-    expected = vectors_by_hand(options, log, ratios, features, theta)
+    expected = vectors_by_hand(options, log, features, theta)
     norms = np.linalg.norm(expected, axis=1)
     assert 0 < np.sum(norms > 0.5) < log.units
     clipped = expected * np.minimum(1.0, 0.5 / norms)[:, None]
@@ -113,18 +91,17 @@ def test_one_step_is_the_one_computed_by_hand(config, basis):
 @pytest.mark.parametrize("off_policy", [False, True])
 def test_noiseless_limit_is_the_least_squares_solution(config, off_policy):
     """TD meets LSTD with the same weights, regression on returns their weighted least squares."""
-    log, ratios = log_of(60, 1, off_policy)
+    bounds, policy = helpers.stepped_bounds(60), helpers.stepped_policy
+    if not off_policy:
+        bounds, policy = dataclasses.replace(bounds, max_importance_ratio=1.0, max_cumulative_ratio=None), None
     options = config(discount=GAMMA, steps=6000, step_size=0.4, cap_step_size=False, average="last", project=False)
-    rows, program = rows_and_program(options, log, ratios)
-    run = jax.jit(
-        lambda data: engine.run(program, SeededNoise.from_seed(0), data, mechanisms=engine.noiseless(program))[1]
-    )
-    theta = np.asarray(run(padded_units(rows)))
+    program, rows, data = one_shot.made(options, one_shot.stepped(60, 1, bounds), "tabular", policy)
+    theta = one_shot.plain(program, data)[1]
     if config is TD:
         solution = lstd(rows)
     else:
         # per-decision returns over the ratio of their own step, weighted by it
-        root, y = np.sqrt(rows.weight * rows.rho), log.bounds.cumulative_ratio * rows.returns
+        root, y = np.sqrt(rows.weight * rows.rho), bounds.cumulative_ratio * rows.returns
         target = np.divide(y, rows.rho, out=np.zeros_like(y), where=rows.rho > 0)
         solution = np.linalg.lstsq(root[:, None] * rows.phi, root * target, rcond=None)[0]
     np.testing.assert_allclose(theta, solution, atol=1e-9)
@@ -133,9 +110,8 @@ def test_noiseless_limit_is_the_least_squares_solution(config, off_policy):
 @BOTH
 def test_a_sum_is_divided_by_the_public_size_of_a_batch(config):
     """By q m with the declared m, whoever took part; the answer is a mean over the last half of the iterates."""
-    log, ratios = log_of()
     options = config(discount=GAMMA, steps=4, sampling_rate=0.25, step_size=0.5, cap_step_size=False, project=False)
-    _, program = rows_and_program(options, log, ratios)
+    program = program_of(options)
     state, noisy = program.init(), np.array([1.0, -2.0, 3.0])
     for step in range(4):
         state = program.update(0, state, jnp.asarray(noisy), step)
@@ -146,9 +122,8 @@ def test_a_sum_is_divided_by_the_public_size_of_a_batch(config):
 
 @pytest.mark.parametrize(("average", "expected"), [("tail", 4.0), ("all", 3.0), ("last", 5.0)])
 def test_averages_of_five_iterates(average, expected):
-    log, ratios = log_of()
     options = TD(discount=GAMMA, steps=5, step_size=1.0, cap_step_size=False, project=False, average=average)
-    _, program = rows_and_program(options, log, ratios)
+    program = program_of(options)
     state = program.init()
     for step in range(5):
         state = program.update(0, state, jnp.full(3, 40.0), step)
@@ -157,18 +132,16 @@ def test_averages_of_five_iterates(average, expected):
 
 @BOTH
 def test_theta_stays_where_values_can_be(config):
-    log, ratios = log_of()
     huge = jnp.asarray([1e9, -1e9, 1.0])
     for basis in ("tabular", "fourier:2"):
-        features = make_features(basis, log.bounds.observation)
-        _, program = rows_and_program(config(discount=GAMMA), log, ratios, features)
+        program = program_of(config(discount=GAMMA), basis)
         theta = np.asarray(program.update(0, program.init(), huge, 0).theta)
         if basis == "tabular":
-            values = features(np.arange(3.0)[:, None]) @ theta
+            values = program.facts.features(np.arange(3.0)[:, None]) @ theta
             np.testing.assert_allclose(values[:2], [1.0, -1.0])
         else:
             assert np.linalg.norm(theta) == pytest.approx(ROOM)
-        _, free = rows_and_program(config(discount=GAMMA, project=False), log, ratios, features)
+        free = program_of(config(discount=GAMMA, project=False), basis)
         assert np.abs(free.update(0, free.init(), huge, 0).theta).max() > 100.0
 
 
@@ -178,9 +151,8 @@ def test_theta_stays_where_values_can_be(config):
 def test_a_unit_s_vector_is_its_own(config, seed):
     """Units in another order, or twice, keep their vectors; so do a unit's rows in another order, or one cut in two."""
     rng = np.random.default_rng(seed)
-    log, ratios = log_of(6, 0)
-    rows, program = rows_and_program(config(discount=GAMMA), log, ratios)
-    block = padded_units(rows).block(slice(None))
+    program, _, data = one_shot.made(config(discount=GAMMA), one_shot.stepped(6), "tabular", helpers.stepped_policy)
+    block = data.block(slice(None))
     state = State(jnp.asarray(rng.normal(size=3)), jnp.zeros(3))
     vectors = partial(one_shot.of_block, program, 0, state)
     plain = vectors(block)
@@ -200,13 +172,14 @@ def test_a_unit_s_vector_is_its_own(config, seed):
 
 def test_start_at_the_mean_reward():
     """A stage with its share of mu^2: a ratio of two noisy sums, and the constant value that it stands for."""
-    log, ratios = log_of()
-    rows, program = rows_and_program(TD(discount=GAMMA, start="mean-reward", start_budget_fraction=0.2), log, ratios)
+    log, config = one_shot.stepped(40), TD(discount=GAMMA, start="mean-reward", start_budget_fraction=0.2)
+    program, _, data = one_shot.made(config, log, "tabular", helpers.stepped_policy)
     first, updates = (stage.mechanism for stage in program.stages)
     mu = [np.sqrt(m.steps) / m.noise_multiplier for m in (first, updates)]
     assert mu[0] ** 2 / (mu[0] ** 2 + mu[1] ** 2) == pytest.approx(0.2, rel=0.02)
-    block = padded_units(rows).block(slice(None))
-    state = program.finish(0, program.update(0, program.init(), program.contribution(0, None, block).sum(axis=0), 0))
+    vectors = program.contribution(0, None, data.block(slice(None)))
+    state = program.finish(0, program.update(0, program.init(), vectors.sum(axis=0), 0))
+    ratios = np.where(log.action == 1, 1.2, 0.8)
     length = np.repeat(log.lengths(), log.lengths())
     mean = np.sum(ratios * log.reward / length) / np.sum(ratios / length)
     low, high = log.bounds.value_interval(GAMMA)
@@ -217,52 +190,47 @@ def test_start_at_the_mean_reward():
 
 
 def test_a_mean_reward_that_is_public_costs_nothing():
-    log, ratios = log_of()
-    bounds = dataclasses.replace(log.bounds, reward=(-1.0, -1.0), horizon=30)
-    features = make_features("tabular", bounds.observation)
-    program = program_for(TD(discount=GAMMA, start="mean-reward"), bounds, features, BUDGET)
+    bounds = dataclasses.replace(BOUNDS, reward=(-1.0, -1.0), horizon=30)
+    program = program_of(TD(discount=GAMMA, start="mean-reward"), bounds=bounds)
     assert len(program.stages) == 1
     low, high = bounds.value_interval(GAMMA)
     expected = max((-10.0 - (low + high) / 2) / ((high - low) / 2), -1.0)
-    values = features(np.arange(3.0)[:, None]) @ np.asarray(jax.jit(program.init)().theta)  # as the engine does
+    theta = np.asarray(jax.jit(program.init)().theta)  # as the engine does
+    values = program.facts.features(np.arange(3.0)[:, None]) @ theta
     np.testing.assert_allclose(values, expected)
     on_policy = dataclasses.replace(bounds, max_importance_ratio=1.0, max_cumulative_ratio=None)
-    assert not np.any(program_for(TD(discount=GAMMA), on_policy, features, BUDGET).init().theta)
-    del ratios
+    assert not np.any(program_of(TD(discount=GAMMA), bounds=on_policy).init().theta)
 
 
 @BOTH
 def test_a_step_size_that_is_off_is_kept_within_a_factor_of_two(config):
-    log, ratios = log_of()
-    own = rows_and_program(config(discount=GAMMA), log, ratios)[1].config.step_size
+    own = program_of(config(discount=GAMMA)).config.step_size
     assert own is not None
     for factor, kept in ((0.1, 0.5), (0.8, 0.8), (10.0, 2.0)):
         given_size = config(discount=GAMMA, step_size=factor * own)
-        assert rows_and_program(given_size, log, ratios)[1].config.step_size == pytest.approx(kept * own)
+        assert program_of(given_size).config.step_size == pytest.approx(kept * own)
         free = dataclasses.replace(given_size, cap_step_size=False)
-        assert rows_and_program(free, log, ratios)[1].config.step_size == pytest.approx(factor * own)
+        assert program_of(free).config.step_size == pytest.approx(factor * own)
 
 
 @BOTH
 def test_noise_bounds_the_default_step(config):
     """What the noise of all steps adds up to, in L2 and without any pull of the data, stays below 0.4."""
-    log, ratios = log_of(20)  # so few that the noise decides
+    few = helpers.stepped_bounds(20)  # so few that the noise decides
     for rate in (1.0, 0.3):
-        _, program = rows_and_program(config(discount=GAMMA, sampling_rate=rate), log, ratios)
-        mechanism, step_size = program.stages[0].mechanism, program.config.step_size
-        assert step_size is not None
-        walk = step_size * mechanism.noise_std / (rate * 20) * np.sqrt(3 * mechanism.steps)
+        program = program_of(config(discount=GAMMA, sampling_rate=rate), bounds=few)
+        mechanism = program.stages[0].mechanism
+        walk = program.config.step_size * mechanism.noise_std / (rate * 20) * np.sqrt(3 * mechanism.steps)
         assert walk == pytest.approx(0.4, rel=1e-6)
-    _, full = rows_and_program(config(discount=GAMMA), log, ratios)
-    mu = full.facts.mu
-    assert signal_to_noise(full.stages[0], 20) == pytest.approx(20 * mu, rel=1e-3)
+    full = program_of(config(discount=GAMMA), bounds=few)
+    assert signal_to_noise(full.stages[0], 20) == pytest.approx(20 * full.facts.mu, rel=1e-3)
 
 
 def test_options_that_do_not_go_together_are_refused():
     with pytest.raises(DprlError, match=r"^td: [^.]*\.$"):
         TD(start="mean-reward", discount=1.0)
     with pytest.raises(DprlError, match="td: updates with step_size"):
-        rows_and_program(TD(step_size=1e30, cap_step_size=False), *log_of())
+        program_of(TD(step_size=1e30, cap_step_size=False))
 
 
 def test_fourier_features_are_scaled_by_their_order():
@@ -278,18 +246,15 @@ def chain_errors(options: DescentConfig, units: int, epsilon: float, seeds: int,
     from dprl_papers.harness.problem import Logs
 
     domain = chain_domain("chain", "chain", success)
-    bounds = domain.bounds(units)
-    features = make_features("tabular", bounds.observation)
-    program = program_for(options, bounds, features, Budget(epsilon, 1e-5))
+    program = one_shot.make(options, domain.bounds(units), "tabular", Budget(epsilon, 1e-5))
     run = jax.jit(lambda noise, data: engine.run(program, noise, data)[1])
     out = []
     for seed in range(seeds):
         layout = Logs(domain, units, (seed,)).shared_layout(units)
         data = layout.of_units(lambda x: x[0])
-        values = np.clip(
-            0.5 + 0.5 * features(domain.truth.states) @ np.asarray(run(SeededNoise.from_seed(seed), data)), 0, 1
-        )
-        out.append(domain.truth.rmse(values))
+        theta = np.asarray(run(SeededNoise.from_seed(seed), data))
+        values = 0.5 + 0.5 * program.facts.features(domain.truth.states) @ theta
+        out.append(domain.truth.rmse(np.clip(values, 0, 1)))
     return np.array(out)
 
 
@@ -305,9 +270,7 @@ def test_defaults_on_the_chain_with_a_small_budget(config, bound):
     """1,000 trajectories at epsilon 0.1; a step size ten times off costs at most a factor of two."""
     error = chain_errors(config, 1000, 0.1, 6).mean()
     assert error < bound
-    domain_bounds = helpers.chain_bounds(1000, 1000)
-    features = make_features("tabular", domain_bounds.observation)
-    own = program_for(config, domain_bounds, features, Budget(0.1, 1e-5)).config.step_size  # type: ignore[attr-defined]
+    own = one_shot.make(config, helpers.chain_bounds(1000, 1000), "tabular", Budget(0.1, 1e-5)).config.step_size
     for factor in (0.1, 10.0):
         off = dataclasses.replace(config, step_size=factor * own)
         assert chain_errors(off, 1000, 0.1, 6).mean() < 2.0 * error

@@ -26,10 +26,8 @@ import dprl
 from dprl.engine import layouts, unit_source
 from dprl.engine import program as engine
 from dprl.engine.layouts import unit_rows
-from dprl.engine.ratios import step_ratios
-from dprl.engine.rows import Rows, rows_of
+from dprl.engine.rows import Rows
 from dprl.environments.people import LoggedPeople, People
-from dprl.evaluation.plan import program_for
 from dprl.learning.policy_gradient import trainer
 from dprl.learning.policy_gradient.estimator import Rates, RunShape, Trajectory
 from dprl.learning.policy_gradient.trainer import PolicyGradient
@@ -37,12 +35,11 @@ from dprl.learning.policy_gradient.users import AskedPeople
 from dprl.mechanisms.gaussian_sum import ALTERS_ONE_PLACE, GaussianSum
 from dprl.mechanisms.noise import SecureNoise, SeededNoise
 from dprl.policies.parametric import Parametric
-from dprl.value_functions.features import make_features
 
-from . import helpers
+from . import helpers, one_shot
 
 ROOT = Path(__file__).parents[2]
-PEOPLE, HORIZON, BUDGET = 300, 5, dprl.Budget(1.0, 1e-5)
+PEOPLE, BUDGET = 300, dprl.Budget(1.0, 1e-5)
 # small blocks of several slices: many units for the size of a test
 CHUNK_ROWS, SUMMANDS = 1 << 9, 1 << 9
 ALGORITHMS: dict[str, Any] = {
@@ -58,7 +55,7 @@ POLICY = Parametric("mlp:8", ((0.0, 1.0),) * 2, actions=3)
 
 def released(name: str) -> dict[str, bytes]:
     """The files of a release that hold numbers."""
-    log = dprl.read_log(helpers.stepped_log(PEOPLE, 5, HORIZON), bounds=helpers.stepped_bounds(PEOPLE, HORIZON))
+    log = dprl.read_log(helpers.stepped_log(PEOPLE, 5), bounds=helpers.stepped_bounds(PEOPLE))
     options: dict[str, Any] = {"features": FEATURES[name]} if name in FEATURES else {}
     made = dprl.evaluate(log, helpers.stepped_policy, BUDGET, algorithm=ALGORITHMS[name], seed=1, **options)
     with tempfile.TemporaryDirectory() as folder:
@@ -121,11 +118,9 @@ def learned(users: Any) -> bytes:
 
 def prepared(name: str, people: int) -> tuple[Any, Any]:
     """The program, and the rows as it sees them."""
-    log = dprl.read_log(helpers.stepped_log(people, 5, HORIZON), bounds=helpers.stepped_bounds(people, HORIZON)).load()
-    features = make_features(FEATURES[name], log.bounds.observation)
-    program: Any = program_for(ALGORITHMS[name], log.bounds, features, BUDGET)
-    ratios, value = step_ratios(helpers.stepped_policy, log), log.bounds.value_interval(0.9)
-    return program, unit_rows(rows_of(log, ratios, features, 0.9, value, columns=program.columns), people)
+    log, policy = one_shot.stepped(people, 5), helpers.stepped_policy
+    program, rows, _ = one_shot.made(ALGORITHMS[name], log, FEATURES[name], policy, dtype=np.float32)
+    return program, unit_rows(rows, people)
 
 
 def exact_sum(name: str) -> bytes:
@@ -179,17 +174,22 @@ def seen_by(which: str, replace: Callable[[Any, str, Any], None]) -> dict[str, A
     return {"found": texts, "shared": sorted(shared), "devices": jax.device_count(), "a default is alone": alone}
 
 
+def of_devices(count: int, *arguments: str) -> Any:
+    """What Python with these arguments prints last, where JAX sees so many devices."""
+    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={count}".strip()
+    environment = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
+    script = [sys.executable, *arguments]
+    done = subprocess.run(script, cwd=ROOT, env=environment, stdout=subprocess.PIPE, check=True)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
 def check(which: str, counts: tuple[int, ...], shared: set[str]) -> dict[str, str]:
     with pytest.MonkeyPatch.context() as patch:
         of_one = seen_by(which, patch.setattr)
     assert of_one["devices"] == 1
     assert of_one["shared"] == []
     for count in counts:
-        flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={count}".strip()
-        script = [sys.executable, "-m", "tests.evaluation.test_devices", which]
-        environment = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
-        done = subprocess.run(script, cwd=ROOT, env=environment, stdout=subprocess.PIPE, check=True)
-        of_several = json.loads(done.stdout.splitlines()[-1])
+        of_several = of_devices(count, "-m", "tests.evaluation.test_devices", which)
         assert of_several["devices"] == count
         assert set(of_several["shared"]) == shared
         assert of_several["a default is alone"]
@@ -289,9 +289,7 @@ def test_what_is_clipped_has_all_digits(name: str) -> None:
 @pytest.mark.slow
 def test_the_benchmark_runs() -> None:
     script = "import json; from benchmarks import devices; print(json.dumps(devices.run('small')))"
-    environment = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=2", "JAX_PLATFORMS": "cpu"}
-    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, env=environment, stdout=subprocess.PIPE, check=True)
-    result = json.loads(done.stdout.splitlines()[-1])
+    result = of_devices(2, "-c", script)
     assert {"CPU; GPOPE", "CPU; DPTD", "CPU; DP-PG", "2 of cpu; GPOPE"} <= set(result["errors"])
     assert max(result["errors"].values()) == 0.0
     assert result["table"].count("\n") == 1 + 3 * 2 + 2 * 2

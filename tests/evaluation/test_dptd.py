@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from dprl.accounting.budget import Budget
-from dprl.data.readers import read_log
 from dprl.engine.layouts import padded_units
 from dprl.engine.program import noiseless, run
 from dprl.engine.rows import rows_of
@@ -22,7 +21,7 @@ from dprl.mechanisms.noise import SeededNoise
 from dprl.value_functions.features import make_features
 from dprl_papers.baselines.lstd import lstd
 
-from . import helpers
+from . import helpers, one_shot
 
 BUDGET = Budget(1.0, 1e-5)
 BOUNDS = replace(helpers.stepped_bounds(40), max_importance_ratio=1.0, max_cumulative_ratio=1.0)
@@ -34,7 +33,7 @@ def program_of(features: str, bounds=BOUNDS, budget: Budget = BUDGET, kind=DPTD,
 
 
 def rows(features: str):
-    log = read_log(helpers.stepped_log(40, 0), bounds=BOUNDS).load()
+    log = one_shot.stepped(40, bounds=BOUNDS)
     made, value = make_features(features, BOUNDS.observation), BOUNDS.value_interval(0.9)
     return rows_of(log, np.ones(len(log.reward)), made, 0.9, value, columns=COLUMNS)
 

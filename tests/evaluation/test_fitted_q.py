@@ -51,12 +51,16 @@ def log_of(people: int = 400, trajectories: int = 1, bounds: Bounds = BOUNDS) ->
     }  # fmt: skip
 
 
-def learned(program, columns, person=None):
-    """The weights without noise, of a log of all people."""
+def rows_for(program, columns, policy, person=None, **options):
+    """The rows of a log of all people, as the program sees them."""
     log = dprl.read_log(columns, bounds=program.bounds, person=person).load(None)
-    ratios = step_ratios(LoggedPolicy(), log)
-    value = program.bounds.value_interval(program.discount)
-    rows = rows_of(log, ratios, Unused(program.bounds.state), program.discount, value, columns=program.columns)
+    value, unused = program.bounds.value_interval(program.discount), Unused(program.bounds.state)
+    return rows_of(log, step_ratios(policy, log), unused, program.discount, value, columns=program.columns, **options)
+
+
+def learned(program, columns):
+    """The weights without noise, of a log of all people."""
+    rows = rows_for(program, columns, LoggedPolicy())
     plain = replace(program, stages=(Stage(NAME, program.calibrated(BUDGET).stages[0].mechanism.plain()),), caution=0.0)
     weights = run_on_host(plain, SeededNoise.from_seed(0), unit_rows(rows, program.bounds.units))[1]
     return plain.policy(np.asarray(weights))
@@ -119,9 +123,7 @@ def test_a_person_counts_once_however_many_trajectories():
     single, double = log_of(200), log_of(200, trajectories=2)
     program = TableQ(BOUNDS, Basis(BOUNDS.state, "table"), DISCOUNT)
     for columns, each in ((single, 1.0), (double, 0.5)):
-        log = dprl.read_log(columns, bounds=BOUNDS, person="person_id").load(None)
-        args = (step_ratios(LoggedPolicy(), log), Unused(BOUNDS.state), DISCOUNT, BOUNDS.value_interval(DISCOUNT))
-        rows = unit_rows(rows_of(log, *args, columns=program.columns), BOUNDS.units)
+        rows = unit_rows(rows_for(program, columns, LoggedPolicy(), "person_id"), BOUNDS.units)
         index, live = next(rows.chunks(np.ones(200, bool)))
         vectors = np.asarray(jax.jit(program.contribution, static_argnums=0)(0, None, gather(rows.columns, index)))[
             live

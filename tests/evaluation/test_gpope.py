@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from dprl.accounting.budget import Budget
-from dprl.data.readers import read_log
 from dprl.engine import program
 from dprl.engine.columns import scale_of
 from dprl.engine.layouts import padded_units
@@ -22,11 +21,12 @@ from dprl.evaluation.gpope import GPOPE
 from dprl.evaluation.plan import make_plan
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.noise import SeededNoise
+from dprl.policies.loading import UniformPolicy
 from dprl.value_functions.features import make_features
 from dprl_papers.baselines.lstd import lstd, moments, mspbe
 from dprl_papers.harness.transitions import shared_transitions
 
-from . import helpers
+from . import helpers, one_shot
 
 unit_gradients = jax.jit(gpope.unit_gradients)
 TABULAR = make_features("tabular", ((0.0, 38.0),))
@@ -40,7 +40,7 @@ def program_of(config: GPOPE, units: int, features=TABULAR, noise_multiplier: fl
 
 
 def chain(episodes: int, seed: int, dtype: type = np.float64):
-    log = read_log(helpers.chain_log(episodes, seed), bounds=helpers.chain_bounds(episodes)).load()
+    log = one_shot.chain(episodes, seed)
     rows = rows_of(log, np.ones(len(log.reward)), TABULAR, helpers.DISCOUNT, (0.0, 1.0), dtype=dtype)
     return log, rows
 
@@ -53,17 +53,9 @@ def shared(log, rows):
     return shared_transitions(units, source, target, rows, PAIRS, TABULAR(states), helpers.DISCOUNT)
 
 
-def true_values() -> np.ndarray:
-    """(I - gamma P) V = r by dense algebra."""
-    P = 0.5 * np.eye(39) + 0.5 * np.eye(39, k=1)
-    r = np.zeros(39)
-    r[38] = 0.5
-    return np.linalg.solve(np.eye(39) - helpers.DISCOUNT * P, r)
-
-
 def test_gradient_is_equation_4_1_with_dense_matrices():
     """[-A_i' w, A_i theta + C_i w - b_i], with A_i, b_i, C_i formed as Eq. (2.2) prints them, off-policy."""
-    log = read_log(helpers.stepped_log(30, 0), bounds=helpers.stepped_bounds(30)).load()
+    log = one_shot.stepped(30)
     features = make_features("fourier:3", ((0.0, 2.0),))
     rng = np.random.default_rng(1)
     rho = rng.random(len(log.reward)) * 2.0
@@ -130,24 +122,14 @@ def test_projection_holds():
 def test_private_run_learns_the_chain_at_epsilon_one():
     """At (1, 1e-5) and 1,000 trajectories the defaults beat both zero and the best constant in root mean square."""
     log, rows = chain(1000, 7, np.float32)
-    plan = make_plan(
-        GPOPE(discount=helpers.DISCOUNT, value_budget_fraction=0.05),
-        helpers.chain_bounds(1000),
-        Budget(1.0, 1e-5),
-        [lambda s: np.ones((len(s), 1))],
-        "tabular",
-    )
+    config = GPOPE(discount=helpers.DISCOUNT, value_budget_fraction=0.05)
+    plan = make_plan(config, log.bounds, Budget(1.0, 1e-5), [UniformPolicy(1)], "tabular")
     algorithm = plan.program
     assert algorithm is not None
     assert plan.epsilon_of_event <= 1.0
     data = shared(log, rows)
     keys = jnp.stack([SeededNoise.from_seed(i).key for i in range(4)])
 
-    def one(key):
-        return program.run(algorithm, SeededNoise(key), data)[1]
-
-    thetas = np.asarray(jax.jit(jax.vmap(one))(keys))
-    values = 0.5 + 0.5 * thetas @ TABULAR(np.arange(39.0)[:, None]).T
-    error = np.sqrt(np.mean((values - true_values()) ** 2))
-    constant = true_values().std()
-    assert error < 0.9 * constant < np.sqrt(np.mean(true_values() ** 2))
+    thetas = np.asarray(jax.jit(jax.vmap(lambda key: program.run(algorithm, SeededNoise(key), data)[1]))(keys))
+    values, truth = 0.5 + 0.5 * thetas @ TABULAR(np.arange(39.0)[:, None]).T, one_shot.chain_values()
+    assert np.sqrt(np.mean((values - truth) ** 2)) < 0.9 * truth.std() < np.sqrt(np.mean(truth**2))

@@ -17,11 +17,10 @@ from dprl.engine.value_query import release_vector
 from dprl.evaluation.importance_sampling import ImportanceSampling
 from dprl.evaluation.plan import make_plan
 from dprl.evaluation.strategy import least_noise_strategy, public_patterns
-from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.noise import SeededNoise
 from dprl.protocols import Bounds
 
-from . import helpers
+from . import helpers, one_shot
 
 ESTIMATORS = ("trajectory", "per-decision", "self-normalised")
 
@@ -33,14 +32,12 @@ def arm(action: int, actions: int):
 def plain_values(config: ImportanceSampling, bounds: Bounds, log, policies) -> np.ndarray:
     """Values decoded from the un-noised sum."""
     plan = make_plan(config, bounds, Budget(1.0, 1e-6), policies)
-    vectors = plan.query.unit_vectors(log, policies)
-    mechanism = GaussianSum(parts=((plan.query.dimension, math.inf),), arithmetic="plain")
-    noisy = release_vector(mechanism, SeededNoise.from_seed(0), vectors)
-    return np.array([e.value for e in plan.query.decode(mechanism, noisy)])
+    total = plan.query.unit_vectors(log, policies).sum(axis=0)
+    return np.array([e.value for e in plan.query.decode(one_shot.quiet(plan.query), total)])
 
 
 def test_ratios_against_a_plain_loop():
-    log = read_log(helpers.stepped_log(50, 0), bounds=helpers.stepped_bounds(50)).load()
+    log = one_shot.stepped(50)
     ratios = step_ratios(helpers.stepped_policy, log)
     got = cumulative_ratios(ratios, log)
     for e in range(log.episodes):
@@ -68,7 +65,7 @@ def test_cumulative_ratio_survives_zeros_and_huge_products():
 
 
 def test_self_normalised_and_plain_values_against_textbook_formulas():
-    log = read_log(helpers.stepped_log(300, 1), bounds=helpers.stepped_bounds(300)).load()
+    log = one_shot.stepped(300, 1)
     product = cumulative_ratios(step_ratios(helpers.stepped_policy, log), log).reshape(300, 5)
     reward, discount = log.reward.reshape(300, 5), 0.9 ** np.arange(5)
     weight, returns = product[:, -1], (reward * discount).sum(axis=1)
@@ -87,7 +84,7 @@ def test_self_normalised_and_plain_values_against_textbook_formulas():
 
 def test_no_unit_exceeds_the_clip_norm_of_its_query():
     """The clip norm covers what honest rows can produce, so that clipping biases nothing."""
-    log = read_log(helpers.stepped_log(500, 2), bounds=helpers.stepped_bounds(500)).load()
+    log = one_shot.stepped(500, 2)
     for estimator in ESTIMATORS:
         policies = [helpers.stepped_policy, arm(0, 2), arm(1, 2)]
         plan = make_plan(ImportanceSampling(estimator=estimator), log.bounds, Budget(1.0, 1e-6), policies)
@@ -145,9 +142,7 @@ def coverage(generate, policy, bounds: Bounds, config: ImportanceSampling, epsil
     plan = make_plan(config, bounds, Budget(epsilon, 1e-5), [policy])
     vectors = plan.query.unit_vectors(large, [policy])
     whole = replace(plan.query, bounds=replace(bounds, units=large.units))
-    exact = whole.decode(
-        GaussianSum(parts=((plan.query.dimension, math.inf),), arithmetic="plain"), vectors.sum(axis=0)
-    )[0]
+    (exact,) = whole.decode(one_shot.quiet(whole), vectors.sum(axis=0))
     truth, spread = exact.value, exact.sampling_standard_error * math.sqrt(large.units / bounds.units)
     hits, widths = [], []
     for seed in range(logs):

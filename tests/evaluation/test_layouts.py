@@ -8,7 +8,7 @@ import jax
 import numpy as np
 import pytest
 
-from dprl.engine.layouts import UnitRows, padded_units, unit_rows
+from dprl.engine.layouts import UnitRows, unit_rows
 from dprl.engine.options import ValuesConfig
 from dprl.evaluation.stratified import Stratified
 from dprl.registry import evaluating
@@ -32,10 +32,8 @@ ALIKE = ("neural-td", "dp-sgda", "dp-gld", "dp-srm")
 )
 def test_layouts_agree(kind):
     """In every stage, at the start and after an update."""
-    log = one_shot.load(helpers.stepped_log(20, 0), helpers.stepped_bounds(20))
-    config = kind(discount=0.9)
-    program = one_shot.make(config, log.bounds, "tabular")
-    flat = one_shot.rows(log, program, config, "tabular", helpers.stepped_policy)
+    log = one_shot.stepped(20)
+    program, flat, padded = one_shot.made(kind(discount=0.9), log, "tabular", helpers.stepped_policy)
     source = log.observation[:, 0].astype(int)
     target = np.where(log.terminated, -1, log.next_observation[:, 0].astype(int))
     units = np.repeat(np.arange(20), np.diff(flat.offsets))
@@ -43,7 +41,7 @@ def test_layouts_agree(kind):
     states = np.arange(3.0)[:, None]
     table = make_features("tabular", log.bounds.observation)(states)
     shared = shared_transitions(units, source, target, flat, pairs, table, 0.9, states)
-    padded, state, rng = padded_units(flat), program.init(), np.random.default_rng(0)
+    state, rng = program.init(), np.random.default_rng(0)
     update = jax.jit(program.update, static_argnums=0)
     for number, stage in enumerate(program.stages):
         for step in range(min(2, stage.mechanism.steps)):
@@ -58,11 +56,9 @@ def test_logs_of_many_sizes_are_compiled_for_once(monkeypatch: pytest.MonkeyPatc
     """Their rows are filled up with zeros to one length; of very many rows there is no copy."""
 
     def of_people(count: int) -> UnitRows:
-        log = one_shot.load(helpers.stepped_log(count, 0), helpers.stepped_bounds(20))
-        program = one_shot.make(config, log.bounds, "tabular")
-        return unit_rows(one_shot.rows(log, program, config, "tabular", helpers.stepped_policy), 20)
+        log = one_shot.stepped(count, bounds=helpers.stepped_bounds(20))
+        return unit_rows(one_shot.made(KINDS["td"](discount=0.9), log, "tabular", helpers.stepped_policy)[1], 20)
 
-    config = KINDS["td"](discount=0.9)
     fewer, more = of_people(19), of_people(20)
     assert fewer.padding < more.padding
     assert [x.shape for x in fewer.columns.values()] == [x.shape for x in more.columns.values()]

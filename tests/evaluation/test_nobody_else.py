@@ -1,83 +1,137 @@
 """What a unit puts into a sum is a function of its own rows alone, to the last bit.
 
 Sensitivity rests on it: were somebody else's vector to change in its last digit when a person is added, that change
-would be multiplied by the number of units.
+would be multiplied by the number of units. Programs are tried in blocks of the size of a release, with rows of other
+people missing and units at other places in their blocks.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import dprl
 from dprl.accounting.budget import Budget
 from dprl.data.readers import read_log
 from dprl.engine.columns import COLUMNS, RowInputs
-from dprl.engine.layouts import unit_rows
+from dprl.engine.layouts import gather, unit_rows
+from dprl.engine.options import ValuesConfig
 from dprl.engine.plan import program_at
-from dprl.engine.program import PublicFacts, _accumulate
+from dprl.engine.program import PublicFacts, _accumulate, run_steps_on_host
 from dprl.engine.ratios import cumulative_ratios, step_ratios
 from dprl.engine.rows import rows_of
 from dprl.evaluation import gpope
-from dprl.evaluation.importance_sampling import ImportanceSampling
-from dprl.evaluation.plan import make_plan
+from dprl.evaluation.plan import make_plan, program_for
 from dprl.mechanisms.grid import clip_to_grid, grid_step
+from dprl.mechanisms.noise import SeededNoise
+from dprl.registry import evaluating
 from dprl.value_functions.features import make_features
 
-from . import helpers
+from . import helpers, one_shot
 
-PEOPLE = 120
-
-
-def without(columns: dict[str, np.ndarray], removed: set[int]) -> dict[str, np.ndarray]:
-    keep = ~np.isin(columns["episode_id"], list(removed))
-    return {name: values[keep] for name, values in columns.items()}
+PEOPLE = 400
+TABLES = ("noisy-counts", "first-visit")
+QUICK = (("gpope", "tabular", 1.0, False),)
+CASES = [
+    case if (case := (name, features, epsilon, on_policy)) in QUICK else pytest.param(*case, marks=pytest.mark.slow)
+    for name, entry in evaluating().items()
+    if not issubclass(entry.load_config(), ValuesConfig)
+    for features in (
+        ("tabular",)
+        if name in TABLES
+        else ("tabular", "fourier:3", *(("mlp:5",) if entry.load_config().neural else ()))
+    )
+    for epsilon in (1.0, *((30.0,) if name == "recommended" else ()))
+    for on_policy in (False, True)
+]
 
 
 @pytest.fixture(scope="module")
-def logs():
-    """A log, and the same without a few people scattered over it, in rows of another order."""
-    columns = helpers.stepped_log(PEOPLE, 5)
-    rng = np.random.default_rng(0)
-    # lengths differ, so that buckets and blocks do
-    stop = rng.integers(1, 6, PEOPLE)
-    columns = {k: v[columns["t"] < stop[columns["episode_id"]]] for k, v in columns.items()}
-    removed = {0, 17, 18, 64, PEOPLE - 1}
-    fewer = without(columns, removed)
-    order = rng.permutation(len(fewer["t"]))
-    fewer = {k: v[order] for k, v in fewer.items()}
-    bounds = helpers.stepped_bounds(PEOPLE)
-    remaining = np.array([i for i in range(PEOPLE) if i not in removed])
-    return read_log(columns, bounds=bounds).load(), read_log(fewer, bounds=bounds).load(), remaining
+def logs() -> tuple[Any, Any, np.ndarray]:
+    """A log, and the same without a few people scattered over it, in rows of another order; and who remains."""
+    columns = one_shot.extreme_log(PEOPLE, 3, components=2)
+    removed = np.array([0, 1, 50, 51, 52, 199, 200, 390, 399])
+    keep = np.flatnonzero(~np.isin(columns["person_id"], removed))
+    np.random.default_rng(0).shuffle(keep)
+    remaining = np.setdiff1d(np.arange(PEOPLE), removed)
+    fewer, bounds = {name: x[keep] for name, x in columns.items()}, one_shot.extreme_bounds(PEOPLE, 2)
+    return one_shot.load(columns, bounds, "person_id"), one_shot.load(fewer, bounds, "person_id"), remaining
 
 
 @pytest.mark.parametrize("estimator", ["trajectory", "per-decision", "self-normalised"])
-def test_importance_sampling_vectors(logs, estimator):
+def test_importance_sampling_vectors(logs: Any, estimator: Any) -> None:
     full, fewer, remaining = logs
-    policies = [helpers.stepped_policy, lambda s: np.tile([0.3, 0.7], (len(s), 1))]
-    plan = make_plan(ImportanceSampling(estimator=estimator), full.bounds, Budget(1.0, 1e-6), policies)
-    with_all = clip_to_grid(jnp.asarray(plan.query.unit_vectors(full, policies)), plan.query.clip_norm)
-    without_some = clip_to_grid(jnp.asarray(plan.query.unit_vectors(fewer, policies)), plan.query.clip_norm)
-    np.testing.assert_array_equal(np.asarray(with_all)[remaining], without_some)
+    policies = [one_shot.extreme_policy, lambda s: np.tile([0.3, 0.7], (len(s), 1))]
+    query = make_plan(dprl.ImportanceSampling(estimator=estimator), full.bounds, Budget(1.0, 1e-6), policies).query
+    with_all, without_some = (
+        np.asarray(clip_to_grid(jnp.asarray(query.unit_vectors(log, policies)), query.clip_norm))
+        for log in (full, fewer)
+    )
+    np.testing.assert_array_equal(with_all[remaining], without_some)
 
 
-def test_ratios_and_columns_of_rows(logs):
+def test_ratios_and_columns_of_rows(logs: Any) -> None:
     full, fewer, remaining = logs
-    feature_map = make_features("tabular", full.bounds.observation)
-    names, made = ("returns", "start", "first", "raw_reward"), []
+    features, made = make_features("tabular", full.bounds.observation), []
     for log in (full, fewer):
-        ratios = step_ratios(helpers.stepped_policy, log)
-        inputs = RowInputs(log, ratios, feature_map, 0.9, (0.0, 5.0))
-        columns = {name: COLUMNS[name].compute(inputs) for name in names}
+        ratios = step_ratios(one_shot.extreme_policy, log)
+        inputs = RowInputs(log, ratios, features, 0.9, (0.0, 5.0))
+        columns = {name: COLUMNS[name].compute(inputs) for name in ("returns", "start", "first", "raw_reward")}
         made.append(columns | {"ratios": cumulative_ratios(ratios, log)})
-    for episode, kept in enumerate(remaining):
-        mine = slice(*full.episode_offsets[[kept, kept + 1]])
-        theirs = slice(*fewer.episode_offsets[[episode, episode + 1]])
-        for name, values in made[0].items():
-            np.testing.assert_array_equal(values[mine], made[1][name][theirs])
+    kept = np.isin(full.unit_of_episode()[full.episode_of()], remaining)
+    for name, values in made[0].items():
+        np.testing.assert_array_equal(values[kept], made[1][name])
 
 
-def test_gpope_sums_of_very_few_units():
+@pytest.mark.parametrize(("name", "features", "epsilon", "on_policy"), CASES)
+def test_contributions(logs: Any, name: str, features: str, epsilon: float, on_policy: bool) -> None:
+    full, fewer, remaining = logs
+    bounds = full.bounds
+    if on_policy:
+        bounds = replace(bounds, max_importance_ratio=1.0, max_cumulative_ratio=1.0)
+    feature_map = make_features(features, bounds.observation)
+    config = evaluating()[name].load_config()(discount=0.9)
+    program = program_for(config, bounds, feature_map, Budget(epsilon, 1e-5))
+
+    def units(log: Any) -> Any:
+        ratios = np.ones(len(log.reward)) if on_policy else step_ratios(one_shot.extreme_policy, log)
+        value = bounds.value_interval(0.9)
+        most = 3 if config.neural else None
+        rows = rows_of(log, ratios, feature_map, 0.9, value, columns=program.columns, most=most)
+        return unit_rows(rows, PEOPLE)
+
+    def points(data: Any, clip: Any, state: Any) -> Any:
+        """The vectors of all units on the grid, computed in blocks."""
+        chunks = data.chunks(np.ones(data.units, dtype=bool))
+        found = [np.asarray(clip(state, gather(data.columns, index)))[live] for index, live in chunks]
+        return np.concatenate(found)[np.argsort(np.concatenate([members for members, _ in data.buckets]))]
+
+    with_all, with_fewer = units(full), units(fewer)
+    state: Any = program.init()
+    for number, stage in enumerate(program.stages):
+        clip = jax.jit(lambda state, block, n=number, c=stage.mechanism.clip_norm: clip_to_grid(
+            program.contribution(n, state, block), c
+        ))  # fmt: skip
+
+        for _ in range(2):
+            here, there = (points(data, clip, state) for data in (with_all, with_fewer))
+            assert here.any()
+            np.testing.assert_array_equal(here[remaining], there)
+            if stage.mechanism.steps > 1:
+                noisy = SeededNoise.from_seed(number).gaussian(0, stage.mechanism.dimension, 1.0)
+                state = program.update(number, state, 0.1 * PEOPLE * stage.mechanism.clip_norm * noisy, 0)
+        noise = SeededNoise.from_seed(7).stream(stage.name)
+        # any released state will do to go on from
+        state = run_steps_on_host(program, number, stage.mechanism, noise, with_all, state)
+        state = program.finish(number, state)
+
+
+def test_gpope_sums_of_very_few_units() -> None:
     """The exact sum moves by no more than the clip norm when a second, third, ... person is added."""
     rng = np.random.default_rng(3)
     columns = {

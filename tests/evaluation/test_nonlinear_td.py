@@ -6,21 +6,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dprl.data.readers import read_log
 from dprl.engine.layouts import padded_units
 from dprl.engine.rows import rows_of
 from dprl.evaluation import gpope
 from dprl.evaluation.nonlinear_td import COLUMNS, objective, td_gradients, unit_gradients
 from dprl.value_functions.features import make_features
 
-from . import helpers
+from . import one_shot
 
 ALL = slice(None)
 
 
 def stepped(features_name: str):
     """An off-policy log of trajectories of 1 to 5 steps, in double precision."""
-    log = read_log(helpers.stepped_log(7, 0), bounds=helpers.stepped_bounds(7)).load()
+    log = one_shot.stepped(7)
     features = make_features(features_name, log.bounds.observation)
     rho = np.random.default_rng(1).uniform(0.0, 2.0, len(log.reward))
     value = log.bounds.value_interval(0.9)

@@ -10,9 +10,11 @@ import pytest
 from dprl.accounting.budget import Budget
 from dprl.engine.program import PublicFacts, Query, Stage
 from dprl.errors import DprlError
+from dprl.evaluation.best_linear_projection import BestLinearProjection
 from dprl.evaluation.importance_sampling import ImportanceSampling
 from dprl.evaluation.plan import make_plan
 from dprl.evaluation.private_constant import PrivateConstant
+from dprl.evaluation.survival import Survival
 from dprl.evaluation.td import TD
 
 from . import helpers
@@ -83,5 +85,6 @@ def test_of_a_transition_the_value_is_a_mean_reward() -> None:
     errors = [plan.expectation()[0]["privacy_standard_error"] for plan in (whole, single)]
     # half-ranges of 5/2 and 1/2, ratios of at most 1.2^5, which is less than the declared 2.5, and 1.2
     assert errors[0] / errors[1] == pytest.approx(5.0 * 1.2**4, rel=1e-6)
-    with pytest.raises(DprlError, match="td has no statement for the privacy unit transition"):
-        make_plan(TD(), bounds, BUDGET, [helpers.stepped_policy], unit="transition")
+    for other in (TD(), BestLinearProjection(), Survival()):
+        with pytest.raises(DprlError, match=f"^{other.algorithm} has no statement for the privacy unit transition"):
+            make_plan(other, bounds, BUDGET, [helpers.stepped_policy], unit="transition")

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dprl.engine.layouts import padded_units
 from dprl.engine.program import PublicFacts
 from dprl.errors import DprlError
 from dprl.evaluation.private_constant import PrivateConstant
@@ -23,8 +22,8 @@ def facts(log, discount: float) -> PublicFacts:
 
 def released(config, log, features: str, policy=None) -> np.ndarray:
     """Values of five states in the noiseless limit."""
-    program = one_shot.make(config, log.bounds, features)
-    theta = one_shot.plain(program, padded_units(one_shot.rows(log, program, config, features, policy)))[1]
+    program, _, data = one_shot.made(config, log, features, policy)
+    theta = one_shot.plain(program, data)[1]
     low, high = log.bounds.observation[0]
     states = np.linspace(low, high, 5)
     return ValueFunction(theta, program.facts.features, log.bounds.value_interval(config.discount))(np.round(states))
@@ -32,13 +31,13 @@ def released(config, log, features: str, policy=None) -> np.ndarray:
 
 @pytest.mark.parametrize("features", ["tabular", "fourier:2", "columns", "fourier-coupled:2"])
 def test_it_is_the_mean_return_on_policy(features):
-    log = one_shot.load(helpers.stepped_log(60, 0), helpers.stepped_bounds(60))
+    log = one_shot.stepped(60)
     returns = (log.reward.reshape(60, 5) * 0.9 ** np.arange(5)).sum(axis=1)
     np.testing.assert_allclose(released(PrivateConstant(discount=0.9), log, features), returns.mean(), rtol=1e-9)
 
 
 def test_it_is_the_mean_weighted_reward_over_one_minus_gamma_off_policy():
-    log = one_shot.load(helpers.stepped_log(60, 0), helpers.stepped_bounds(60))
+    log = one_shot.stepped(60)
     ratio = np.where(log.action == 1, 1.2, 0.8)
     # rewards are weighted around the middle of their interval, which ratios with mean one leave where it is
     expected = (0.5 + np.mean(ratio * (log.reward - 0.5))) / (1.0 - 0.7)
@@ -63,7 +62,7 @@ def test_it_is_the_mean_weighted_reward_over_one_minus_gamma_off_policy():
 
 def test_a_value_outside_of_the_range_is_kept_inside():
     """The end of a trajectory is nothing to the mean reward, which goes on for ever: more than the range allows."""
-    log = one_shot.load(helpers.stepped_log(60, 0), helpers.stepped_bounds(60))
+    log = one_shot.stepped(60)
     high = log.bounds.value_interval(0.99)[1]
     got = released(PrivateConstant(estimator="rewards"), log, "tabular", helpers.stepped_policy)
     np.testing.assert_allclose(got, high)
@@ -74,9 +73,7 @@ def test_a_value_outside_of_the_range_is_kept_inside():
 @given(st.integers(0, 10**6), st.sampled_from(["returns", "rewards"]))
 def test_no_clip_binds(seed, estimator):
     config = PrivateConstant(discount=0.9, estimator=estimator)
-    program = one_shot.make(config, one_shot.extreme_bounds(60), "tabular")
-    log = one_shot.extreme(60, seed)
-    data = padded_units(one_shot.rows(log, program, config, "tabular", one_shot.extreme_policy))
+    program, _, data = one_shot.made(config, one_shot.extreme(60, seed), "tabular", one_shot.extreme_policy)
     vectors = one_shot.vectors(program, 0, program.init(), data)
     assert np.abs(vectors).max() <= program.stages[0].mechanism.clip_norm
     assert program.stages[0].mechanism.clip_norm == (1.0 if estimator == "returns" else 1.6)
@@ -88,7 +85,7 @@ def test_the_whole_budget_pays_for_one_number():
 
 
 def test_what_is_not_said():
-    log = one_shot.load(helpers.stepped_log(60, 0), helpers.stepped_bounds(60))
+    log = one_shot.stepped(60)
     assert (
         PrivateConstant(discount=0.9).resolve(facts(log, 0.9), ()).estimator == "returns"
     )  # five steps are not long there

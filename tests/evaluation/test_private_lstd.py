@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dprl.engine.layouts import padded_units
 from dprl.errors import DprlError
 from dprl.evaluation import adassp
 from dprl.evaluation.private_lstd import PrivateLSTD
+from dprl.policies.loading import AlwaysPolicy
 from dprl.protocols import Bounds
 
 from . import helpers, one_shot
@@ -29,11 +29,9 @@ def statistics(flat, basis: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 @pytest.mark.parametrize("kind", ["tabular", "fourier:3", "columns"])
 @pytest.mark.parametrize("policy", [None, one_shot.extreme_policy])
 def test_noiseless_limit_is_lstd_with_a_ridge(kind, policy):
-    bounds = one_shot.extreme_bounds(40)
     config = PrivateLSTD(discount=0.9, modes=2, start_weight=0.3)
-    program = one_shot.make(config, bounds, kind)
-    flat = one_shot.rows(one_shot.extreme(40, 1), program, config, kind, policy)
-    state, theta = one_shot.plain(program, padded_units(flat))
+    program, flat, data = one_shot.made(config, one_shot.extreme(40, 1), kind, policy)
+    state, theta = one_shot.plain(program, data)
     level = float(state.level)
     y = 2.5 * flat.returns * (0.7 * flat.weight + 0.3 * flat.start)
     noise = 2.5 / 40 * program.stages[0].mechanism.noise_std
@@ -48,12 +46,10 @@ def test_noiseless_limit_is_lstd_with_a_ridge(kind, policy):
 
 def test_a_support_keeps_all_of_a_that_is_not_zero():
     """On the chain, the entries of stay and advance: the answer is that of the whole matrix with the same ridge."""
-    log, bounds = one_shot.chain(200, 1)
     config = PrivateLSTD(support="0,1", constant_share=0.0)
-    program = one_shot.make(config, bounds, "tabular")
+    program, flat, data = one_shot.made(config, one_shot.chain(200, 1), "tabular")
     assert program.stages[0].mechanism.dimension == 77 + 39
-    flat = one_shot.rows(log, program, config, "tabular")
-    theta = one_shot.plain(program, padded_units(flat))[1]
+    theta = one_shot.plain(program, data)[1]
     root = math.sqrt(39)
     a, b = statistics(flat, np.eye(39) / root)
     expected = np.linalg.solve(a + program.ridge * np.eye(39), b) / root
@@ -61,11 +57,9 @@ def test_a_support_keeps_all_of_a_that_is_not_zero():
 
 
 def test_full_support_and_full_batches_of_people():
-    bounds = one_shot.extreme_bounds(40)
     config = PrivateLSTD(discount=0.9, support="full", constant_share=0.0)
-    program = one_shot.make(config, bounds, "tabular")
-    flat = one_shot.rows(one_shot.extreme(40, 3), program, config, "tabular", one_shot.extreme_policy)
-    theta = one_shot.plain(program, padded_units(flat))[1]
+    program, flat, data = one_shot.made(config, one_shot.extreme(40, 3), "tabular", one_shot.extreme_policy)
+    theta = one_shot.plain(program, data)[1]
     a, b = statistics(flat, np.eye(5) / math.sqrt(5))
     expected = np.linalg.solve(a + program.ridge * np.eye(5), b) / math.sqrt(5)
     np.testing.assert_allclose(theta, np.clip(expected, -program.facts.box, program.facts.box), rtol=1e-9)
@@ -107,14 +101,11 @@ def test_the_ridge_makes_the_symmetric_part_positive_as_often_as_stated(support)
     st.floats(0.1, 10),
 )  # fmt: skip
 def test_no_clip_binds(seed, kind, level, kappa):
-    bounds = one_shot.extreme_bounds(60)
     features = "tabular" if kind == "support" else kind
     options = {"support": "full"} if kind == "support" else {"modes": 2}
     config = PrivateLSTD.from_mapping({"discount": 0.9, "kappa": kappa, **options}, "flag")
-    program = one_shot.make(config, bounds, features)
-    data = padded_units(one_shot.rows(one_shot.extreme(60, seed), program, config, features, one_shot.extreme_policy))
-    state = program.start_at(jnp.asarray(level))
-    one_shot.check_no_clip_binds(program, state, data)
+    program, _, data = one_shot.made(config, one_shot.extreme(60, seed), features, one_shot.extreme_policy)
+    one_shot.check_no_clip_binds(program, program.start_at(jnp.asarray(level)), data)
 
 
 def test_the_clip_norm_is_reached():
@@ -127,11 +118,8 @@ def test_the_clip_norm_is_reached():
         "episode_id": [0, 0], "t": [0, 1], "observation": [0.0, 1.0], "action": [1, 1], "reward": [1.0, 0.0],
         "behavior_prob": [0.5, 0.5], "terminated": [False, True],
     }  # fmt: skip
-    config = PrivateLSTD(discount=0.9, support="full")
-    program = one_shot.make(config, bounds, "tabular")
-    log = one_shot.load(columns, bounds)
-    always = lambda s: np.tile([0.0, 1.0], (len(s), 1))  # noqa: E731
-    data = padded_units(one_shot.rows(log, program, config, "tabular", always))
+    config, log = PrivateLSTD(discount=0.9, support="full"), one_shot.load(columns, bounds)
+    program, _, data = one_shot.made(config, log, "tabular", AlwaysPolicy(1, 2))
     norms = np.linalg.norm(one_shot.vectors(program, 1, program.start_at(jnp.zeros(())), data), axis=1)
     assert norms.max() == pytest.approx(program.stages[1].mechanism.clip_norm, rel=1e-5)
 

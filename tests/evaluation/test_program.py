@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from jax.extend.core import jaxprs_in_params
 
-from dprl.data.readers import read_log
 from dprl.engine import program as engine
 from dprl.engine.layouts import padded_units, unit_rows
 from dprl.engine.rows import rows_of
@@ -19,7 +18,7 @@ from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.noise import SeededNoise
 from dprl.value_functions.features import make_features
 
-from . import helpers
+from . import one_shot
 
 PEOPLE, DIMENSION = 200, 37
 
@@ -44,7 +43,7 @@ class Counts:
 
 @pytest.fixture(scope="module")
 def layouts():
-    log = read_log(helpers.stepped_log(PEOPLE, 0), bounds=helpers.stepped_bounds(PEOPLE)).load()
+    log = one_shot.stepped(PEOPLE)
     features = make_features("columns", log.bounds.observation)
     rows = rows_of(log, np.ones(len(log.reward)), features, 1.0, (-1.0, 1.0))
     return unit_rows(rows, PEOPLE), padded_units(rows)

@@ -11,17 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dprl
-from dprl.accounting.verification import verify
-from dprl.engine.layouts import padded_units
 from dprl.errors import DprlError
 from dprl.evaluation import regression, regression_values
 from dprl.evaluation.plan import make_plan
-from dprl.evaluation.propensities import PropensityModel, load_propensities
+from dprl.evaluation.propensities import PropensityModel
 from dprl.evaluation.regression import Terms
 from dprl.evaluation.stratified import Stratified
 from dprl.protocols import Bounds
 
 from . import one_shot
+from .test_stratified import check_saved
 
 LINEAR = ("age:linear", "observation_1:linear", "site")
 POLICIES = [lambda s, a=a: np.tile(np.eye(3)[a], (len(s), 1)) for a in range(3)]
@@ -59,10 +58,9 @@ def plan_of(bounds: Bounds, policies: Any = POLICIES, **options: Any) -> Any:
 def fitted(columns: dict[str, Any], bounds: Bounds, monkeypatch: Any) -> PropensityModel:
     """What is released of a log without noise, after as many steps as it takes."""
     monkeypatch.setattr(regression, "STEPS", 12)
-    config = Stratified(discount=1.0)
-    program = one_shot.make(config, bounds, "columns", dprl.Budget(50.0, 1e-5))
-    log = one_shot.load(columns, bounds)
-    theta = one_shot.plain(program, padded_units(one_shot.rows(log, program, config, "columns")))[1]
+    log, budget = one_shot.load(columns, bounds), dprl.Budget(50.0, 1e-5)
+    program, _, data = one_shot.made(Stratified(discount=1.0), log, "columns", budget=budget)
+    theta = one_shot.plain(program, data)[1]
     return PropensityModel(theta, Terms(bounds), (0.0, 0.0))
 
 
@@ -171,12 +169,10 @@ def test_no_vector_is_longer_than_its_clip(seed, ratio):
 @given(seed=st.integers(0, 1000))
 @settings(max_examples=10, deadline=None)
 def test_no_sum_over_a_unit_is_longer_than_its_clip(seed):
-    rng, bounds, config = np.random.default_rng(seed), facts(), Stratified(discount=1.0)
-    columns = people(60, seed)
+    rng, columns = np.random.default_rng(seed), people(60, seed)
     columns |= {"observation_0": rng.choice([20.0, 70.0], 60), "observation_1": rng.choice([-1.0, 1.0], 60)}
     columns["reward"] = rng.choice([0.0, 2.0], 60)
-    program = one_shot.make(config, bounds, "columns")
-    data = padded_units(one_shot.rows(one_shot.load(columns, bounds), program, config, "columns"))
+    program, _, data = one_shot.made(Stratified(discount=1.0), one_shot.load(columns, facts()), "columns")
     state = program.init()
     one_shot.check_no_clip_binds(program, state._replace(beta=5.0 * rng.normal(size=state.beta.shape)), data)
 
@@ -208,26 +204,12 @@ def test_what_cannot_be_served_is_refused(bounds, options, policies, words):
 
 def test_a_release_estimates_by_a_regression_and_can_be_verified(tmp_path):
     columns, bounds = people(900, 5), facts()
-    release = dprl.evaluate(
-        columns,
-        {"first": POLICIES[0], "by age": BY_AGE},
-        dprl.Budget(4.0, 1e-5),
-        bounds=bounds,
-        compare=["by age:first"],
-    )
-    files = release.save(tmp_path / "out")
-    again = load_propensities(tmp_path / "out")
+    targets = {"first": POLICIES[0], "by age": BY_AGE}
+    release = dprl.evaluate(columns, targets, dprl.Budget(4.0, 1e-5), bounds=bounds, compare=["by age:first"])
+    files = check_saved(release, tmp_path)
     assert isinstance(release.propensities, PropensityModel)
-    assert isinstance(again, PropensityModel)
-    assert again.theta.tolist() == release.propensities.theta.tolist()
-    assert again.noise == release.propensities.noise
     estimate = json.loads(files["estimate.json"].read_bytes())
     assert estimate["propensities"]["regression"] == ["constant", "age", "observation_1", "site 1"]
     assert any("a multinomial regression on age, observation_1, site 1" in one for one in estimate["cautions"])
     assert "multinomial regression" in files["report.html"].read_text()
     assert "site 1" in files["report.html"].read_text()
-    verify(tmp_path / "out")
-    damaged = tmp_path / "propensities.json"
-    damaged.write_bytes(release.propensities.to_bytes().replace(b'"released": [', b'"released": [1.0, '))
-    with pytest.raises(DprlError, match="holds no propensities"):
-        load_propensities(damaged)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from typing import Any
 
@@ -9,50 +10,20 @@ import numpy as np
 import pytest
 
 from dprl.data.readers import read_log
-from dprl.engine.columns import COLUMNS, TRANSITION, RowInputs, returns_to_go, scale_of
-from dprl.engine.layouts import padded_units, project
+from dprl.engine.columns import COLUMNS, RowInputs, returns_to_go, scale_of
 from dprl.engine.ratios import step_ratios
 from dprl.engine.rows import Rows, rows_of
 from dprl.errors import DprlError
-from dprl.protocols import Bounds
 from dprl.value_functions.features import make_features
-from dprl_papers.harness.transitions import shared_transitions
 
-BOUNDS = Bounds(
-    units=30,
-    horizon=6,
-    reward=(-1.0, 2.0),
-    observation=((0.0, 3.0),),
-    actions=2,
-    max_importance_ratio=1.5,
-    max_cumulative_ratio=3.0,
-    return_range=(-6.0, 12.0),
-)
+from . import one_shot
+
+LOG = one_shot.extreme(40, 0)
+BOUNDS, RATIOS = LOG.bounds, step_ratios(one_shot.extreme_policy, LOG)
 DISCOUNT = 0.9
-VALUE = (-6.0, 12.0)
+VALUE = (-6.0, 12.0)  # of which no return is cut
 SCALE = scale_of(VALUE)
 TABULAR = make_features("tabular", BOUNDS.observation)
-
-
-def columns(seed: int = 0) -> dict[str, np.ndarray]:
-    rng = np.random.default_rng(seed)
-    rows: dict[str, list] = {n: [] for n in ("person_id", "episode_id", "t", "observation", "action", "reward", "end")}
-    for episode in range(40):
-        length = int(rng.integers(1, 7))
-        for t in range(length):
-            row = (episode // 2 if episode < 20 else episode, episode, t, rng.integers(0, 4), rng.integers(0, 2))
-            for name, value in zip(rows, (*row, rng.uniform(-1, 2), t == length - 1 and episode % 3 > 0), strict=True):
-                rows[name].append(value)
-    out = {name: np.array(values) for name, values in rows.items()}
-    return {**out, "terminated": out.pop("end").astype(bool), "behavior_prob": np.full(len(out["t"]), 0.5)}
-
-
-def target(states: np.ndarray) -> np.ndarray:
-    return np.tile([0.3, 0.7], (len(states), 1))
-
-
-LOG = read_log(columns(), bounds=BOUNDS, person="person_id").load()
-RATIOS = step_ratios(target, LOG)
 EPISODES = [slice(*LOG.episode_offsets[e : e + 2]) for e in range(LOG.episodes)]
 
 
@@ -87,23 +58,19 @@ def test_on_policy_returns_are_discounted_sums():
 
 def test_off_policy_returns_are_unbiased_where_nothing_is_cut():
     """Averaged over the actions of a two-step problem, the weighted return is the target's value."""
-    wide = Bounds(**{**BOUNDS.as_dict(), "max_importance_ratio": 4.0, "max_cumulative_ratio": 16.0})
+    wide = replace(BOUNDS, max_importance_ratio=4.0, max_cumulative_ratio=16.0)
     behaviour, wanted = np.array([0.25, 0.75]), np.array([0.6, 0.4])
     reward = np.array([0.5, -0.3])
     total = 0.0
-    for first in range(2):
-        for second in range(2):
-            log = read_log(
-                {
-                    "episode_id": np.zeros(2, int), "t": np.arange(2), "observation": np.zeros(2),
-                    "action": np.array([first, second]), "reward": reward[[first, second]],
-                    "behavior_prob": behaviour[[first, second]], "terminated": np.array([False, True]),
-                },
-                bounds=wide,
-            ).load()  # fmt: skip
-            ratios = step_ratios(lambda s: np.tile(wanted, (len(s), 1)), log)
-            y = returns_to_go(RowInputs(log, ratios, TABULAR, DISCOUNT, VALUE))[0]
-            total += behaviour[first] * behaviour[second] * y
+    for action in np.array(list(itertools.product(range(2), repeat=2))):
+        columns = {
+            "episode_id": np.zeros(2, int), "t": np.arange(2), "observation": np.zeros(2), "action": action,
+            "reward": reward[action], "behavior_prob": behaviour[action], "terminated": np.array([False, True]),
+        }  # fmt: skip
+        log = read_log(columns, bounds=wide).load()
+        ratios = step_ratios(lambda s: np.tile(wanted, (len(s), 1)), log)
+        y = returns_to_go(RowInputs(log, ratios, TABULAR, DISCOUNT, VALUE))[0]
+        total += behaviour[action].prod() * y
     value = (wanted @ reward) * (1 + DISCOUNT)
     centre, half = SCALE
     assert centre + half * total * wide.cumulative_ratio == pytest.approx(value)
@@ -133,33 +100,6 @@ def test_starts_and_visits_count_a_person_once():
             state = float(LOG.observation[i, 0])
             assert made["first"][i] == (0.0 if state in seen else 1.0 / siblings[i])
             seen.add(state)
-
-
-def test_shared_layout_sums_the_same_coefficients():
-    pairs = np.array([(s, f) for s in range(4) for f in (-1, 0, 1, 2, 3)])
-    table = TABULAR(np.arange(4.0)[:, None])
-    rows = rows_of(
-        LOG, RATIOS, TABULAR, DISCOUNT, (-6.0, 12.0), dtype=np.float64,
-        columns=["returns", "start", "first", "raw_reward", *TRANSITION],
-    )  # fmt: skip
-    units = np.repeat(np.arange(LOG.units), np.diff(rows.offsets))
-    source = LOG.observation[:, 0].astype(int)
-    target_state = np.where(LOG.terminated | ~LOG.has_next, -1, LOG.next_observation[:, 0].astype(int))
-    shared = shared_transitions(
-        units, source, target_state, rows, pairs, table, DISCOUNT, states=np.arange(4.0)[:, None]
-    ).block(slice(None))
-    padded = padded_units(rows).block(slice(None))
-    names = ("weight", "weight_rho", "weight_rho_reward", "weight_return", "start", "start_return", "first",
-             "first_return", "weight_raw_reward")  # fmt: skip
-    for name in names:
-        np.testing.assert_allclose(
-            project(getattr(shared, name), shared.phi),
-            project(getattr(padded, name), padded.phi),
-            atol=1e-12,
-            err_msg=name,
-        )
-    np.testing.assert_allclose(TABULAR(np.asarray(shared.states)), shared.phi)
-    assert shared.alive.shape == (len(shared.phi),)
 
 
 def test_unknown_columns_and_visits_without_a_table_are_refused():

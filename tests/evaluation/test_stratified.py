@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dprl
-from dprl.engine.layouts import padded_units
+from dprl.accounting.verification import verify
 from dprl.engine.ratios import step_ratios
 from dprl.errors import DprlError
 from dprl.evaluation.importance_vectors import unit_pairs
@@ -23,7 +23,6 @@ from dprl.evaluation.residual_design import Design
 from dprl.evaluation.sequential import Moves, SequentialQuery
 from dprl.evaluation.strata import Strata
 from dprl.evaluation.stratified import Stratified
-from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.policies.loading import ColumnPolicy, LoggedPolicy
 from dprl.protocols import Bounds
 from dprl.registry import default_for
@@ -115,6 +114,13 @@ def estimated(query: Any, *asked: Any) -> list[Any]:
     return query.decode(one_shot.quiet(query), summed(query, *asked))
 
 
+def self_normalised(query: Any, log: Any, policy: Any, behavior: Any = None) -> float:
+    """The value by importance weights that are divided by their own sum."""
+    above, below = unit_pairs(query.inner, log, step_ratios(policy, log, behavior))
+    low, high, _ = query.inner.scale
+    return low + (high - low) * above.sum() / (above + below).sum()
+
+
 def stratified_mean(columns: dict[str, Any], policy: Any) -> float:
     """The mean outcomes by stratum and action of who was not lost, weighed by everybody's shares and the policy."""
     stratum, seen, total = columns["observation_0"], ~np.isnan(columns["reward"]), 0.0
@@ -159,9 +165,7 @@ def test_what_was_done_is_worth_what_was_paid_whatever_its_propensities_are(hori
         (3.0 * np.random.default_rng(0).normal(size=6 * (1 + (horizon == 1))), 3.0),
     ):
         query = asked(bounds, [LoggedPolicy(), FIRST]).around(counted(columns, bounds, noise, deviation))
-        log = one_shot.load(columns, bounds)
-        mechanism = GaussianSum(parts=((query.dimension, query.clip_norm),), noise_multiplier=0.01).plain()
-        estimate = query.decode(mechanism, query.unit_vectors(log, [LoggedPolicy(), FIRST]).sum(axis=0))[0]
+        estimate = estimated(query, columns, bounds, [LoggedPolicy(), FIRST])[0]
         if deviation == SILENT:
             assert estimate.value == pytest.approx(paid, abs=1e-4)
         assert estimate.interval[0] < paid < estimate.interval[1]
@@ -233,10 +237,8 @@ def test_a_confounder_of_the_stated_strength_moves_the_value_by_the_distance_to_
 @pytest.mark.parametrize("horizon", [1, 3])
 def test_the_first_sum_counts_who_was_lost_beside_the_actions(horizon):
     columns, bounds = lose(people(200, 8, horizon), 8), facts(horizon, max_importance_ratio=9.0, **LOST)
-    config = Stratified(discount=1.0)
-    program = one_shot.make(config, bounds, "columns")
-    log = one_shot.load(columns, bounds)
-    released = one_shot.plain(program, padded_units(one_shot.rows(log, program, config, "columns")))[1]
+    program, _, data = one_shot.made(Stratified(discount=1.0), one_shot.load(columns, bounds), "columns")
+    released = one_shot.plain(program, data)[1]
     assert released == pytest.approx(counted(columns, bounds).theta, abs=1e-9)
     assert len(released) == CELLS * (ACTIONS + 1) + (CELLS * ACTIONS if horizon == 1 else 0)
 
@@ -259,10 +261,8 @@ def test_of_several_steps_people_who_stay_stand_for_those_who_are_lost():
     ])  # fmt: skip
     chances = shares[columns["observation_0"].astype(int), columns["action"]]
     told = {**columns, "behavior_prob": chances, "uncensored_prob": np.ones(len(chances))}
-    plain = facts(3, max_importance_ratio=9.0, max_cumulative_ratio=9.0**3, strata=None)
-    above, below = unit_pairs(query.inner, one_shot.load(told, plain), step_ratios(FIRST, one_shot.load(told, plain)))
-    low, high, _ = query.inner.scale
-    assert estimate.value == pytest.approx(low + (high - low) * above.sum() / (above + below).sum(), abs=1e-6)
+    log = one_shot.load(told, facts(3, **WIDE, strata=None))
+    assert estimate.value == pytest.approx(self_normalised(query, log, FIRST), abs=1e-6)
     assert known.shape == (CELLS, ACTIONS)
     assert known.shares(0.0) == pytest.approx(shares[:, :ACTIONS])
 
@@ -337,9 +337,7 @@ def test_several_steps_without_noise_are_self_normalised_importance_sampling_wit
     own = known.counts / known.counts.sum(axis=1, keepdims=True)
     behaved = lambda states: own[states[:, 0].astype(int)]  # noqa: E731
     for estimate, policy in zip(estimates, (FIRST, MIXED), strict=True):
-        above, below = unit_pairs(query.inner, log, step_ratios(policy, log, behaved))
-        low, high, _ = query.inner.scale
-        assert estimate.value == pytest.approx(low + (high - low) * above.sum() / (above + below).sum(), abs=1e-6)
+        assert estimate.value == pytest.approx(self_normalised(query, log, policy, behaved), abs=1e-6)
 
 
 @given(seed=st.integers(0, 1000), deviation=st.floats(0.1, 30.0))
@@ -374,21 +372,28 @@ def test_other_algorithms_refuse_a_log_whose_propensities_are_to_be_estimated():
         make_plan(dprl.ImportanceSampling(), facts(), dprl.Budget(1.0, 1e-5), [FIRST])
 
 
+def check_saved(release: Any, folder: Any) -> dict[str, Any]:
+    """The files of a release: it is verified, its propensities are read back, and refused where they are damaged."""
+    files = release.save(folder / "out")
+    verify(folder / "out")
+    again = load_propensities(folder / "out")
+    assert again.theta.tolist() == release.propensities.theta.tolist()
+    assert again.noise == pytest.approx(release.propensities.noise)
+    damaged = folder / "propensities.json"
+    damaged.write_bytes(release.propensities.to_bytes().replace(b'"released": [', b'"released": [1.0, '))
+    with pytest.raises(DprlError, match="holds no propensities"):
+        load_propensities(damaged)
+    return files
+
+
 def test_a_release_without_a_named_algorithm_estimates_and_can_be_verified(tmp_path):
     columns, bounds = people(600, 5), facts()
     assert default_for(bounds) == "stratified"
     release = dprl.evaluate(columns, {"first": FIRST}, dprl.Budget(4.0, 1e-5), bounds=bounds)
     assert release.value_function is None
-    files = release.save(tmp_path / "out")
-    again = load_propensities(tmp_path / "out")
-    assert release.propensities is not None
-    assert again.theta.tolist() == release.propensities.theta.tolist()
-    assert again.noise == pytest.approx(release.propensities.noise)
+    files = check_saved(release, tmp_path)
     assert json.loads(files["estimate.json"].read_bytes())["propensities"]["file"] == "propensities.json"
     assert "Who got which action" in files["report.html"].read_text()
-    from dprl.accounting.verification import verify
-
-    verify(tmp_path / "out")
 
 
 def test_shapes_do_not_depend_on_which_cells_are_empty():
@@ -397,10 +402,3 @@ def test_shapes_do_not_depend_on_which_cells_are_empty():
     designs = [Design(known, Strata(bounds).table([FIRST, MIXED]), (), False, 0.02) for known in of]
     assert designs[0].asked.shape == designs[1].asked.shape
     assert len({len(known.to_bytes().splitlines()) for known in of}) == 1
-
-
-def test_damaged_propensities_are_refused(tmp_path):
-    file = tmp_path / "propensities.json"
-    file.write_bytes(counted(people(60, 7), facts()).to_bytes().replace(b'"released": [', b'"released": [1.0, '))
-    with pytest.raises(DprlError, match="holds no propensities"):
-        load_propensities(file)

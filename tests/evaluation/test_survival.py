@@ -263,11 +263,6 @@ def test_what_cannot_be_served_is_refused(name):
         planned(Survival(**options), bounds=replace(TRIAL, **facts))
 
 
-def test_there_is_no_statement_for_transitions():
-    with pytest.raises(DprlError, match=r"^survival has no statement for the privacy unit transition\.$"):
-        make_plan(Survival(), TRIAL, BUDGET, ARMS, unit="transition")
-
-
 def test_a_nominal_scenario_is_what_it_says():
     shares = nominal_shares(0.7, 0.4, 10)
     assert shares.sum() == pytest.approx(1.0)

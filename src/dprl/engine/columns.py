@@ -218,16 +218,6 @@ COEFFICIENTS: Mapping[str, tuple[str, ...]] = {
 """Products of columns, each linear in a row: so rows of a unit with the same features can be added up beforehand."""
 
 
-def coefficient(columns: Mapping[str, Any], name: str) -> Any:
-    """Return the product of columns that :data:`COEFFICIENTS` names."""
-    return reduce(mul, (columns[factor] for factor in COEFFICIENTS[name]))
-
-
-def can_be_made(columns: Mapping[str, Any], name: str) -> bool:
-    """Tell whether all factors of a coefficient are among the columns."""
-    return set(COEFFICIENTS[name]) <= set(columns)
-
-
 @dataclass(frozen=True)
 class Columns:
     """Columns by name, as attributes. Coefficients, which are products of columns, are attributes as well."""
@@ -238,9 +228,10 @@ class Columns:
         columns = self.__dict__.get("columns", {})
         if name in columns:
             return columns[name]
-        if name not in COEFFICIENTS or not can_be_made(columns, name):
+        factors = COEFFICIENTS.get(name, (name,))
+        if not set(factors) <= set(columns):
             raise AttributeError(f"These rows have no column {name!r}: a program names those that it needs.")
-        return coefficient(columns, name)
+        return reduce(mul, (columns[factor] for factor in factors))
 
     def mapped(self, change: Callable[[Any], Any]) -> dict[str, Any]:
         """Return the columns, each changed by ``change``."""

@@ -89,7 +89,7 @@ class Task:
 
 
 class FirstPass(NamedTuple):
-    """Result of a first pass over some units. Private. :func:`combine_shards` adds up those of several shards.
+    """Result of a first pass over some units. Private. :func:`combine_shards` adds up those of blocks, and of shards.
 
     Attributes:
         total: ``(dimension,)`` int64, the sum of the value query's clipped vectors; zero where these are still to come.
@@ -102,10 +102,10 @@ class FirstPass(NamedTuple):
     exact: tuple[int, ...] = ()
 
 
-def combine_shards(shards: Sequence[FirstPass]) -> FirstPass:
-    """Return the first pass over the units of all shards."""
-    exact = tuple(sum(parts) for parts in zip(*(s.exact for s in shards), strict=True))
-    return FirstPass(sum_of([s.total for s in shards]), sum(s.digest for s in shards) % (1 << 128), exact)
+def combine_shards(passes: Sequence[FirstPass]) -> FirstPass:
+    """Return the first pass over the units of all of these passes, of shards or of blocks."""
+    exact = tuple(sum(parts) for parts in zip(*(p.exact for p in passes), strict=True))
+    return FirstPass(sum_of([p.total for p in passes]), sum(p.digest for p in passes) % (1 << 128), exact)
 
 
 def sum_of(totals: Sequence[np.ndarray]) -> np.ndarray:
@@ -126,8 +126,6 @@ class Shard:
         self._behavior: Any = None if task.behavior is None else load(task.behavior)
         # one thread for all steps: each new one would take memory of its own, and keep it
         self._aside = ThreadPoolExecutor(1)
-        self._kept: UnitRows | None = None
-        self._whole: bool | None = None
 
     def begin(self, weights: np.ndarray | None = None) -> FirstPass:
         """Read the rows once: for the value query, and for a digest of what enters the mechanisms.
@@ -146,26 +144,15 @@ class Shard:
             vectors = query.unit_vectors(log, self._policies, self._behavior)
             return vectors, _digest(vectors, self._ratios(log), log)
 
-        total, digest, exact = np.zeros(mechanism.dimension, dtype=np.int64), 0, (0,) * mechanism.dimension
+        exact = exact_sum if self._task.exact else lambda vectors: ()
         with suppress_warnings(), closing(self._through(np.arange(self.units), prepared)) as blocks:
-            for vectors, part in blocks:
-                total += clipped_total(mechanism, vectors)
-                digest += part
-                if self._task.exact:
-                    exact = tuple(a + b for a, b in zip(exact, exact_sum(vectors), strict=True))
-        return FirstPass(total, digest % (1 << 128), exact if self._task.exact else ())
+            return combine_shards([FirstPass(clipped_total(mechanism, v), digest, exact(v)) for v, digest in blocks])
 
     def total(self, program: Any, stage: int, mechanism: Any, state: Any, included: np.ndarray) -> np.ndarray:
         """Return the exact sum over the ``included`` ``(units,)`` of this shard; see
         :class:`~dprl.engine.unit_source.Source`.
         """
-        if self._whole is None:
-            rows = int(self._task.parts.rows_of(self._start + np.arange(self.units)).sum())
-            self._whole = rows * self._task.row_bytes <= self._task.kept_bytes
-        if self._whole:
-            if self._kept is None:
-                with suppress_warnings():
-                    self._kept = self._prepared(np.arange(self.units))
+        if self._kept is not None:
             return np.asarray(sum_of_rows(program, stage, mechanism, state, self._kept, included))
         total = np.zeros(mechanism.dimension, dtype=np.int64)
         with suppress_warnings(), closing(self._through(np.flatnonzero(included), self._prepared)) as blocks:
@@ -174,6 +161,15 @@ class Shard:
                 # as a NumPy array: it is waited for, so that no further block is in memory
                 total += np.asarray(sum_of_rows(program, stage, mechanism, state, block, everybody))
         return total
+
+    @cached_property
+    def _kept(self) -> UnitRows | None:
+        """All rows, prepared once; None where they would take too much memory."""
+        rows = int(self._task.parts.rows_of(self._start + np.arange(self.units)).sum())
+        if rows * self._task.row_bytes > self._task.kept_bytes:
+            return None
+        with suppress_warnings():
+            return self._prepared(np.arange(self.units))
 
     def _through(self, units: np.ndarray, prepare: Callable[[np.ndarray], T]) -> Generator[T, None, None]:
         """Prepare the units block by block; the next block is prepared while the one before is in use."""

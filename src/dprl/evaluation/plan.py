@@ -99,8 +99,8 @@ def make_plan(
         value = value if of_values is None else value_mechanism(query, of_values)
     program = config.program(facts, stages)
     event = event_of_stages(value, program.stages)
-    claim = None if claimed is None else claimed.claim
-    epsilon = epsilon_of(event, inner.delta) if claim else epsilon_within(event, budget, inner.delta, _given(config))
+    claim, given = None if claimed is None else claimed.claim, getattr(config, "noise_multiplier", None)
+    epsilon = epsilon_of(event, inner.delta) if claim else epsilon_within(event, budget, inner.delta, given)
     resolved = getattr(program, "config", None)
     if isinstance(resolved, type(config)):  # an algorithm may run another one's program, under its own name
         config = resolved
@@ -202,10 +202,11 @@ def _calibrated(
 
     The values have another one where noise is chosen on the way, which leaves nothing to override.
     """
+    given = getattr(config, "noise_multiplier", None)
     if all(shape.adaptive is None for shape in shapes):
         before = [] if value is None else [value.event()]
-        return calibrated_stages(shapes, before, facts.mu, budget, _given(config)), None
-    if _given(config) is not None:
+        return calibrated_stages(shapes, before, facts.mu, budget, given), None
+    if given is not None:
         raise DprlError(
             f"{config.algorithm}: noise that adapts is calibrated to the budget: leave noise_multiplier out."
         )
@@ -262,8 +263,3 @@ def _facts(
         raise DprlError(f"{config.algorithm} has no statement for the privacy unit {unit}: use dptd or neural-td.")
     mu = math.sqrt(share) / noise_multiplier_for(events.gaussian, budget)
     return PublicFacts(bounds, features, config.discount, mu, unit)
-
-
-def _given(config: ValueFunctionConfig) -> float | None:
-    """Return a noise multiplier that overrides the calibration."""
-    return getattr(config, "noise_multiplier", None)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import lru_cache
 from itertools import combinations_with_replacement
 from pathlib import Path
@@ -220,12 +220,7 @@ class Projections:
 
     def to_bytes(self) -> bytes:
         """Write weights and matrices as JSON."""
-        kept = {name: getattr(self, name) for name in ("components", "names", "bounds", "critical")}
-        found = [
-            {name: x.tolist() if isinstance(x, np.ndarray) else x for name, x in vars(one).items()}
-            for one in self.found
-        ]
-        return (json.dumps({"schema": _SCHEMA, **kept, "found": found}, indent=1) + "\n").encode()
+        return (json.dumps({"schema": _SCHEMA, **asdict(self)}, default=np.ndarray.tolist, indent=1) + "\n").encode()
 
 
 def load_projections(path: str | Path) -> Projections:

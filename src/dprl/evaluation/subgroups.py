@@ -9,7 +9,7 @@ Proof, allocation and intervals: docs/proofs/subgroups.md.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple
 
@@ -197,18 +197,7 @@ class GroupedQuery(BesideQuery):
         whole = (precise[:, None] * told).sum(axis=0) / precise.sum()
         return whole, [part + (whole - part.sum(axis=0)) / len(part) for part in parts]
 
-    def released(
-        self, mechanism: GaussianSum, noisy: Float[np.ndarray, " dim"]
-    ) -> Iterator[tuple[str, str, CountingQuery, GaussianSum, Float[np.ndarray, " inner"]]]:
-        """Yield of each subgroup its axis as declared, its name, and question, mechanism and noisy sum of its own."""
-        _, parts = self.sums(noisy)
-        for declared, axis, loud, sums in zip(self.declared, self.axes, self.shares.groups, parts, strict=True):
-            own = self._mechanism(mechanism, loud)
-            for name, total in zip(axis.labels(), sums, strict=True):
-                # of fewer than one nothing can be said, whatever is decoded: the noise in the number is far larger
-                yield declared, name, self.inner.of(max(self.inner.count(total), 1.0)), own, total
-
-    def _mechanism(self, mechanism: GaussianSum, loud: float) -> GaussianSum:
+    def louder(self, mechanism: GaussianSum, loud: float) -> GaussianSum:
         """Return the mechanism that would give one vector of ``inner`` noise so much louder."""
         return replace(
             mechanism,
@@ -221,7 +210,7 @@ class GroupedQuery(BesideQuery):
     def _whole(
         self, mechanism: GaussianSum, noisy: Float[np.ndarray, " dim"]
     ) -> tuple[GaussianSum, Float[np.ndarray, " inner"]]:
-        return self._mechanism(mechanism, self.shares.whole), self.sums(noisy)[0]
+        return self.louder(mechanism, self.shares.whole), self.sums(noisy)[0]
 
     def decode(self, mechanism: GaussianSum, noisy: Float[np.ndarray, " dim"]) -> list[ValueEstimate]:
         """Return values and intervals of all target policies for everybody: post-processing."""
@@ -234,20 +223,20 @@ class GroupedQuery(BesideQuery):
     def expect(self, mechanism: GaussianSum) -> list[tuple[float, float, float]]:
         """Return what the errors of the values of everybody will be, from public facts alone."""
         # of groups, too: noise that cannot be drawn is refused here, before anything is charged
-        whole, *_ = [self._mechanism(mechanism, loud) for loud in (self.shares.whole, *self.shares.groups)]
+        whole, *_ = [self.louder(mechanism, loud) for loud in (self.shares.whole, *self.shares.groups)]
         return self.inner.expect(whole)
 
     def expect_of_equal(self, mechanism: GaussianSum) -> list[list[tuple[float, float, float]]]:
         """Return what the errors will be in a group of each axis if all its groups are of one size."""
         units = self.bounds.units
         return [
-            self.inner.of(units / size).expect(self._mechanism(mechanism, loud))
+            self.inner.of(units / size).expect(self.louder(mechanism, loud))
             for size, loud in zip(self.sizes, self.shares.groups, strict=True)
         ]
 
     def count_noise(self, mechanism: GaussianSum) -> list[float]:
         """Return the standard deviation of the noise in the number of people of a group, for each axis."""
-        return [self.inner.count_noise(self._mechanism(mechanism, loud)) for loud in self.shares.groups]
+        return [self.inner.count_noise(self.louder(mechanism, loud)) for loud in self.shares.groups]
 
 
 @dataclass(frozen=True)
@@ -301,20 +290,25 @@ def subgroups_of(
     groups, policies, confidence = sum(query.sizes), len(query.strategy), query.config.confidence
     together = 1.0 - (1.0 - confidence) / (groups * policies)
     out = []
-    for axis, name, own, of_group, total in query.released(mechanism, noisy):
-        alone, wide = (own.at(level).decode(of_group, total) for level in (confidence, together))
-        contrasts = contrasts_of(own, of_group, total, pairs, groups) if pairs else []
-        out.append(
-            Subgroup(
-                axis=axis,
-                name=name,
-                people=own.count(total),
-                people_standard_error=own.count_noise(of_group),
-                values=tuple(map(_within, alone)),
-                simultaneous_intervals=tuple(estimate.interval for estimate in wide),
-                contrasts=tuple(replace(c, value=_inside(c.value, c.interval)) for c in contrasts),
+    _, parts = query.sums(noisy)
+    for declared, axis, loud, sums in zip(query.declared, query.axes, query.shares.groups, parts, strict=True):
+        of_group = query.louder(mechanism, loud)
+        for name, total in zip(axis.labels(), sums, strict=True):
+            # of fewer than one nothing can be said, whatever is decoded: the noise in the number is far larger
+            own = query.inner.of(max(query.inner.count(total), 1.0))
+            alone, wide = (own.at(level).decode(of_group, total) for level in (confidence, together))
+            contrasts = contrasts_of(own, of_group, total, pairs, groups) if pairs else []
+            out.append(
+                Subgroup(
+                    axis=declared,
+                    name=name,
+                    people=own.count(total),
+                    people_standard_error=own.count_noise(of_group),
+                    values=tuple(map(_within, alone)),
+                    simultaneous_intervals=tuple(estimate.interval for estimate in wide),
+                    contrasts=tuple(replace(c, value=_inside(c.value, c.interval)) for c in contrasts),
+                )
             )
-        )
     return out
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from dprl.engine.bands import Bands
-from dprl.engine.columns import COEFFICIENTS, can_be_made, coefficient
+from dprl.engine.columns import COEFFICIENTS, Columns
 from dprl.engine.layouts import SharedTransitions, is_shared
 from dprl.engine.rows import Rows
 from dprl.errors import DprlError
@@ -60,11 +60,11 @@ def shared_transitions(
         going_on = np.where(ends, 0.0, states[after])
         shared |= {"states": states[before], "next_states": going_on, "alive": ~ends[:, 0]}
 
-    exact = {name: x[:n].astype(np.float64) for name, x in rows.columns.items() if not is_shared(name)}
+    exact = Columns({name: x[:n].astype(np.float64) for name, x in rows.columns.items() if not is_shared(name)})
     sums = {
-        name: np.bincount(flat, coefficient(exact, name), minlength=shape[0] * shape[1]).reshape(shape)
+        name: np.bincount(flat, getattr(exact, name), minlength=shape[0] * shape[1]).reshape(shape)
         for name in COEFFICIENTS
-        if can_be_made(exact, name)
+        if hasattr(exact, name)
     }
     return SharedTransitions({name: jnp.asarray(x, dtype=kind) for name, x in {**shared, **sums}.items()}, bands)
 
