@@ -20,7 +20,7 @@ from dprl.cli import SETTINGS
 from dprl.cli.requests import EXPERT, MAY, MUST, USUAL, OfLog, Request, Settings
 from dprl.config import RENAMED, documented, from_text, merge, read_fields, words_of
 from dprl.errors import DprlError, Mistakes, explained
-from dprl.registry import no_algorithm
+from dprl.registry import find_in
 
 R = TypeVar("R", bound=Request)
 _UsageError: Any = typer.BadParameter.__base__
@@ -218,9 +218,7 @@ def configure(asked: Request, name: str, **flags: Any) -> Any:
         DprlError: every wrong option, together.
     """
     mistakes = Mistakes()
-    if name not in asked.algorithms():
-        raise no_algorithm(name, asked.algorithms())
-    kind = asked.algorithms()[name].load_config()
+    kind = find_in(asked.algorithms(), name).load_config()
     hints, given = typing.get_type_hints(kind), {name: value for name, value in flags.items() if value is not None}
     for told, text in asked.flags.items():
         option = told if told in kind.options() else RENAMED.get(told, told)

@@ -16,7 +16,7 @@ import typer
 
 from dprl.cli import StoppedError, UnprintedReleaseError
 from dprl.cli.requests import Kept
-from dprl.errors import DprlError, WrongOptionsError
+from dprl.errors import DprlError, WrongOptionsError, require
 
 RUN, KEY = ".run", "key"
 GOES_ON = "; what was charged stays charged; the same command with --resume goes on"
@@ -76,8 +76,7 @@ def _run_folder(asked: Kept, resumable: bool, refusal: str) -> Path | None:
 def run_beside(out: Path) -> Path:
     """Return the run folder of a release into ``out``."""
     path = Path(os.path.abspath(out))
-    if not path.name:
-        raise DprlError(f"{str(out)!r} cannot be the folder of a release: name a new one.")
+    require(path.name, f"{str(out)!r} cannot be the folder of a release: name a new one.")
     return path.with_name(path.name + RUN)
 
 
