@@ -109,7 +109,7 @@ def _run(asked: Audited, name: str) -> None:
     trials = usual_trials(name, asked.calibration) if asked.trials is None else asked.trials
     units = 200 if asked.units is None else asked.units
     released = "all" if asked.released is None else asked.released
-    chosen = {"units": units, "released": released} | asked.only("unit", "seed")
+    chosen = {"units": units, "released": released, "unit": asked.unit, "seed": asked.seed}
     how = chosen | asked.only("calibration", "confidence")
     with Progress(total(trials), quiet=asked.as_json, doing="runs") as progress:
         result = run(config, budget, trials=trials, progress=progress, **how)

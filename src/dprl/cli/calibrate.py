@@ -90,7 +90,7 @@ def _release(asked: Calibrate, budget: Any) -> Calibrated:
     """Calibrate every stage of a release."""
     if asked.epsilon is None or asked.noise_multiplier is not None:
         raise DprlError("With --bounds a whole release is calibrated: give --epsilon, and no --noise-multiplier.")
-    config = _configured(asked, **asked.only("sampling_rate", "steps"))
+    config = _configured(asked, "sampling_rate", "steps")
 
     from dprl.release.plan import calibrate_release
 
@@ -142,7 +142,7 @@ def _rewards(asked: Calibrate, budget: Any) -> Calibrated:
     from dprl.learning.functional_q import relation, resolve
     from dprl.learning.learning_plan import epsilon_at, make_learning_plan, make_mechanism
 
-    config = _configured(asked, noise_multiplier=asked.noise_multiplier)
+    config = _configured(asked, "noise_multiplier")
     if config.calibration != added.VERIFIED:
         raise DprlError(f"{config.calibration}: there is no certificate to calibrate: see dprl audit --calibration.")
     facts, source = open_environment(asked.environment or "interval-walk", asked.bounds)
@@ -178,7 +178,7 @@ def _rewards(asked: Calibrate, budget: Any) -> Calibrated:
 
 def _people(asked: Calibrate, budget: Any) -> Calibrated:
     """Calibrate sums over people who answer once: their noise in clip norms, under either relation."""
-    config = _configured(asked, steps=asked.steps)
+    config = _configured(asked, "steps")
     if config.calibration != added.VERIFIED:
         require(asked.epsilon is not None, f"{config.calibration}: there is no epsilon to compute: give --epsilon.")
         return config.noise_in_words(budget)
@@ -221,9 +221,13 @@ def _people(asked: Calibrate, budget: Any) -> Calibrated:
     return _said(made, *lines)
 
 
-def _configured(asked: Calibrate, **flags: Any) -> Any:
-    """Return the options of the algorithm, in their calibration; everything that is wrong is said at once."""
-    config = asked.mistakes.attempt(partial(configure, asked, str(asked.algorithm), **flags))
+def _configured(asked: Calibrate, *names: str) -> Any:
+    """Return the options of the algorithm, in their calibration; everything that is wrong is said at once.
+
+    Args:
+        names: options of the algorithm that are options of the command, too.
+    """
+    config = asked.mistakes.attempt(partial(configure, asked, str(asked.algorithm), **asked.only(*names)))
     asked.mistakes.check()
     return added.in_calibration(config)
 

@@ -208,18 +208,18 @@ def _read(kind: type[R], given: dict[str, Any], mistakes: Mistakes, others: dict
     return kind(**values, options=options, flags=flags, mistakes=mistakes)
 
 
-def configure(asked: Request, name: str, **flags: Any) -> Any:
+def configure(asked: Request, name: str, **given: Any) -> Any:
     """Return the algorithm's configuration, each option marked with where it came from.
 
     Args:
-        flags: options of the algorithm that are options of the command, too; None where they were left out.
+        given: options of the algorithm that are options of the command, too.
 
     Raises:
         DprlError: every wrong option, together.
     """
     mistakes = Mistakes()
     kind = find_in(asked.algorithms(), name).load_config()
-    hints, given = typing.get_type_hints(kind), {name: value for name, value in flags.items() if value is not None}
+    hints = typing.get_type_hints(kind)
     for told, text in asked.flags.items():
         option = told if told in kind.options() else RENAMED.get(told, told)
         if option in kind.options():

@@ -80,19 +80,18 @@ def learn_protector(asked: LearnProtector) -> None:
     family = mistakes.attempt(find_family, asked.tasks) if asked.tasks is not None else None
     mistakes.check()
     assert out is not None
-    chosen = _chosen(asked)
-    family = learn.tuned(family, budget, asked.value_budget_fraction)
+    chosen, family = _chosen(asked), learn.tuned(family, budget, asked.value_budget_fraction)
     family, architecture, training = _parts(asked, chosen, family)
-    refinement, weights, total = getattr(family, "refinement", None), None, training.epochs
-    if asked.start is not None or chosen["training"].keys() - {"seed"}:  # what is asked for is all there is
-        refinement = None
-    if refinement is not None:
-        refinement, total = dataclasses.replace(refinement, seed=training.seed + 1), total + refinement.epochs
+    weights, refinement, total = None, None, training.epochs
     if asked.start is not None:
         first = Protector.load(asked.start)
         same = "The protector to begin with has another architecture: give the same options."
         require(first.architecture == architecture, same)
         weights = dict(first.weights)
+    elif chosen["training"].keys() <= {"seed"}:  # otherwise what is asked for is all there is
+        refinement = getattr(family, "refinement", None)
+    if refinement is not None:
+        refinement, total = dataclasses.replace(refinement, seed=training.seed + 1), total + refinement.epochs
     checkpoint = out.with_name(out.name + learn.CHECKPOINT)
     try:
         with Progress(total, quiet=asked.as_json, doing="meta-gradients") as progress:

@@ -16,7 +16,7 @@ import typer
 
 from dprl.cli import StoppedError, UnprintedReleaseError
 from dprl.cli.requests import Kept
-from dprl.errors import DprlError, WrongOptionsError, require
+from dprl.errors import DprlError, WrongOptionsError
 
 RUN, KEY = ".run", "key"
 GOES_ON = "; what was charged stays charged; the same command with --resume goes on"
@@ -55,29 +55,23 @@ def _run_folder(asked: Kept, resumable: bool, refusal: str) -> Path | None:
     from dprl.release.run_folder import check_run, noted_folder
     from dprl.release.save import check_folder, check_key
 
-    mistakes, out, run = asked.mistakes, asked.out, None
-    if asked.sign is not None:
-        mistakes.attempt(check_key, asked.sign)
-    if out is None:
+    mistakes, run = asked.mistakes, None
+    mistakes.attempt(check_key, asked.sign)
+    if asked.out is None:
+        return None
+    out = Path(os.path.abspath(asked.out))
+    if not out.name:
+        mistakes.add(f"{str(asked.out)!r} cannot be the folder of a release: name a new one.")
         return None
     if resumable:
-        run = mistakes.attempt(run_beside, out)
-        if run is None:
-            return None
+        run = out.with_name(out.name + RUN)
         mistakes.attempt(check_run, run, asked.resume)
     elif asked.resume:
         mistakes.add(refusal)
     # a release that was interrupted at its very end is in its folder already
-    if run is None or noted_folder(run) != run.with_name(run.name.removesuffix(RUN)):
-        mistakes.attempt(check_folder, out)
+    if run is None or noted_folder(run) != out:
+        mistakes.attempt(check_folder, asked.out)
     return run
-
-
-def run_beside(out: Path) -> Path:
-    """Return the run folder of a release into ``out``."""
-    path = Path(os.path.abspath(out))
-    require(path.name, f"{str(out)!r} cannot be the folder of a release: name a new one.")
-    return path.with_name(path.name + RUN)
 
 
 @contextmanager
