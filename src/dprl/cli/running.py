@@ -80,11 +80,7 @@ def stoppable(run: Path | None, lost: str) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt as stop:
-        if run is None or not run.is_dir():
-            if not lost:
-                raise
-            raise StoppedError(lost) from stop
-        raise StoppedError(GOES_ON) from stop
+        raise StoppedError(lost if run is None or not run.is_dir() else GOES_ON) from stop
     except DprlError as error:
         said = str(error)
         if run is None or not os.path.exists(run / KEY) or str(run) in said or "--resume" in said:
