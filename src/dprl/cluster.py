@@ -143,17 +143,15 @@ def _on_loopback() -> Iterator[dict[str, str]]:
 def _with_token() -> Iterator[None]:
     """Ray with a token of this process, whatever mode of authentication the environment asks for."""
     settings = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
-    before = {name: os.environ.get(name) for name in settings}
+    before = {name: os.environ[name] for name in settings if name in os.environ}
     os.environ.update(settings)
     try:
         _read_again()
         yield
     finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
+        for name in settings.keys() - before.keys():
+            del os.environ[name]
+        os.environ.update(before)
         _read_again()
 
 

@@ -6,6 +6,7 @@ import functools
 import hashlib
 import os
 import platform
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -21,13 +22,8 @@ def versions() -> dict[str, str]:
     """Return the versions of Python and the libraries, and the digest of dprl's own code, which may change without its
     version.
     """
-    found = {"python": platform.python_version(), "dprl": __version__, "code": _code()}
-    for name in _LIBRARIES:
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            found[name] = "not installed"
-    return found
+    own = {"python": platform.python_version(), "dprl": __version__, "code": _code()}
+    return own | {name: metadata.version(name) for name in _LIBRARIES}
 
 
 def device() -> dict[str, Any]:
@@ -73,12 +69,9 @@ def _code() -> str:
 def _processor() -> str:
     """Return its model and, as virtual ones share a name, what it can do."""
     wanted, found = ("model name", "flags", "Features"), {}
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8") as file:
-            for line in file:
-                name, _, value = line.partition(":")
-                if name.strip() in wanted:
-                    found.setdefault(name.strip(), value.strip())
-    except OSError:
-        return platform.processor()
+    with suppress(OSError), open("/proc/cpuinfo", encoding="utf-8") as file:
+        for line in file:
+            name, _, value = line.partition(":")
+            if name.strip() in wanted:
+                found.setdefault(name.strip(), value.strip())
     return "; ".join(found[name] for name in wanted if name in found) or platform.processor()

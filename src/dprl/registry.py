@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, Literal
 
 from dprl import added
@@ -53,7 +53,7 @@ class Entry:
         """Return what its file says of it."""
         if self.suite:
             return self.load_conformance().algorithm
-        return _load(f"{self.module}:ALGORITHM")
+        return resolve_name(f"{self.module}:ALGORITHM")
 
     def load_config(self) -> type[Any]:
         """Return the class of its options."""
@@ -61,7 +61,7 @@ class Entry:
 
     def load_conformance(self) -> Any:
         """Return its :class:`dprl.audits.conformance.suite.Suite`: canary, event and releases of small data."""
-        return _load(self.suite) if self.suite else _load(_SUITES[self.unit])(self.load())
+        return resolve_name(self.suite) if self.suite else resolve_name(_SUITES[self.unit])(self.load())
 
     def load_canary(self, attack: Attack) -> Canary:
         """Return the pair of logs, and the attack on it, that a standard attack names."""
@@ -119,7 +119,7 @@ def default_for(bounds: Bounds) -> str:
 
 def find(name: str) -> Entry:
     """Return the entry called ``name``; raises one sentence with the known names."""
-    return _find(name, ALGORITHMS if name in ALGORITHMS else evaluating())
+    return find_in(ALGORITHMS if name in ALGORITHMS else evaluating(), name)
 
 
 LEARNING: dict[str, Entry] = entries(
@@ -185,7 +185,7 @@ def attacked() -> dict[str, Entry]:
 
 def find_audited(name: str, calibration: str = added.VERIFIED) -> Entry:
     """Return the entry called ``name`` in a calibration, whether it evaluates, learns or is of two parts."""
-    entry = _find(name, AUDITED if name in AUDITED else attacked())
+    entry = find_in(AUDITED if name in AUDITED else attacked(), name)
     return entry if calibration == entry.calibration else added.calibrated(name, calibration)
 
 
@@ -199,19 +199,14 @@ def in_every_calibration() -> list[Entry]:
     ]
 
 
-def _find(name: str, known: Mapping[str, Entry]) -> Entry:
-    if name not in known:
-        more = "" if of_others() else "; baselines of papers come with the distribution dprl-papers"
-        raise no_algorithm(name, known, more)
-    return known[name]
-
-
-def no_algorithm(name: str, known: Iterable[str], more: str = "") -> DprlError:
-    """Return the error on an algorithm that nobody has: the one that may have been meant, or all, and ``more``."""
-    there = [*known]
-    close = get_close_matches(name, there, 1)
-    hint = f": did you mean {close[0]}?" if close else f"; there are {', '.join(there)}{more}."
-    return DprlError(f"There is no algorithm {name!r}{hint}")
+def find_in(known: Mapping[str, Entry], name: str) -> Entry:
+    """Return the entry called ``name``; raises one sentence with the name that may have been meant, or with all."""
+    if name in known:
+        return known[name]
+    close = get_close_matches(name, known, 1)
+    more = "" if of_others() else "; baselines of papers come with the distribution dprl-papers"
+    hint = f": did you mean {close[0]}?" if close else f"; there are {', '.join(known)}{more}."
+    raise DprlError(f"There is no algorithm {name!r}{hint}")
 
 
 _ROOMS = ("dprl.evaluation.", "dprl.learning.", "dprl.protectors.")
@@ -245,9 +240,4 @@ def is_own_kind(config: type[Any]) -> bool:
     """Tell whether the class of a configuration is dprl's own; see :func:`is_own`."""
     module = sys.modules.get(config.__module__)
     known = config.__module__ in _OWN and getattr(module, config.__qualname__, None) is config
-    return known and _load(f"{config.__module__}:ALGORITHM").config is config
-
-
-def _load(target: str) -> Any:
-    module, _, attribute = target.partition(":")
-    return getattr(importlib.import_module(module), attribute)
+    return known and resolve_name(f"{config.__module__}:ALGORITHM").config is config

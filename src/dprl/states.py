@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from dprl.errors import DprlError
+from dprl.errors import require
 from dprl.protocols import Interval
 
 
@@ -20,8 +20,7 @@ def state_rows(states: Any, components: int) -> np.ndarray:
     states = np.asarray(states, dtype=np.float64)
     if states.ndim == 1 and components == 1:
         states = states[:, None]
-    if states.ndim != 2 or states.shape[1] != components:
-        raise DprlError(f"States must have shape (N, {components}).")
+    require(states.shape[1:] == (components,), f"States must have shape (N, {components}).")
     return states
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TypeVar
 
-from dprl.errors import DprlError, explained
+from dprl.errors import DprlError, explained, require
 
 T = TypeVar("T")
 S = TypeVar("S")
@@ -62,9 +62,7 @@ def load_python(path: Path, what: str, *, quoted: bool = False) -> ModuleType:
             quoted.
     """
     with explained(f"Cannot read the {what} file {str(path)!r}"):
-        there = path.is_file()
-    if not there:
-        raise DprlError(f"There is no {what} file {str(path)!r}.")
+        require(path.is_file(), f"There is no {what} file {str(path)!r}.")
     name = f"{_PREFIX}{what}_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import functools
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer.main
@@ -39,6 +41,16 @@ class Outcome:
     code: int
     out: str
     err: str
+
+    def done(self) -> Outcome:
+        """Check that it went well, and return it."""
+        assert (self.code, self.err) == (0, ""), self
+        return self
+
+    def json(self) -> Any:
+        """Check that it went well, and return the one JSON object that is all it printed."""
+        assert self.done().out.count("\n") == 1, self
+        return json.loads(self.out)
 
     def refused(self, words: str = "") -> None:
         """Check that it is exit code 2 and one sentence with these words, and nothing else."""

@@ -15,20 +15,18 @@ PUBLISHED = ("audit", "gpope", "--calibration", "as-published", "--units", 200, 
 
 def test_what_can_be_audited(dprl):
     for arguments in (("audit",), ("audit", "--list")):
-        found = dprl(*arguments)
-        assert (found.code, found.err) == (0, "")
+        found = dprl(*arguments).done()
         for name, entry in attacked().items():
             assert f"{name}: {entry.summary}" in found.out
             assert f"{name}: {entry.summary}\n    calibrations: verified" in found.out
         assert "    calibrations: verified, as-published; 8 standard attacks" in found.out
-    listed = json.loads(dprl("audit", "--list", "--json").out)
+    listed = dprl("audit", "--list", "--json").json()
     assert set(listed) == set(attacked())
 
 
 def test_a_claim_that_is_false(dprl):
     """Exit code 0: a finding is no error. The theorem's conditions stand beside it, with the numbers of the case."""
-    found = dprl(*PUBLISHED, "--delta", "1e-5", "--trials", 4000)
-    assert (found.code, found.err) == (0, "")
+    found = dprl(*PUBLISHED, "--delta", "1e-5", "--trials", 4000).done()
     lines = found.out.splitlines()
     assert lines[0] == "gpope, as published, claims epsilon 1 at delta 1e-05"
     assert lines[1].startswith("attacked: all of 200 records push one way, and one of them is replaced")
@@ -62,8 +60,7 @@ def test_a_privacy_unit(dprl):
 
 def test_json_is_one_object(dprl):
     arguments = ("audit", "importance-sampling", "--trials", 20_000, "--seed", 3, "--confidence", 0.9, "--json")
-    found = dprl(*arguments)
-    assert (found.code, found.err) == (0, "")
+    found = dprl(*arguments).done()
     assert found.out.count("\n") == 1
     result = json.loads(found.out)
     assert {"epsilon_lower", "claimed_epsilon", "delta", "trials", "verdict"} <= set(result)
@@ -77,7 +74,7 @@ def test_json_is_one_object(dprl):
     assert result["verdict"] == "not violated"
     assert 0.2 < result["epsilon_lower"] < result["gaussian"]["epsilon_lower"] < 1.0
     assert result["preconditions"] == []
-    again = json.loads(dprl(*arguments).out)
+    again = dprl(*arguments).json()
     assert {k: v for k, v in again.items() if k != "seconds"} == {k: v for k, v in result.items() if k != "seconds"}
     words = dprl(*arguments[:-1]).out
     # rounded down: what is printed is a lower bound too
@@ -88,13 +85,11 @@ def test_json_is_one_object(dprl):
 
 
 def test_options_are_those_of_the_algorithm(dprl):
-    found = json.loads(
-        dprl(
+    found = dprl(
             "audit", "gpope", "--steps", 3, "--sampling-rate", 0.5, "--set", "clip_norm=2",
             "--set", "value_budget_fraction=0.5",
             "--epsilon", 2, "--delta", "1e-4", "--units", 50, "--trials", 500, "--json",
-        ).out
-    )  # fmt: skip
+        ).json()  # fmt: skip
     assert found["options"] == {"steps": 3, "sampling_rate": 0.5, "clip_norm": 2.0, "value_budget_fraction": 0.5}
     assert (found["units"], found["claimed_epsilon"], found["delta"]) == (50, 2.0, 1e-4)
     assert found["description"].startswith("one record at full clip norm is added to an empty log")
@@ -174,7 +169,7 @@ def test_the_page_is_made_of_the_standard_attacks(dprl, tmp_path, quick):
 
 
 def test_all_as_json(dprl, quick):
-    found = json.loads(dprl("audit", "--all", "--trials", 300, "--json").out)["audits"]
+    found = dprl("audit", "--all", "--trials", 300, "--json").json()["audits"]
     assert [(row["algorithm"], row["calibration"]) for row in found] == [(e.name, e.calibration) for e, _ in quick]
     assert all(row["trials"] == 300 for row in found)
 

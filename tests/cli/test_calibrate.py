@@ -22,14 +22,7 @@ BUDGET = ["--epsilon", "1", "--delta", "1e-5"]
 @pytest.fixture
 def calibrate(dprl):
     """``dprl calibrate ARGUMENTS``: what it prints."""
-
-    def run(*arguments: object) -> str:
-        outcome = dprl("calibrate", *arguments)
-        assert outcome.code == 0, outcome
-        assert outcome.err == ""
-        return outcome.out
-
-    return run
+    return lambda *arguments: dprl("calibrate", *arguments).done().out
 
 
 # --- one mechanism alone ------------------------------------------------------------------------------------------
@@ -110,7 +103,7 @@ def test_every_algorithm_spends_its_budget_in_the_shares_that_are_said(calibrate
 
 def test_the_release_is_the_one_that_is_planned(dprl, calibrate, bounds):
     asked = ["--bounds", bounds, *BUDGET, "--set", "value_budget_fraction=0.4", "--set", "discount=0.5", "--json"]
-    planned = json.loads(dprl("plan", "--algorithm", "lstd", *asked).out)
+    planned = dprl("plan", "--algorithm", "lstd", *asked).json()
     found = json.loads(calibrate("lstd", *asked))
     names = ("purpose", "noise_multiplier", "sampling_rate", "steps")
     assert [[s[n] for n in names] for s in found["stages"]] == [[m[n] for n in names] for m in planned["mechanisms"]]

@@ -52,13 +52,6 @@ FLAGS = {
 }
 
 
-def payload(outcome):
-    assert outcome.code == 0, outcome
-    assert outcome.err == ""
-    assert outcome.out.count("\n") == 1
-    return json.loads(outcome.out)
-
-
 @pytest.mark.parametrize("command", FLAGS)
 def test_every_command_has_its_flags(dprl, command):
     """On its first page, which fits on a screen, on the page of everything, or on that of an algorithm."""
@@ -72,8 +65,7 @@ def test_every_command_has_its_flags(dprl, command):
 
 
 def test_the_commands_are_listed(dprl):
-    found = dprl("--help")
-    assert found.code == 0
+    found = dprl("--help").done()
     listed = re.findall(r"^  ([a-z-]+)  ", found.out, flags=re.MULTILINE)
     assert {c.partition(" ")[0] for c in FLAGS} <= set(listed)
     assert dprl("-h").out == found.out
@@ -81,13 +73,6 @@ def test_the_commands_are_listed(dprl):
     assert dprl("--version").out == f"dprl {project['version']}\n"
     (script,) = entry_points(group="console_scripts", name="dprl")
     assert script.value == "dprl.cli:main"
-
-
-def test_a_folder_may_be_called_as_the_argument_is(dprl, trial, monkeypatch):
-    assert dprl(*trial.arguments()).code == 0
-    monkeypatch.chdir(trial.folder)
-    assert trial.out.name == "results"
-    assert dprl("verify", "results").code == 0
 
 
 def test_differences_and_subgroups_are_printed_and_wrong_ones_refused_before_the_charge(dprl, trial):
@@ -98,8 +83,7 @@ def test_differences_and_subgroups_are_printed_and_wrong_ones_refused_before_the
     ):
         dprl(*trial.arguments(**asked | wrong)).refused(words)
     assert not list(Ledger.open(trial.ledger).history())
-    found = dprl(*trial.arguments(**asked, compare="mostly:uniform", subgroup="observation_0:0.5"))
-    assert (found.code, found.err) == (0, "")
+    found = dprl(*trial.arguments(**asked, compare="mostly:uniform", subgroup="observation_0:0.5")).done()
     lines = found.out.splitlines()
     assert lines[2].partition("  ")[0] == "mostly less uniform"
     names = [line.partition(":")[0] for line in lines if line.startswith("observation_0")]
@@ -116,8 +100,9 @@ def test_differences_and_subgroups_are_printed_and_wrong_ones_refused_before_the
 
 
 def test_a_private_release_from_end_to_end(dprl, trial):
-    found = dprl(*trial.arguments(target_policy=["uniform", f"{trial.policies}:mostly"], outcome="points a visit"))
-    assert (found.code, found.err) == (0, "")
+    found = dprl(
+        *trial.arguments(target_policy=["uniform", f"{trial.policies}:mostly"], outcome="points a visit")
+    ).done()
     said = found.out.splitlines()
     cautions = [line.removeprefix("caution: ") for line in said if line.startswith("caution: ")]
     assert [line.split()[0] for line in said if not line.startswith("caution: ")] == [
@@ -146,21 +131,19 @@ def test_a_private_release_from_end_to_end(dprl, trial):
     assert certificate["ledger"]["dataset"] == "trial"
     assert certificate["epsilon_of_event"] <= 1.0
 
-    checked = payload(dprl("verify", trial.out, "--json"))
+    checked = dprl("verify", trial.out, "--json").json()
     assert checked["verified"] is checked["private"] is True
     assert checked["epsilon_recomputed"] <= 1.0
     assert dprl("verify", trial.out).out.count("\n") == 3
     # a second release would overspend, and the first folder is left alone
-    again = dprl(*trial.arguments(out=trial.folder / "second"))
-    assert again.code == 2
-    assert "has epsilon 0 and delta 0 left" in again.err
+    dprl(*trial.arguments(out=trial.folder / "second")).refused("has epsilon 0 and delta 0 left")
     assert not (trial.folder / "second").exists()
 
-    shown = payload(dprl("ledger", "show", trial.ledger, "--json"))
+    shown = dprl("ledger", "show", trial.ledger, "--json").json()
     assert [(d["dataset"], d["epsilon_spent"], d["releases"], d["unfinished"]) for d in shown["datasets"]] == [
         ("trial", 1.0, 1, 0)
     ]
-    (row,) = payload(dprl("ledger", "history", trial.ledger, "--json"))["charges"]
+    (row,) = dprl("ledger", "history", trial.ledger, "--json").json()["charges"]
     assert row["digest"] == certificate["digest"]
     assert "evaluate importance-sampling" in dprl("ledger", "history", trial.ledger).out
     assert dprl("ledger", "show", trial.ledger).code == 0
@@ -174,7 +157,7 @@ def test_a_private_release_from_end_to_end(dprl, trial):
 def test_a_value_function_comes_with_gpope(dprl, trial):
     from dprl.value_functions.linear import load_value_function
 
-    found = payload(dprl(*trial.arguments(algorithm="gpope", set="steps=5", features="fourier:1", json=True)))
+    found = dprl(*trial.arguments(algorithm="gpope", set="steps=5", features="fourier:1", json=True)).json()
     assert found["status"] == "verified"
     assert set(found["paths"]) == ARTIFACTS | {"value_function.safetensors"}
     function = load_value_function(trial.out)
@@ -184,13 +167,11 @@ def test_a_value_function_comes_with_gpope(dprl, trial):
     piece = estimate["value_function"]["slices"][1]
     states = [[5.0, y] for y in piece["grid"]]
     assert function(states).tolist() == piece["values"]
-    assert payload(dprl("verify", trial.out, "--json"))["artifacts"] == sorted(
-        set(found["paths"]) - {"certificate.json"}
-    )
+    assert dprl("verify", trial.out, "--json").json()["artifacts"] == sorted(set(found["paths"]) - {"certificate.json"})
 
 
 def test_json_of_evaluate(dprl, trial):
-    found = payload(dprl(*trial.arguments(json=True)))
+    found = dprl(*trial.arguments(json=True)).json()
     assert {"value", "interval", "epsilon", "delta", "status", "paths"} <= set(found)
     assert set(found) - {"value", "interval", "epsilon", "delta", "status", "paths"} <= {"targets", "cautions"}
     assert found["interval"][0] < found["value"] < found["interval"][1]
@@ -214,8 +195,7 @@ def test_a_release_without_a_ledger_says_so(dprl, trial):
     ],
 )
 def test_what_is_not_private_says_so(dprl, trial, changes, status, words):
-    found = dprl(*trial.arguments(**changes))
-    assert (found.code, found.err) == (0, "")
+    found = dprl(*trial.arguments(**changes)).done()
     assert f"\n{status}: " in found.out
     assert words in found.out
     names = {p.name for p in trial.out.iterdir()}
@@ -224,7 +204,7 @@ def test_what_is_not_private_says_so(dprl, trial, changes, status, words):
     assert json.loads((trial.out / "statement.json").read_text())["status"] == status
     references = [t["reference"] for t in json.loads((trial.out / "estimate.json").read_text())["targets"]]
     assert (references[0] is not None) == ("simulated" in changes)
-    checked = payload(dprl("verify", trial.out, "--json"))
+    checked = dprl("verify", trial.out, "--json").json()
     assert checked["private"] is False
     assert "not a private release" in dprl("verify", trial.out).out
     # a dry run spends like any other: the rows were read
@@ -259,7 +239,7 @@ def test_bounds_may_stand_in_the_run_file(dprl, trial):
 
 
 def test_a_column_of_the_log_as_the_target_policy(dprl, trial):
-    found = payload(dprl(*trial.arguments(target_policy=["column:target_prob", "uniform"], json=True)))
+    found = dprl(*trial.arguments(target_policy=["column:target_prob", "uniform"], json=True)).json()
     assert [t["name"] for t in found["targets"]] == ["target_prob", "uniform"]
 
 
@@ -268,9 +248,9 @@ def test_a_public_behaviour_policy_stands_in_for_the_column(dprl, trial):
     from ..sample_log import columns
 
     common = {"seed": 1, "ledger": None, "dataset": None, "json": True}
-    with_column = payload(dprl(*trial.arguments(**common, out=trial.folder / "a")))
+    with_column = dprl(*trial.arguments(**common, out=trial.folder / "a")).json()
     trial.write({k: v for k, v in columns().items() if k != "behavior_prob"})
-    without = payload(dprl(*trial.arguments(**common, behavior_policy="uniform", out=trial.folder / "b")))
+    without = dprl(*trial.arguments(**common, behavior_policy="uniform", out=trial.folder / "b")).json()
     assert without["targets"] == with_column["targets"]
 
 
@@ -278,6 +258,7 @@ def test_an_empty_folder_is_taken_and_the_working_folder_s_name_is_not_needed(dp
     trial.out.mkdir()
     monkeypatch.chdir(trial.folder)
     assert dprl(*trial.arguments(out="results")).code == 0
+    assert dprl("verify", "results").code == 0  # a folder may be called as the argument is
     assert {p.name for p in trial.out.iterdir()} == ARTIFACTS
     assert trial.files() == {
         "bounds.toml", "policies.py", "ledger.db", "log.parquet", "results", *(f"results/{n}" for n in ARTIFACTS)
@@ -288,7 +269,7 @@ def test_plan_says_what_to_expect_and_reads_no_row(dprl, trial):
     raw = trial.log.read_bytes()
     trial.log.write_bytes(raw[:4] + bytes(len(raw) // 3) + raw[4 + len(raw) // 3 :])
     arguments = ["plan", *trial.arguments(ledger=None, dataset=None, out=None)[1:]]
-    made = payload(dprl(*arguments, "--json"))
+    made = dprl(*arguments, "--json").json()
     assert made["epsilon_of_event"] <= made["epsilon"] == 1.0
     (target,) = made["targets"]
     low, high = target["interval_half_width"]
@@ -309,8 +290,8 @@ def test_plan_needs_no_log(dprl, trial):
 
 def test_the_release_is_as_noisy_as_the_plan_said(dprl, trial):
     trial.bounds.write_text(trial.bounds.read_text().replace("horizon = 4", "horizon = 1"))  # nothing is cut
-    planned = payload(dprl("plan", *trial.arguments(ledger=None, dataset=None, out=None)[1:], "--json"))
-    found = payload(dprl(*trial.arguments(json=True)))
+    planned = dprl("plan", *trial.arguments(ledger=None, dataset=None, out=None)[1:], "--json").json()
+    found = dprl(*trial.arguments(json=True)).json()
     expected = planned["targets"][0]["privacy_standard_error"]
     assert found["targets"][0]["privacy_standard_error"] == pytest.approx(expected)
     low, _ = planned["targets"][0]["interval_half_width"]
@@ -320,15 +301,14 @@ def test_the_release_is_as_noisy_as_the_plan_said(dprl, trial):
 def test_describe_is_for_the_curator(dprl, trial):
     arguments = ["data", "describe", trial.log, "--bounds", trial.bounds, "--person-column", "person_id"]
     assert dprl(*arguments).out.startswith("NOT private")
-    assert payload(dprl(*arguments, "--json"))["units"] == 60
+    assert dprl(*arguments, "--json").json()["units"] == 60
 
 
 def test_simulate_writes_a_log_that_evaluate_takes(dprl, trial):
     log = trial.folder / "chain.parquet"
     assert dprl("simulate", "chain", "--episodes", 20, "--out", log).code == 0
     changes = {"log": log, "bounds": log.with_suffix(".bounds.toml"), "unit": None, "person_column": None}
-    found = dprl(*trial.arguments(**changes, ledger=None, dataset=None, simulated=True))
-    assert (found.code, found.err) == (0, "")
+    dprl(*trial.arguments(**changes, ledger=None, dataset=None, simulated=True)).done()
 
 
 def test_signing(dprl, trial):

@@ -49,8 +49,7 @@ def leaves(states):
 def test_a_policy_that_panics_at_rows_says_nothing(dprl, trial, function):
     """And they count for nothing, as with every policy that does not answer."""
     trial.policies.write_text(PANICS)
-    found = dprl(*trial.arguments(target_policy=f"{trial.policies}:{function}"))
-    assert (found.code, found.err) == (0, "")
+    found = dprl(*trial.arguments(target_policy=f"{trial.policies}:{function}")).done()
     assert SECRET not in found.out
 
 
@@ -102,9 +101,7 @@ def test_a_full_disk_at_the_end_names_the_folder_and_the_way_on(dprl, trial, mon
     with monkeypatch.context() as patch:
         patch.setattr(files.tempfile, "mkstemp", full)
         found = dprl(*trial.arguments())
-    assert found.code == 2
-    assert f"'{trial.out}': No space left on device: make room there, and go on by --resume" in found.err
-    assert found.err.count("\n") == 1
+    found.refused(f"'{trial.out}': No space left on device: make room there, and go on by --resume")
     assert ".results." not in found.err
     assert {p for p in trial.files() if p.startswith((".results", "results"))} >= {"results.run"}
     assert not any(p.startswith(".results") for p in trial.files())
@@ -121,11 +118,8 @@ def test_a_run_folder_that_was_deleted_cannot_be_resumed(dprl, trial, monkeypatc
         return bind(folder, parts)
 
     monkeypatch.setattr(RunFolder, "bind_noise_to_data", gone)
-    found = dprl(*trial.arguments())
-    assert found.code == 2
-    assert found.err == (
-        f"error: The run folder {run} is gone, so the run cannot be resumed: what was charged stays spent.\n"
-    )
+    gone = f"error: The run folder {run} is gone, so the run cannot be resumed: what was charged stays spent.\n"
+    dprl(*trial.arguments()).refused(gone)
 
 
 def test_refused_rows_name_the_key_that_they_leave(dprl, trial, monkeypatch):
@@ -134,8 +128,7 @@ def test_refused_rows_name_the_key_that_they_leave(dprl, trial, monkeypatch):
     assert dprl(*trial.arguments(out=trial.folder / "first")).code == 0
     found = dprl(*trial.arguments(dataset="other"))
     run, key = trial.out.with_name("results.run"), "which holds the key to this release's noise.\n"
-    assert found.code == 2
-    assert "stand in the ledger" in found.err
+    found.refused("stand in the ledger")
     assert found.err.endswith(f"what was charged to 'other' stays spent. Delete {run}, {key}")
     assert found.err.count("stays spent") == found.err.count("\n") == 1
     assert (run / "key").exists()

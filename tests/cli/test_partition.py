@@ -22,8 +22,9 @@ def files(tmp_path):
 
 
 def test_parts_are_described_as_the_log_is(dprl, files):
-    made = dprl("data", "partition", files / "log.parquet", "--by", "person_id", "--parts", 3, "--out", files / "parts")
-    assert (made.code, made.err) == (0, "")
+    made = dprl(
+        "data", "partition", files / "log.parquet", "--by", "person_id", "--parts", 3, "--out", files / "parts"
+    ).done()
     assert made.out.startswith("NOT private")
     assert "3 parts by person_id" in made.out
     assert "left out, for it holds no numbers: column note" in made.out
@@ -55,8 +56,7 @@ def test_a_folder_of_files_is_a_log(dprl, files):
     (files / "logs").mkdir()
     for i in range(2):
         pq.write_table(table.slice(i * 20, 20 if i == 0 else None), files / "logs" / f"{i}.parquet")
-    made = dprl("data", "partition", files / "logs", "--by", "person_id", "--out", files / "parts")
-    assert made.code == 0
+    dprl("data", "partition", files / "logs", "--by", "person_id", "--out", files / "parts").done()
     bounds = ("--bounds", files / "bounds.toml")
     assert (
         dprl("data", "describe", files / "parts", *bounds).out

@@ -39,8 +39,7 @@ def stopped(dprl, trial):
 
 
 def test_the_same_command_goes_on(dprl, stopped):
-    found = dprl(*stopped.arguments(**GPOPE, resume=True))
-    assert (found.code, found.err) == (0, "")
+    dprl(*stopped.arguments(**GPOPE, resume=True)).done()
     assert verification.verify(stopped.out).private
     assert not stopped.run.exists()
     (charge,) = Ledger.open(stopped.ledger).history()
@@ -92,8 +91,7 @@ def test_interrupted_after_the_rename(dprl, trial):
     with interrupted(Ledger, "commit"):
         assert dprl(*trial.arguments(json=True)).code == 130
     before = {p.name: p.read_bytes() for p in trial.out.iterdir()}
-    found = dprl(*trial.arguments(json=True, resume=True))
-    assert (found.code, found.err) == (0, "")
+    found = dprl(*trial.arguments(json=True, resume=True)).done()
     assert {p.name: p.read_bytes() for p in trial.out.iterdir()} == before
     printed, saved = json.loads(found.out), json.loads((trial.out / "estimate.json").read_text())
     assert (printed["value"], printed["targets"]) == (saved["value"], saved["targets"])

@@ -49,15 +49,10 @@ def test_interrupted_and_resumed(dprl, request_of, tmp_path):
         found = dprl(*request_of())
     assert (found.code, found.err) == (130, SAYS_SO)
     assert (tmp_path / "out.run").is_dir()
-    again = dprl(*request_of())
-    assert again.code == 2
-    assert "go on with it by --resume" in again.err
-    other = dprl(*request_of(resume=True, epsilon=0.5))
-    assert other.code == 2
-    assert "the request is another one (" in other.err
+    dprl(*request_of()).refused("go on with it by --resume")
+    dprl(*request_of(resume=True, epsilon=0.5)).refused("the request is another one (")
     assert len(charges(tmp_path)) == 1
-    found = dprl(*request_of(resume=True))
-    assert (found.code, found.err) == (0, "")
+    dprl(*request_of(resume=True)).done()
     assert verification.verify(tmp_path / "out").private
     (charge,) = charges(tmp_path)
     assert charge.digest is not None
@@ -88,8 +83,7 @@ def test_a_folder_of_parts_stands_for_the_file(dprl, request_of, tmp_path):
     made = {}
     for in_parts in (False, True):
         out = tmp_path / f"seeded {in_parts}"
-        found = dprl(*request_of(in_parts, seed=1, out=out, ledger=None, dataset=None))
-        assert (found.code, found.err) == (0, "")
+        dprl(*request_of(in_parts, seed=1, out=out, ledger=None, dataset=None)).done()
         made[in_parts] = [(out / name).read_bytes() for name in ("training.json", "policy.safetensors")]
     assert made[True] == made[False]
 

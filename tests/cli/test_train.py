@@ -72,8 +72,7 @@ def place(tmp_path, monkeypatch):
 
 
 def test_what_is_printed(dprl, place):
-    found = dprl(*arguments(ledger="l.db", dataset="tutor"))
-    assert (found.code, found.err) == (0, "")
+    found = dprl(*arguments(ledger="l.db", dataset="tutor")).done()
     assert found.out.splitlines() == [
         "verified: epsilon 0.9, delta 0.0001 per reward function",
         f"neighbours: {SMOOTH}",
@@ -83,9 +82,7 @@ def test_what_is_printed(dprl, place):
     assert "Recomputed from its event" in dprl("verify", "q").out
     assert dprl("report", "q").out == "q/report.html\n"
     assert f"tutor  (unit: {UNIT}, {SMOOTH})" in dprl("ledger", "show", "l.db").out
-    again = dprl(*arguments(ledger="l.db", dataset="tutor", out="again"))
-    assert again.code == 2
-    assert "epsilon 0.1 and delta 0.0001 left" in again.err
+    dprl(*arguments(ledger="l.db", dataset="tutor", out="again")).refused("epsilon 0.1 and delta 0.0001 left")
     seeded = dprl(*arguments(seed=1, out="s", json=True))
     printed = json.loads(seeded.out)
     assert (printed["status"], printed["returns"]) == ("not private", None)
@@ -161,8 +158,7 @@ def test_a_mistake_is_one_sentence_and_costs_nothing(dprl, shop, of, case, monke
 
 
 def test_what_is_printed_of_people(dprl, shop):
-    found = dprl(*asked_of_people(ledger="p.db", dataset="shop", steps=3))
-    assert (found.code, found.err) == (0, "")
+    found = dprl(*asked_of_people(ledger="p.db", dataset="shop", steps=3)).done()
     assert found.out.splitlines() == [
         "verified: epsilon 1, delta 1e-06 per person, zero out one",
         "60 places in 3 batches of 20; noise multiplier 4.225 (standard deviation over sensitivity)",
@@ -171,12 +167,10 @@ def test_what_is_printed_of_people(dprl, shop):
     ]
     assert "per person, zero out one; unsigned" in dprl("verify", "p").out
     assert dprl("report", "p").out == "p/report.html\n"
-    again = dprl(*asked_of_people(ledger="p.db", dataset="shop", out="again"))
-    assert again.code == 2
-    assert "epsilon 0.5 and delta 1e-6 left" in again.err
+    dprl(*asked_of_people(ledger="p.db", dataset="shop", out="again")).refused("epsilon 0.5 and delta 1e-6 left")
     (shop / "run.toml").write_text('environment = "bandit:b.csv"\nbounds = "bounds.toml"\nsteps = 3\nepsilon = 1\n')
     flags = ["--relation", "replace-one", "--delta", "1e-6", "--seed", "1", "--out", "s", "--json"]
-    printed = json.loads(dprl("train", "dp-pg", "--config", "run.toml", *flags).out)
+    printed = dprl("train", "dp-pg", "--config", "run.toml", *flags).json()
     assert (printed["status"], printed["neighbouring_relation"], printed["steps"]) == ("not private", "replace one", 3)
     assert set(printed["paths"]) == {"training.json", "policy.safetensors", "report.html", "statement.json"}
     released = dprl("simulate", "chain", "--policy", "p", "--episodes", "2", "--out", "c.csv")

@@ -13,7 +13,7 @@ import typer
 from dprl.cli.command import configure
 from dprl.cli.requests import Budgeted, Printed, Settings, expert, may
 from dprl.cli.running import Progress, conditions_of, rounded_down, show
-from dprl.errors import DprlError
+from dprl.errors import DprlError, require
 from dprl.registry import attacked, in_every_calibration
 
 if TYPE_CHECKING:
@@ -85,14 +85,12 @@ _OF_ONE = ("calibration", "units", "unit", "epsilon", "delta", "released", "tria
 def _check(asked: Audited) -> None:
     """Refuse what does not go together."""
     pages = asked.everything + asked.neighbours
-    if pages + asked.listing > 1:
-        raise DprlError("Give one of --all, --neighbours and --list.")
+    require(pages + asked.listing <= 1, "Give one of --all, --neighbours and --list.")
     if asked.algorithm is not None and pages + asked.listing:
         raise DprlError("Name one algorithm, or give --all, --neighbours or --list.")
     if asked.neighbours and (asked.trials is not None or asked.as_json):
         raise DprlError("--neighbours leaves nothing to chance and prints a table: leave --trials and --json out.")
-    if asked.out is not None and not pages:
-        raise DprlError("--out is for the page of --all, or for its section of --neighbours.")
+    require(asked.out is None or pages, "--out is for the page of --all, or for its section of --neighbours.")
     if asked.algorithm is None:
         given = [name for name in _OF_ONE if getattr(asked, name) is not None and not (name == "trials" and pages)]
         for name in [*asked.flags, *given, *(["set"] * bool(asked.setting))]:
@@ -111,7 +109,7 @@ def _run(asked: Audited, name: str) -> None:
     trials = usual_trials(name, asked.calibration) if asked.trials is None else asked.trials
     units = 200 if asked.units is None else asked.units
     released = "all" if asked.released is None else asked.released
-    chosen = {"units": units, "released": released} | asked.only("unit", "seed")
+    chosen = {"units": units, "released": released, "unit": asked.unit, "seed": asked.seed}
     how = chosen | asked.only("calibration", "confidence")
     with Progress(total(trials), quiet=asked.as_json, doing="runs") as progress:
         result = run(config, budget, trials=trials, progress=progress, **how)

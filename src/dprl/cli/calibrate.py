@@ -13,13 +13,13 @@ from dprl import added
 from dprl.cli.command import configure
 from dprl.cli.requests import Budgeted, Featured, OfPublicFacts, Printed, Settings, may, must
 from dprl.cli.running import Progress, show
-from dprl.errors import DprlError
-from dprl.registry import LEARNING, audited
+from dprl.errors import DprlError, require
+from dprl.registry import LEARNING, audited, find_in
 
 SAMPLED = ("gpope", "dptd", "dp-sgda", "neural-td")
 """Algorithms whose steps are Poisson-sampled Gaussian sums of one noise multiplier."""
-ONE_MULTIPLIER = (*SAMPLED, "importance-sampling", "survival", "best-linear-projection")
-_IN_ENVIRONMENTS = [name for name, entry in LEARNING.items() if entry.unit == "reward function"]
+ONCE = ("importance-sampling", "survival", "best-linear-projection")
+"""Algorithms that are one Gaussian sum over all units."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,31 +66,31 @@ def calibrate(asked: Calibrate) -> None:
 
 def _calibrated(asked: Calibrate) -> Calibrated:
     """Calibrate what is asked for, by what it protects."""
-    name = str(asked.algorithm)
-    unit = audited()[name].unit if name in audited() else ""
+    name, budget = str(asked.algorithm), asked.budget(epsilon=1.0)
+    unit = find_in(audited(), name).unit
     given = {field for field, value in vars(asked).items() if value is not None}
-    if unit == "user":
-        if given & {"environment", "bounds", "features"}:
-            raise DprlError(f"{name} is calibrated from its budget alone: leave out environment, bounds, features.")
-        return _people(asked)
-    if unit == "reward function":
-        if given & {"sampling_rate", "steps", "features"}:
-            raise DprlError(f"{name} has no sampling rate, steps or features here: give --set samples=... instead.")
-        return _rewards(asked)
-    if asked.environment is not None:
-        raise DprlError(f"--environment is for what learns in one: {', '.join(_IN_ENVIRONMENTS)}.")
-    if asked.bounds is not None:
-        return _release(asked)
-    if asked.features is not None or asked.setting or asked.flags:
-        raise DprlError("--features and --set are those of a whole release: give --bounds too.")
-    return _mechanism(asked)
+    if unit == "unit of the log":
+        in_one = ", ".join(name for name, entry in LEARNING.items() if entry.unit == "reward function")
+        require(asked.environment is None, f"--environment is for what learns in one: {in_one}.")
+        if asked.bounds is not None:
+            return _release(asked, budget)
+        if asked.features is not None or asked.setting or asked.flags:
+            raise DprlError("--features and --set are those of a whole release: give --bounds too.")
+    if unit == "user" and given & {"environment", "bounds", "features"}:
+        raise DprlError(f"{name} is calibrated from its budget alone: leave out environment, bounds, features.")
+    if unit == "reward function" and given & {"sampling_rate", "steps", "features"}:
+        raise DprlError(f"{name} has no sampling rate, steps or features here: give --set samples=... instead.")
+    if (asked.epsilon is None) == (asked.noise_multiplier is None):
+        raise DprlError("Give either --epsilon, for its noise multiplier, or --noise-multiplier, for its epsilon.")
+    calibrated = {"user": _people, "reward function": _rewards, "unit of the log": _mechanism}[unit]
+    return calibrated(asked, budget)
 
 
-def _release(asked: Calibrate) -> Calibrated:
+def _release(asked: Calibrate, budget: Any) -> Calibrated:
     """Calibrate every stage of a release."""
     if asked.epsilon is None or asked.noise_multiplier is not None:
         raise DprlError("With --bounds a whole release is calibrated: give --epsilon, and no --noise-multiplier.")
-    budget, config = asked.budget(), _configured(asked, **asked.only("sampling_rate", "steps"))
+    config = _configured(asked, "sampling_rate", "steps")
 
     from dprl.release.plan import calibrate_release
 
@@ -110,19 +110,18 @@ def _release(asked: Calibrate) -> Calibrated:
     )
 
 
-def _mechanism(asked: Calibrate) -> Calibrated:
+def _mechanism(asked: Calibrate, budget: Any) -> Calibrated:
     """Calibrate one mechanism alone, which has all of the budget."""
     name, rate, steps = asked.algorithm, asked.sampling_rate, asked.steps
-    if name not in ONE_MULTIPLIER:
-        configure(asked, str(name))  # refuses what is no algorithm
-        raise DprlError(f"{name} is calibrated stage by stage, from public bounds: give --bounds.")
-    _check_either(asked)
-    if name in SAMPLED and (rate is None or steps is None):
-        raise DprlError(f"{name} needs --sampling-rate and --steps.")
-    if name not in SAMPLED and not (rate in (None, 1.0) and steps in (None, 1)):
-        raise DprlError(f"{name} is one release over all units: --sampling-rate and --steps are 1.")
+    if name in SAMPLED:
+        require(rate is not None and steps is not None, f"{name} needs --sampling-rate and --steps.")
+    else:
+        require(name in ONCE, f"{name} is calibrated stage by stage, from public bounds: give --bounds.")
+        if rate not in (None, 1.0) or steps not in (None, 1):
+            raise DprlError(f"{name} is one release over all units: --sampling-rate and --steps are 1.")
     steps = 1 if steps is None else steps
-    found = _spent(asked, rate if name in SAMPLED else None, steps)
+    asked.mistakes.check()
+    found = _spent(asked, budget, rate if name in SAMPLED else None, steps)
 
     from dprl.accounting import accountant
 
@@ -134,9 +133,8 @@ def _mechanism(asked: Calibrate) -> Calibrated:
     )
 
 
-def _rewards(asked: Calibrate) -> Calibrated:
+def _rewards(asked: Calibrate, budget: Any) -> Calibrated:
     """Calibrate the one mechanism that sees rewards."""
-    _check_either(asked)
     from dprl.accounting.accountant import accountant_name
     from dprl.accounting.events import to_json
     from dprl.environments.learning_source import HostSource, open_environment
@@ -144,8 +142,7 @@ def _rewards(asked: Calibrate) -> Calibrated:
     from dprl.learning.functional_q import relation, resolve
     from dprl.learning.learning_plan import epsilon_at, make_learning_plan, make_mechanism
 
-    budget = asked.budget(epsilon=1.0)
-    config = _configured(asked, noise_multiplier=asked.noise_multiplier)
+    config = _configured(asked, "noise_multiplier")
     if config.calibration != added.VERIFIED:
         raise DprlError(f"{config.calibration}: there is no certificate to calibrate: see dprl audit --calibration.")
     facts, source = open_environment(asked.environment or "interval-walk", asked.bounds)
@@ -179,22 +176,18 @@ def _rewards(asked: Calibrate) -> Calibrated:
     )
 
 
-def _people(asked: Calibrate) -> Calibrated:
+def _people(asked: Calibrate, budget: Any) -> Calibrated:
     """Calibrate sums over people who answer once: their noise in clip norms, under either relation."""
-    config = _configured(asked, steps=asked.steps)
-    _check_either(asked)
+    config = _configured(asked, "steps")
     if config.calibration != added.VERIFIED:
-        if asked.epsilon is None:
-            raise DprlError(f"{config.calibration}: there is no epsilon to compute: give --epsilon.")
-        budget = asked.budget()
-        asked.mistakes.check()
+        require(asked.epsilon is not None, f"{config.calibration}: there is no epsilon to compute: give --epsilon.")
         return config.noise_in_words(budget)
     sampled = config.poisson
     if sampled != (asked.sampling_rate is not None):
         raise DprlError("--sampling-rate is for people who are sampled again: give it with --set sampling=poisson.")
     if sampled and config.steps is None:
         raise DprlError("People who are sampled again are asked in --steps batches: give their number too.")
-    found = _spent(asked, asked.sampling_rate, config.steps or 1)
+    found = _spent(asked, budget, asked.sampling_rate, config.steps or 1)
 
     from dprl.accounting import accountant
     from dprl.accounting.user_relation import CLIPS, WORDS
@@ -228,23 +221,19 @@ def _people(asked: Calibrate) -> Calibrated:
     return _said(made, *lines)
 
 
-def _configured(asked: Calibrate, **flags: Any) -> Any:
-    """Return the options of the algorithm, in their calibration; everything that is wrong is said at once."""
-    config = asked.mistakes.attempt(partial(configure, asked, str(asked.algorithm), **flags))
+def _configured(asked: Calibrate, *names: str) -> Any:
+    """Return the options of the algorithm, in their calibration; everything that is wrong is said at once.
+
+    Args:
+        names: options of the algorithm that are options of the command, too.
+    """
+    config = asked.mistakes.attempt(partial(configure, asked, str(asked.algorithm), **asked.only(*names)))
     asked.mistakes.check()
     return added.in_calibration(config)
 
 
-def _check_either(asked: Calibrate) -> None:
-    if (asked.epsilon is None) == (asked.noise_multiplier is None):
-        raise DprlError("Give either --epsilon, for its noise multiplier, or --noise-multiplier, for its epsilon.")
-
-
-def _spent(asked: Calibrate, rate: float | None, steps: int) -> dict[str, Any]:
+def _spent(asked: Calibrate, budget: Any, rate: float | None, steps: int) -> dict[str, Any]:
     """Return noise multiplier, epsilon, delta and event of one Gaussian, or of sampled ones where there is a rate."""
-    budget = asked.budget(epsilon=1.0)
-    asked.mistakes.check()
-
     from dprl.accounting import accountant, events
     from dprl.accounting.calibration import noise_multiplier_for
 
@@ -256,8 +245,7 @@ def _spent(asked: Calibrate, rate: float | None, steps: int) -> dict[str, Any]:
     else:
         multiplier = asked.noise_multiplier
         spent = accountant.epsilon_of(event_of(multiplier), budget.delta)
-        if not math.isfinite(spent):
-            raise DprlError("This noise multiplier is too small to give any guarantee at this delta.")
+        require(math.isfinite(spent), "This noise multiplier is too small to give any guarantee at this delta.")
     event = events.to_json(event_of(multiplier))
     return {"noise_multiplier": multiplier, "epsilon": spent, "delta": budget.delta, "event": event}
 

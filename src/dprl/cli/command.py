@@ -20,7 +20,7 @@ from dprl.cli import SETTINGS
 from dprl.cli.requests import EXPERT, MAY, MUST, USUAL, OfLog, Request, Settings
 from dprl.config import RENAMED, documented, from_text, merge, read_fields, words_of
 from dprl.errors import DprlError, Mistakes, explained
-from dprl.registry import no_algorithm
+from dprl.registry import find_in
 
 R = TypeVar("R", bound=Request)
 _UsageError: Any = typer.BadParameter.__base__
@@ -208,20 +208,18 @@ def _read(kind: type[R], given: dict[str, Any], mistakes: Mistakes, others: dict
     return kind(**values, options=options, flags=flags, mistakes=mistakes)
 
 
-def configure(asked: Request, name: str, **flags: Any) -> Any:
+def configure(asked: Request, name: str, **given: Any) -> Any:
     """Return the algorithm's configuration, each option marked with where it came from.
 
     Args:
-        flags: options of the algorithm that are options of the command, too; None where they were left out.
+        given: options of the algorithm that are options of the command, too.
 
     Raises:
         DprlError: every wrong option, together.
     """
     mistakes = Mistakes()
-    if name not in asked.algorithms():
-        raise no_algorithm(name, asked.algorithms())
-    kind = asked.algorithms()[name].load_config()
-    hints, given = typing.get_type_hints(kind), {name: value for name, value in flags.items() if value is not None}
+    kind = find_in(asked.algorithms(), name).load_config()
+    hints = typing.get_type_hints(kind)
     for told, text in asked.flags.items():
         option = told if told in kind.options() else RENAMED.get(told, told)
         if option in kind.options():

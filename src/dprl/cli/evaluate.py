@@ -67,8 +67,8 @@ class Learn(OfRule, Printed, Kept, Configured, Budgeted, OfPeople):
 
 def learn(asked: Learn) -> None:
     """Check the request, release, and print the rule and what it is worth."""
-    told = asked.only("bounds", "unit", "behavior_policy", "choosing_share", "outcome") | asked.rule()
-    told |= {"person": asked.person_column, "policies": asked.policies or []}
+    told = asked.only("bounds", "unit", "behavior_policy", "choosing_share", "policies", "outcome") | asked.rule()
+    told["person"] = asked.person_column
     told["algorithm"] = asked.mistakes.attempt(configure, asked, VALUES[asked.default()])
     _release(asked, partial(dprl.learn, str(asked.log), **told))
 

@@ -14,7 +14,7 @@ from dprl.cli import StoppedError
 from dprl.cli.requests import Budgeted, Printed, Settings, expert, may, must, toml_value
 from dprl.cli.running import Progress, show
 from dprl.config import read_fields
-from dprl.errors import DprlError, Mistakes
+from dprl.errors import DprlError, Mistakes, require
 
 _PARTS = ("family", "hand", "architecture", "training")
 
@@ -67,10 +67,12 @@ def learn_protector(asked: LearnProtector) -> None:
     """Learn, save, and print how good it is."""
     budget, mistakes = asked.budget(), asked.mistakes
 
+    from dprl.files import write_atomically
     from dprl.protectors import learn
-    from dprl.protectors.protector import Protector
+    from dprl.protectors.protector import FACTS, Protector
     from dprl.protectors.tasks import find_family
     from dprl.release.save import check_folder
+    from dprl.report.protector import PAGE, protector_page
 
     out = asked.out
     if out is not None:
@@ -78,14 +80,18 @@ def learn_protector(asked: LearnProtector) -> None:
     family = mistakes.attempt(find_family, asked.tasks) if asked.tasks is not None else None
     mistakes.check()
     assert out is not None
-    family, architecture, training = _parts(asked, learn.tuned(family, budget, asked.value_budget_fraction))
-    refinement = getattr(family, "refinement", None)
-    if asked.start is not None or set(_chosen(asked)["training"]) - {"seed"}:  # what is asked for is all there is
-        refinement = None
+    chosen, family = _chosen(asked), learn.tuned(family, budget, asked.value_budget_fraction)
+    family, architecture, training = _parts(asked, chosen, family)
+    weights, refinement, total = None, None, training.epochs
+    if asked.start is not None:
+        first = Protector.load(asked.start)
+        same = "The protector to begin with has another architecture: give the same options."
+        require(first.architecture == architecture, same)
+        weights = dict(first.weights)
+    elif chosen["training"].keys() <= {"seed"}:  # otherwise what is asked for is all there is
+        refinement = getattr(family, "refinement", None)
     if refinement is not None:
-        refinement = dataclasses.replace(refinement, seed=training.seed + 1)
-    total = training.epochs + (0 if refinement is None else refinement.epochs)
-    weights = None if asked.start is None else _weights_of(Protector.load(asked.start), architecture)
+        refinement, total = dataclasses.replace(refinement, seed=training.seed + 1), total + refinement.epochs
     checkpoint = out.with_name(out.name + learn.CHECKPOINT)
     try:
         with Progress(total, quiet=asked.as_json, doing="meta-gradients") as progress:
@@ -104,7 +110,8 @@ def learn_protector(asked: LearnProtector) -> None:
     except KeyboardInterrupt as stop:
         raise StoppedError("; the same command with --resume goes on") from stop
     learn.save(protector, trained, out)
-    _write_page(out, protector, [*trained.before, *trained.log])
+    facts, log = json.loads((out / FACTS).read_text(encoding="utf-8")), [*trained.before, *trained.log]
+    write_atomically(out / PAGE, protector_page(facts, log, protector.profile, protector.fingerprint).encode())
     learn.remove_checkpoint(checkpoint)
     best, said = learn.best_of(trained), protector.provenance
     names = ("validation_loss", "hand_loss", "geometric_ratio", "worst_ratio")
@@ -116,22 +123,20 @@ def learn_protector(asked: LearnProtector) -> None:
 
 def _chosen(asked: LearnProtector) -> dict[str, dict[str, Any]]:
     """Return what is asked of each part, by name; flags win over ``--set``."""
-    chosen: dict[str, dict[str, Any]] = {part: {} for part in _PARTS}
-    for dotted, value in asked.options[-1][0].items():
-        part, _, name = dotted.partition(".")
-        chosen[part][name] = value
-    for part, name in (("training", "epochs"), ("training", "seed"), ("architecture", "scheduler")):
-        if getattr(asked, name) is not None:
-            chosen[part][name] = getattr(asked, name)
-    return chosen
+    flags = {"training.epochs": asked.epochs, "training.seed": asked.seed, "architecture.scheduler": asked.scheduler}
+    told = asked.options[-1][0] | {dotted: value for dotted, value in flags.items() if value is not None}
+    return {
+        part: {dotted.partition(".")[2]: value for dotted, value in told.items() if dotted.startswith(f"{part}.")}
+        for part in _PARTS
+    }
 
 
-def _parts(asked: LearnProtector, family: Any) -> tuple[Any, Any, Any]:
+def _parts(asked: LearnProtector, chosen: dict[str, dict[str, Any]], family: Any) -> tuple[Any, Any, Any]:
     """Return tasks, architecture and training with what is asked of them."""
     from dprl.protectors.meta_training import Training
     from dprl.protectors.projector import Architecture
 
-    chosen, own = _chosen(asked), {one.name for one in dataclasses.fields(family)}
+    own = {one.name for one in dataclasses.fields(family)}
     if asked.steps is not None:
         chosen["family" if "steps" in own else "hand"]["steps"] = asked.steps
     family = _replaced(family, "family", chosen["family"])
@@ -156,21 +161,6 @@ def _replaced(owner: Any, part: str, changes: Mapping[str, Any]) -> Any:
         raise
     except (TypeError, ValueError) as error:
         raise DprlError(f"--set: the options of {part} do not fit together.") from error
-
-
-def _write_page(out: Path, protector: Any, log: list[dict[str, float]]) -> None:
-    from dprl.files import write_atomically
-    from dprl.protectors.protector import FACTS
-    from dprl.report.protector import PAGE, protector_page
-
-    facts = json.loads((out / FACTS).read_text(encoding="utf-8"))
-    write_atomically(out / PAGE, protector_page(facts, log, protector.profile, protector.fingerprint).encode())
-
-
-def _weights_of(protector: Any, architecture: Any) -> Any:
-    if protector.architecture != architecture:
-        raise DprlError("The protector to begin with has another architecture: give the same options.")
-    return dict(protector.weights)
 
 
 def _words(made: dict[str, Any]) -> Iterator[str]:

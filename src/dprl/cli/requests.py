@@ -72,8 +72,8 @@ class Request:
         return {}
 
     def only(self, *names: str) -> dict[str, Any]:
-        """Return these fields by name."""
-        return {name: getattr(self, name) for name in names}
+        """Return those of these fields that were said, by name: for the others the library has defaults."""
+        return {name: said for name in names if (said := getattr(self, name)) is not None}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -215,8 +215,7 @@ class OfRule(Request):
 
     def rule(self) -> dict[str, Any]:
         """Return what learning and its plan are told alike."""
-        chosen = {"cuts": self.cuts or [], "learner": self.learner or "recommended"}
-        return chosen | self.only("basis", "return_deviation")
+        return self.only("cuts", "learner", "basis", "return_deviation")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -242,11 +241,8 @@ class OfLog(Featured, OfPeople):
 
     def facts(self) -> dict[str, Any]:
         """Return what a release and its plan are told alike."""
-        names = self.only("bounds", "unit", "behavior_policy", "best", "choosing_share")
-        return names | {
-            "person": self.person_column, "features": self.features or "columns", "compare": self.compare or [],
-            "subgroups": self.subgroup or [],
-        }  # fmt: skip
+        names = ("bounds", "unit", "behavior_policy", "best", "choosing_share", "features", "compare")
+        return self.only(*names) | {"person": self.person_column, "subgroups": self.subgroup or []}
 
     def named(self) -> str:
         """Return the algorithm; where none is named, the one that the protector was learned for, if there is one."""

@@ -56,30 +56,24 @@ def _run_folder(asked: Kept, resumable: bool, refusal: str) -> Path | None:
     from dprl.release.run_folder import check_run, noted_folder
     from dprl.release.save import check_folder
 
-    mistakes, out, run = asked.mistakes, asked.out, None
+    mistakes, run = asked.mistakes, None
     if asked.sign is not None:
         mistakes.attempt(load_private, asked.sign)
-    if out is None:
+    if asked.out is None:
+        return None
+    out = Path(os.path.abspath(asked.out))
+    if not out.name:
+        mistakes.add(f"{str(asked.out)!r} cannot be the folder of a release: name a new one.")
         return None
     if resumable:
-        run = mistakes.attempt(run_beside, out)
-        if run is None:
-            return None
+        run = out.with_name(out.name + RUN)
         mistakes.attempt(check_run, run, asked.resume)
     elif asked.resume:
         mistakes.add(refusal)
     # a release that was interrupted at its very end is in its folder already
-    if run is None or noted_folder(run) != run.with_name(run.name.removesuffix(RUN)):
-        mistakes.attempt(check_folder, out)
+    if run is None or noted_folder(run) != out:
+        mistakes.attempt(check_folder, asked.out)
     return run
-
-
-def run_beside(out: Path) -> Path:
-    """Return the run folder of a release into ``out``."""
-    path = Path(os.path.abspath(out))
-    if not path.name:
-        raise DprlError(f"{str(out)!r} cannot be the folder of a release: name a new one.")
-    return path.with_name(path.name + RUN)
 
 
 @contextmanager
@@ -88,11 +82,7 @@ def stoppable(run: Path | None, lost: str) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt as stop:
-        if run is None or not run.is_dir():
-            if not lost:
-                raise
-            raise StoppedError(lost) from stop
-        raise StoppedError(GOES_ON) from stop
+        raise StoppedError(lost if run is None or not run.is_dir() else GOES_ON) from stop
     except DprlError as error:
         said = str(error)
         if run is None or not os.path.exists(run / KEY) or str(run) in said or "--resume" in said:

@@ -10,7 +10,7 @@ import typer
 
 from dprl.cli.running import Progress
 from dprl.environments.names import NAMES
-from dprl.errors import DprlError, Mistakes
+from dprl.errors import Mistakes, require
 
 if TYPE_CHECKING:
     import numpy as np
@@ -61,16 +61,13 @@ def _behavior(spec: str, actions: int) -> Policy:
     from dprl.policies.loading import UNASKED, load_policy
 
     policy = load_policy(spec, actions)
-    if isinstance(policy, UNASKED):
-        raise DprlError(
-            "A simulation has no log yet: --policy must be uniform, FILE.py:function or a released policy's folder."
-        )
+    asked = "--policy must be uniform, FILE.py:function or a released policy's folder."
+    require(not isinstance(policy, UNASKED), f"A simulation has no log yet: {asked}")
     return policy
 
 
 def _own(name: str, policy: str, horizon: int | None, *, seed: int, episodes: int, progress: Progress) -> Simulated:
-    if name not in KNOWN:
-        raise DprlError(f"Unknown environment {name!r}: use {', '.join(KNOWN)} or gymnasium:ID.")
+    require(name in KNOWN, f"Unknown environment {name!r}: use {', '.join(KNOWN)} or gymnasium:ID.")
     import jax
 
     from dprl.environments.rollout import environment_bounds, largest_ratio, rollout
