@@ -10,6 +10,7 @@ import numpy as np
 
 from dprl.accounting.budget import Budget
 from dprl.data.readers import read_log
+from dprl.engine.layouts import padded_units
 from dprl.engine.program import noiseless, run
 from dprl.engine.ratios import step_ratios
 from dprl.engine.rows import rows_of
@@ -88,6 +89,15 @@ def rows(log: Any, program: Any, config: Any, features: str, policy: Any = None,
         log, ratios, make_features(features, log.bounds.observation), config.discount, value, dtype=dtype,
         columns=program.columns,
     )  # fmt: skip
+
+
+def case(
+    config: Any, log: Any, features: str, policy: Any = None, *, bounds: Any = None, dtype: Any = np.float64,
+    budget: Budget = BUDGET,
+) -> tuple[Any, Any]:  # fmt: skip
+    """The program, and the log's units as compiled code has them; ``bounds`` if not those of the log."""
+    program = make(config, bounds or log.bounds, features, budget)
+    return program, padded_units(rows(log, program, config, features, policy, dtype))
 
 
 def plain(program: Any, data: Any) -> tuple[Any, np.ndarray]:

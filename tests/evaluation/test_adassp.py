@@ -133,11 +133,9 @@ def test_a_constant_that_is_noise_is_not_believed():
 )  # fmt: skip
 def test_no_clip_binds(seed, kind, components, modes, start_weight, level, kappa):
     """Whatever rows the public bounds allow, a unit's vector is within the clip norm that follows from them."""
-    bounds = one_shot.extreme_bounds(60, components)
     config = AdaSSP(discount=0.9, modes=modes, start_weight=start_weight, kappa=kappa)
-    program = one_shot.make(config, bounds, kind)
     log = one_shot.extreme(60, seed, components)
-    data = padded_units(one_shot.rows(log, program, config, kind, one_shot.extreme_policy))
+    program, data = one_shot.case(config, log, kind, one_shot.extreme_policy)
     state = program.start_at(jnp.asarray(level))
     one_shot.check_no_clip_binds(program, state, data)
 
@@ -149,8 +147,7 @@ def test_the_clip_norm_is_reached():
         "observation": [0.0, 1.0], "action": [0, 0], "reward": [1.0, 0.0], "behavior_prob": [1.0, 1.0],
     }  # fmt: skip
     config = AdaSSP(modes=3)
-    program = one_shot.make(config, bounds, "fourier:3")
-    data = padded_units(one_shot.rows(one_shot.load(columns, bounds), program, config, "fourier:3"))
+    program, data = one_shot.case(config, one_shot.load(columns, bounds), "fourier:3")
     state = program.start_at(jnp.asarray(-0.7))
     norms = np.linalg.norm(one_shot.vectors(program, 1, state, data), axis=1)
     assert norms.max() == pytest.approx(program.stages[1].mechanism.clip_norm, rel=1e-5)
@@ -167,11 +164,10 @@ def test_more_modes_where_there_is_more_to_learn_from():
 
 @pytest.mark.slow
 def test_it_beats_the_best_constant_on_the_chain():
-    log, bounds = one_shot.chain(1000, 5)
+    log, _ = one_shot.chain(1000, 5)
     config = AdaSSP()
-    program = one_shot.make(config, bounds, "tabular")
     truth = one_shot.chain_values()
-    padded = padded_units(one_shot.rows(log, program, config, "tabular", dtype=np.float32))
+    program, padded = one_shot.case(config, log, "tabular", dtype=np.float32)
     for seed in range(2):
         theta = np.asarray(run(program, SeededNoise.from_seed(seed), padded)[1])
         error = 0.5 + 0.5 * math.sqrt(39) * theta - truth

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dprl.engine.layouts import padded_units
 from dprl.engine.program import PublicFacts, run
 from dprl.engine.ratios import step_ratios
 from dprl.errors import DprlError
@@ -59,9 +58,8 @@ def test_noiseless_limit_is_the_solved_model(policy):
     """On the full support; with almost no smoothing, and a value range that holds every value."""
     log = one_shot.extreme(90, 1)
     config = NoisyCounts(discount=0.5, smoothing=1e-6, reward_smoothing=1e-6, kappa=0.7)
-    program = one_shot.make(config, log.bounds, "tabular")
-    flat = one_shot.rows(log, program, config, "tabular", policy)
-    theta = one_shot.plain(program, padded_units(flat))[1]
+    program, data = one_shot.case(config, log, "tabular", policy)
+    theta = one_shot.plain(program, data)[1]
     expected, seen = counted(log, policy, 0.5)
     assert seen.min() > 10
     assert np.abs(expected - 0.5).max() < 2.5
@@ -72,10 +70,10 @@ def test_noiseless_limit_is_the_solved_model(policy):
 @pytest.mark.parametrize("rewards", ["anywhere", "terminal"])
 def test_noiseless_limit_on_the_chain(rewards):
     """Where the support is right and rewards come at the end, both statements of it give the counted model."""
-    log, bounds = one_shot.chain(300, 2)
+    log, _ = one_shot.chain(300, 2)
     config = NoisyCounts(support="0,1", rewards=rewards, smoothing=1e-6, reward_smoothing=1e-6)
-    program = one_shot.make(config, bounds, "tabular")
-    theta = one_shot.plain(program, padded_units(one_shot.rows(log, program, config, "tabular")))[1]
+    program, data = one_shot.case(config, log, "tabular")
+    theta = one_shot.plain(program, data)[1]
     expected, seen = counted(log, None, 0.99)
     assert seen.min() >= 3
     # small counts: what smoothing is left shows
@@ -85,8 +83,7 @@ def test_noiseless_limit_on_the_chain(rewards):
 def test_what_is_off_the_support_is_not_counted():
     log = one_shot.extreme(90, 4)
     config = NoisyCounts(discount=0.9, support="1")
-    program = one_shot.make(config, log.bounds, "tabular")
-    data = padded_units(one_shot.rows(log, program, config, "tabular"))
+    program, data = one_shot.case(config, log, "tabular")
     vector = one_shot.vectors(program, 0, program.init(), data).sum(axis=0)
     expected = np.zeros(4)
     for e in range(log.episodes):
@@ -125,11 +122,10 @@ def test_supports():
 
 def test_the_prior_of_offsets_is_what_all_states_do():
     """On the chain with few trajectories and heavy smoothing, every state has the same transition probabilities."""
-    log, bounds = one_shot.chain(300, 3)
+    log, _ = one_shot.chain(300, 3)
     config = NoisyCounts(support="0,1", rewards="terminal", smoothing=1e3)
-    program = one_shot.make(config, bounds, "tabular")
-    flat = one_shot.rows(log, program, config, "tabular")
-    vector = one_shot.vectors(program, 0, program.init(), padded_units(flat)).sum(axis=0)
+    program, data = one_shot.case(config, log, "tabular")
+    vector = one_shot.vectors(program, 0, program.init(), data).sum(axis=0)
     counts = np.zeros((39, 40))
     counts[program.support.rows, program.support.columns] = vector[: len(program.support.rows)]
     # a noise so small that the prior is not that of the smoothing itself
@@ -147,8 +143,7 @@ def test_no_clip_binds(seed, support, terminal, kappa):
         discount=0.9, support=support, rewards="terminal" if terminal else "anywhere", kappa=kappa
     )  # fmt: skip
     log = one_shot.extreme(60, seed)
-    program = one_shot.make(config, log.bounds, "tabular")
-    data = padded_units(one_shot.rows(log, program, config, "tabular", one_shot.extreme_policy))
+    program, data = one_shot.case(config, log, "tabular", one_shot.extreme_policy)
     one_shot.check_no_clip_binds(program, program.init(), data)
 
 
@@ -164,9 +159,8 @@ def test_the_clip_norm_is_reached(rewards):
         "reward": [1.0] * 4, "behavior_prob": [0.5] * 4, "terminated": [False, False, False, True],
     }  # fmt: skip
     config = NoisyCounts(discount=0.9, support="0,1", rewards=rewards)
-    program = one_shot.make(config, bounds, "tabular")
     always = lambda s: np.tile([0.0, 1.0], (len(s), 1))  # noqa: E731
-    data = padded_units(one_shot.rows(one_shot.load(columns, bounds), program, config, "tabular", always))
+    program, data = one_shot.case(config, one_shot.load(columns, bounds), "tabular", always)
     norm = np.linalg.norm(one_shot.vectors(program, 0, program.init(), data))
     # anywhere: the last reward, which ends the trajectory, is 1 where the bound of the others is 1.9
     least = 1.0 if rewards == "terminal" else 0.95
@@ -182,10 +176,9 @@ def test_rewards_of_the_bellman_equation_are_bounded():
 
 
 def test_it_is_accurate_on_the_chain():
-    log, bounds = one_shot.chain(1000, 5)
+    log, _ = one_shot.chain(1000, 5)
     config = NoisyCounts(support="0,1", rewards="terminal")
-    program = one_shot.make(config, bounds, "tabular")
-    data = padded_units(one_shot.rows(log, program, config, "tabular", dtype=np.float32))
+    program, data = one_shot.case(config, log, "tabular", dtype=np.float32)
     for seed in range(2):
         theta = np.asarray(run(program, SeededNoise.from_seed(seed), data)[1])
         error = values(program, theta, (0.0, 1.0)) - one_shot.chain_values()

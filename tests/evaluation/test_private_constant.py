@@ -23,8 +23,8 @@ def facts(log, discount: float) -> PublicFacts:
 
 def released(config, log, features: str, policy=None) -> np.ndarray:
     """Values of five states in the noiseless limit."""
-    program = one_shot.make(config, log.bounds, features)
-    theta = one_shot.plain(program, padded_units(one_shot.rows(log, program, config, features, policy)))[1]
+    program, data = one_shot.case(config, log, features, policy)
+    theta = one_shot.plain(program, data)[1]
     low, high = log.bounds.observation[0]
     states = np.linspace(low, high, 5)
     return ValueFunction(theta, program.facts.features, log.bounds.value_interval(config.discount))(np.round(states))

@@ -107,12 +107,10 @@ def test_the_ridge_makes_the_symmetric_part_positive_as_often_as_stated(support)
     st.floats(0.1, 10),
 )  # fmt: skip
 def test_no_clip_binds(seed, kind, level, kappa):
-    bounds = one_shot.extreme_bounds(60)
     features = "tabular" if kind == "support" else kind
     options = {"support": "full"} if kind == "support" else {"modes": 2}
     config = PrivateLSTD.from_mapping({"discount": 0.9, "kappa": kappa, **options}, "flag")
-    program = one_shot.make(config, bounds, features)
-    data = padded_units(one_shot.rows(one_shot.extreme(60, seed), program, config, features, one_shot.extreme_policy))
+    program, data = one_shot.case(config, one_shot.extreme(60, seed), features, one_shot.extreme_policy)
     state = program.start_at(jnp.asarray(level))
     one_shot.check_no_clip_binds(program, state, data)
 
@@ -128,10 +126,9 @@ def test_the_clip_norm_is_reached():
         "behavior_prob": [0.5, 0.5], "terminated": [False, True],
     }  # fmt: skip
     config = PrivateLSTD(discount=0.9, support="full")
-    program = one_shot.make(config, bounds, "tabular")
     log = one_shot.load(columns, bounds)
     always = lambda s: np.tile([0.0, 1.0], (len(s), 1))  # noqa: E731
-    data = padded_units(one_shot.rows(log, program, config, "tabular", always))
+    program, data = one_shot.case(config, log, "tabular", always)
     norms = np.linalg.norm(one_shot.vectors(program, 1, program.start_at(jnp.zeros(())), data), axis=1)
     assert norms.max() == pytest.approx(program.stages[1].mechanism.clip_norm, rel=1e-5)
 

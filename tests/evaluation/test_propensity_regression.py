@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 import dprl
 from dprl.accounting.verification import verify
-from dprl.engine.layouts import padded_units
 from dprl.errors import DprlError
 from dprl.evaluation import regression, regression_values
 from dprl.evaluation.plan import make_plan
@@ -22,6 +21,7 @@ from dprl.evaluation.stratified import Stratified
 from dprl.protocols import Bounds
 
 from . import one_shot
+from .helpers import columns_of
 
 LINEAR = ("age:linear", "observation_1:linear", "site")
 POLICIES = [lambda s, a=a: np.tile(np.eye(3)[a], (len(s), 1)) for a in range(3)]
@@ -45,10 +45,8 @@ def people(count: int, seed: int) -> dict[str, Any]:
     chances = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
     action = (rng.random((count, 1)) > np.cumsum(chances, axis=1)).sum(axis=1)
     reward = np.clip(1.0 - 0.4 * x + 0.3 * ill * x + 0.2 * action + 0.3 * rng.normal(size=count), 0.0, 2.0)
-    return {
-        "episode_id": np.arange(count), "t": np.zeros(count, int), "observation_0": age, "observation_1": ill,
-        "observation_2": site.astype(float), "action": action, "reward": reward, "terminated": np.ones(count, bool),
-    }  # fmt: skip
+    columns = columns_of(action, observation_0=age, observation_1=ill, observation_2=site.astype(float), reward=reward)
+    return {name: values for name, values in columns.items() if name != "behavior_prob"}
 
 
 def plan_of(bounds: Bounds, policies: Any = POLICIES, **options: Any) -> Any:
@@ -60,9 +58,9 @@ def fitted(columns: dict[str, Any], bounds: Bounds, monkeypatch: Any) -> Propens
     """What is released of a log without noise, after as many steps as it takes."""
     monkeypatch.setattr(regression, "STEPS", 12)
     config = Stratified(discount=1.0)
-    program = one_shot.make(config, bounds, "columns", dprl.Budget(50.0, 1e-5))
     log = one_shot.load(columns, bounds)
-    theta = one_shot.plain(program, padded_units(one_shot.rows(log, program, config, "columns")))[1]
+    program, data = one_shot.case(config, log, "columns", budget=dprl.Budget(50.0, 1e-5))
+    theta = one_shot.plain(program, data)[1]
     return PropensityModel(theta, Terms(bounds), (0.0, 0.0))
 
 
@@ -175,8 +173,7 @@ def test_no_sum_over_a_unit_is_longer_than_its_clip(seed):
     columns = people(60, seed)
     columns |= {"observation_0": rng.choice([20.0, 70.0], 60), "observation_1": rng.choice([-1.0, 1.0], 60)}
     columns["reward"] = rng.choice([0.0, 2.0], 60)
-    program = one_shot.make(config, bounds, "columns")
-    data = padded_units(one_shot.rows(one_shot.load(columns, bounds), program, config, "columns"))
+    program, data = one_shot.case(config, one_shot.load(columns, bounds), "columns")
     state = program.init()
     one_shot.check_no_clip_binds(program, state._replace(beta=5.0 * rng.normal(size=state.beta.shape)), data)
 

@@ -77,8 +77,7 @@ def test_shares_sum_to_one_and_vectors_have_the_stated_length(
     shapes = config.queries(known)
     assert sum(shape.share for shape in shapes) == pytest.approx(1.0, abs=1e-12)
     log = draw_log(Chain(), replace(CHAIN, units=5), 0)
-    program = one_shot.make(config, known.bounds, features)
-    data = padded_units(one_shot.rows(log, program, config, features))
+    program, data = one_shot.case(config, log, features, bounds=known.bounds)
     state: Any = jax.eval_shape(program.init)
     for number, stage in enumerate(program.stages):
         size = stage.mechanism.dimension
@@ -101,9 +100,8 @@ def test_what_is_released_beside_the_descents_is_within_its_clip_norm(budget: Bu
     bounds = replace(one_shot.extreme_bounds(40), max_importance_ratio=1.0, max_cumulative_ratio=1.0, units=1_500)
     log = one_shot.load(one_shot.extreme_log(40, 3), bounds, "person_id")
     config = Recommended(discount=0.9)
-    program = one_shot.make(config, bounds, "tabular", budget)
+    program, data = one_shot.case(config, log, "tabular", budget=budget)
     assert isinstance(program, CheckedReturns)
-    data = padded_units(one_shot.rows(log, program, config, "tabular"))
     state = program.init()
     unclipped = {0, 2} | ({3} if len(program.stages) == 4 and not agrees else set())  # statistics, where it fails
     for theta in np.random.default_rng(0).normal(size=(5, len(state.theta))) * 0.7:
@@ -117,9 +115,8 @@ def test_what_is_released_beside_the_descents_is_within_its_clip_norm(budget: Bu
 def test_what_is_left_goes_to_td_of_a_table_where_the_check_agrees_and_else_to_statistics(features: str) -> None:
     log = draw_log(Chain(), replace(CHAIN, units=40), 1)
     config = Recommended()
-    program = one_shot.make(config, CHAIN, features, STRONG)
+    program, data = one_shot.case(config, log, features, bounds=CHAIN, budget=STRONG)
     assert isinstance(program, CheckedReturns)
-    data = padded_units(one_shot.rows(log, program, config, features))
     clip, size = program.stages[3].mechanism.clip_norm, program.facts.features.size
     theta = 0.1 * np.random.default_rng(0).normal(size=size)
     state = program.init()._replace(level=jnp.float64(0.3))
@@ -141,9 +138,8 @@ def test_what_is_left_goes_to_td_of_a_table_where_the_check_agrees_and_else_to_s
 def test_statistics_asked_for_in_every_step_are_those_asked_for_once() -> None:
     log = draw_log(Chain(), CHAIN, 1)
     config = Recommended()
-    program = one_shot.make(config, CHAIN, "tabular", STRONG)
+    program, data = one_shot.case(config, log, "tabular", bounds=CHAIN, budget=STRONG)
     assert isinstance(program, CheckedReturns)
-    data = padded_units(one_shot.rows(log, program, config, "tabular"))
     state = program.init()._replace(level=jnp.float64(0.3))
     total = one_shot.vectors(program, 3, state, data).sum(axis=0)
     steps = program.stages[3].mechanism.steps
@@ -168,8 +164,7 @@ def test_statistics_asked_for_in_every_step_are_those_asked_for_once() -> None:
 def test_stages_are_means_of_returns_of_values_and_of_errors_times_modes() -> None:
     log = draw_log(Chain(), replace(CHAIN, units=6), 1)
     config = Recommended()
-    program = one_shot.make(config, CHAIN, "tabular", WEAK)
-    data = padded_units(one_shot.rows(log, program, config, "tabular"))
+    program, data = one_shot.case(config, log, "tabular", bounds=CHAIN, budget=WEAK)
     theta = np.array([0.2, -0.5, 0.1, 0.05, 0.3])[: len(program.init().theta)]
     state = program.init()._replace(theta=jnp.asarray(theta))
     cells = np.arange(39)
@@ -192,9 +187,8 @@ def test_off_policy_the_check_of_td_is_the_mean_of_errors_weighted_by_their_own_
     bounds = replace(one_shot.extreme_bounds(40), units=20_000)
     log = one_shot.load(one_shot.extreme_log(40, 3), bounds, "person_id")
     config = Recommended(discount=0.9)
-    program = one_shot.make(config, bounds, "tabular", STRONG)
+    program, data = one_shot.case(config, log, "tabular", one_shot.extreme_policy, budget=STRONG)
     assert isinstance(program, CheckedTD)
-    data = padded_units(one_shot.rows(log, program, config, "tabular", one_shot.extreme_policy))
     state = program.init()
     theta = np.random.default_rng(2).normal(size=len(state.td.theta)) * 0.3
     state = state._replace(td=state.td._replace(theta=jnp.asarray(theta)))

@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dprl
-from dprl.engine.layouts import padded_units
 from dprl.engine.ratios import step_ratios
 from dprl.errors import DprlError
 from dprl.evaluation.importance_vectors import unit_pairs
@@ -29,6 +28,7 @@ from dprl.protocols import Bounds
 from dprl.registry import default_for
 
 from . import one_shot
+from .helpers import columns_of
 
 CELLS, ACTIONS = 3, 2
 SILENT = 1e-9
@@ -49,14 +49,8 @@ def people(count: int, seed: int, horizon: int = 1, never: tuple[int, int] | Non
     if never is not None:
         action = np.where(stratum == never[0], 1 - never[1], action)
     reward = np.clip(1.2 - 0.3 * stratum + 0.4 * action + 0.3 * rng.normal(size=stratum.shape), 0.0, 2.0)
-    return {
-        "episode_id": np.repeat(np.arange(count), horizon),
-        "t": np.tile(np.arange(horizon), count),
-        "observation_0": stratum.ravel().astype(float),
-        "action": action.ravel(),
-        "reward": reward.ravel(),
-        "terminated": np.tile(np.arange(horizon) == horizon - 1, count),
-    }
+    columns = columns_of(action, observation_0=stratum.astype(float), reward=reward)
+    return {name: values for name, values in columns.items() if name != "behavior_prob"}
 
 
 def test_whether_a_component_is_missing_tells_strata_apart():
@@ -234,9 +228,9 @@ def test_a_confounder_of_the_stated_strength_moves_the_value_by_the_distance_to_
 def test_the_first_sum_counts_who_was_lost_beside_the_actions(horizon):
     columns, bounds = lose(people(200, 8, horizon), 8), facts(horizon, max_importance_ratio=9.0, **LOST)
     config = Stratified(discount=1.0)
-    program = one_shot.make(config, bounds, "columns")
     log = one_shot.load(columns, bounds)
-    released = one_shot.plain(program, padded_units(one_shot.rows(log, program, config, "columns")))[1]
+    program, data = one_shot.case(config, log, "columns")
+    released = one_shot.plain(program, data)[1]
     assert released == pytest.approx(counted(columns, bounds).theta, abs=1e-9)
     assert len(released) == CELLS * (ACTIONS + 1) + (CELLS * ACTIONS if horizon == 1 else 0)
 
