@@ -9,14 +9,12 @@ import numpy as np
 import pytest
 
 from dprl.data.readers import read_log
-from dprl.engine.columns import COLUMNS, TRANSITION, RowInputs, returns_to_go, scale_of
-from dprl.engine.layouts import padded_units, project
+from dprl.engine.columns import COLUMNS, RowInputs, returns_to_go, scale_of
 from dprl.engine.ratios import step_ratios
 from dprl.engine.rows import Rows, rows_of
 from dprl.errors import DprlError
 from dprl.protocols import Bounds
 from dprl.value_functions.features import make_features
-from dprl_papers.harness.transitions import shared_transitions
 
 BOUNDS = Bounds(
     units=30,
@@ -133,33 +131,6 @@ def test_starts_and_visits_count_a_person_once():
             state = float(LOG.observation[i, 0])
             assert made["first"][i] == (0.0 if state in seen else 1.0 / siblings[i])
             seen.add(state)
-
-
-def test_shared_layout_sums_the_same_coefficients():
-    pairs = np.array([(s, f) for s in range(4) for f in (-1, 0, 1, 2, 3)])
-    table = TABULAR(np.arange(4.0)[:, None])
-    rows = rows_of(
-        LOG, RATIOS, TABULAR, DISCOUNT, (-6.0, 12.0), dtype=np.float64,
-        columns=["returns", "start", "first", "raw_reward", *TRANSITION],
-    )  # fmt: skip
-    units = np.repeat(np.arange(LOG.units), np.diff(rows.offsets))
-    source = LOG.observation[:, 0].astype(int)
-    target_state = np.where(LOG.terminated | ~LOG.has_next, -1, LOG.next_observation[:, 0].astype(int))
-    shared = shared_transitions(
-        units, source, target_state, rows, pairs, table, DISCOUNT, states=np.arange(4.0)[:, None]
-    ).block(slice(None))
-    padded = padded_units(rows).block(slice(None))
-    names = ("weight", "weight_rho", "weight_rho_reward", "weight_return", "start", "start_return", "first",
-             "first_return", "weight_raw_reward")  # fmt: skip
-    for name in names:
-        np.testing.assert_allclose(
-            project(getattr(shared, name), shared.phi),
-            project(getattr(padded, name), padded.phi),
-            atol=1e-12,
-            err_msg=name,
-        )
-    np.testing.assert_allclose(TABULAR(np.asarray(shared.states)), shared.phi)
-    assert shared.alive.shape == (len(shared.phi),)
 
 
 def test_unknown_columns_and_visits_without_a_table_are_refused():
