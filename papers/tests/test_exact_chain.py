@@ -1,12 +1,10 @@
 from __future__ import annotations
 
-import jax
 import numpy as np
 import pytest
 
-from dprl.environments.rollout import rollout
 from dprl.errors import DprlError
-from dprl.policies import TabularPolicy, UniformPolicy
+from dprl.policies import TabularPolicy
 from dprl_papers.harness.exact_chain import Chain
 
 RNG = np.random.default_rng(5)
@@ -117,29 +115,3 @@ def test_a_target_beyond_the_behaviour_and_impossible_chains_are_refused():
     for wrong in ({"length": 1}, {"stay": 1.0}, {"actions": 0}, {"horizon": 0}, {"discount": 1.5}):
         with pytest.raises(DprlError, match="chain"):
             Chain(**wrong)
-
-
-def test_returns_have_the_chains_value():
-    environment = Chain()
-    columns = rollout(environment, UniformPolicy(1), jax.random.key(11), 4000)
-    returns = np.bincount(columns["episode_id"], columns["reward"] * environment.discount ** columns["t"])
-    error = returns.std() / np.sqrt(len(returns))
-    assert returns.mean() == pytest.approx(environment.values().mean(), abs=4 * error)
-    assert error < 0.01
-
-
-def test_transitions_have_the_chains_mspbe():
-    """A, b and C of the log, trajectory by trajectory, against their exact expectation."""
-    environment = Chain(actions=2, length=6, horizon=12)
-    target = np.array([[0.2, 0.8]] * 5)
-    columns = rollout(environment, UniformPolicy(2), jax.random.key(11), 20_000)
-    length = np.bincount(columns["episode_id"])
-    weight = target[0, columns["action"]] / columns["behavior_prob"] / length[columns["episode_id"]]
-    phi = np.eye(5)[columns["observation"][:, 0].astype(int)]
-    after = np.eye(5)[columns["next_observation"][:, 0].astype(int)] * ~columns["terminated"][:, None]
-    exact = environment.mspbe(target=target)
-    A = (phi * weight[:, None]).T @ (phi - environment.discount * after) / 20_000
-    b = phi.T @ (weight * columns["reward"]) / 20_000
-    C = (phi / length[columns["episode_id"]][:, None]).T @ phi / 20_000
-    for found, expected in zip((A, b, C), exact, strict=True):
-        np.testing.assert_allclose(found, expected, atol=0.006)

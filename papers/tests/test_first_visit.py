@@ -26,7 +26,6 @@ from dprl.value_functions.features import make_features
 from dprl_papers.baselines import smooth_sensitivity as smooth
 from dprl_papers.baselines.first_visit import FirstVisit
 from dprl_papers.harness.exact_chain import Chain
-from dprl_papers.harness.transitions import shared_transitions
 
 BUDGET = Budget(1.0, 1e-5)
 NOISE = SeededNoise.from_seed(0)
@@ -97,20 +96,6 @@ def test_the_longest_unit_reaches_the_clip_norm():
         program = program_for(FirstVisit(discount=1.0, kappa=2.0), bounds, features, Budget(1.0, 0.1))
         unit = one_shot.vectors(program, 0, program.init(), padded_units(rows))
         assert np.linalg.norm(unit) == pytest.approx(program.stages[0].mechanism.clip_norm, rel=1e-12)
-
-
-def test_both_layouts_give_the_same_units():
-    log, features, rows = chain_rows(30, 1)
-    source = log.observation[:, 0].astype(int)
-    target = np.where(log.terminated, -1, log.next_observation[:, 0].astype(int))
-    units = np.repeat(np.arange(log.units), np.diff(rows.offsets))
-    pairs = np.array([(s, s) for s in range(39)] + [(s, s + 1) for s in range(38)] + [(38, -1)])
-    table = features(np.arange(39.0)[:, None])
-    shared = shared_transitions(units, source, target, rows, pairs, table, 0.99)
-    program = program_for(FirstVisit(), log.bounds, features, BUDGET)
-    blocks = (shared.block(slice(None)), padded_units(rows).block(slice(None)))
-    first, second = (np.asarray(program.contribution(0, program.init(), b)) for b in blocks)
-    np.testing.assert_allclose(first, second, atol=1e-12)
 
 
 @pytest.mark.parametrize("ridge", [0.5, 4.0])

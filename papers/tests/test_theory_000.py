@@ -134,15 +134,6 @@ def test_a_random_mdp_has_its_values_in_the_box():
     assert mdp.problem.strong_concavity == pytest.approx(0.1)
 
 
-def test_gradients_of_a_network_on_its_box_are_large():
-    """E5: a 4-50-1 network with biases, all weights and w 1, s at Cart Pole's bounds and s' opposite to it."""
-    s = np.array([4.8, 3.0, 0.418, 3.0])
-    hidden, after = 1.0 + s.sum(), math.expm1(1.0 - s.sum())
-    psi = np.concatenate([np.tile([*s, 1.0], 50), np.full(50, hidden), [1.0]])
-    delta = 1.0 + 0.95 * (50.0 * after + 1.0) - (50.0 * hidden + 1.0)
-    assert abs(delta - psi.sum()) * np.linalg.norm(psi) == pytest.approx(1.8e5, rel=0.03)
-
-
 def test_a_run_without_noise_is_algorithm_1():
     """Full gradients, written out; the metric of every iterate is Eq. (4)."""
     problem, T = chain().problem, 40

@@ -12,6 +12,8 @@ import numpy as np
 from dprl.data.trajectories import Trajectories
 from dprl.protocols import Bounds
 
+from .helpers import bandit_bounds
+
 GAMMA = 0.9
 
 
@@ -53,9 +55,7 @@ class OneDecision:
         return np.tile([0.0, 1.0], (len(states), 1))
 
     def bounds(self, units: int) -> Bounds:
-        return Bounds(
-            units=units, horizon=1, reward=(0.0, 1.0), observation=((0.0, 4.0),), actions=2, max_importance_ratio=50.0
-        )
+        return bandit_bounds(units, 50.0, observation=((0.0, 4.0),))
 
     def read(self, units: int, rng: np.random.Generator) -> Any:
         states = rng.integers(0, 5, (units, 1))

@@ -12,6 +12,19 @@ DISCOUNT = 0.99
 STATES = 39  # non-terminal states of the 40-state chain
 
 
+def columns_of(action: np.ndarray, behavior_prob: Any = 0.5, **others: Any) -> dict[str, np.ndarray]:
+    """Columns of trajectories of one length that all end, of ``(people, steps)`` arrays, or ``(people,)`` of one step.
+
+    What is the same for everybody may be one number.
+    """
+    people, steps = np.shape(action) if np.ndim(action) == 2 else (len(action), 1)
+    rows = people * steps
+    columns = {"episode_id": np.repeat(np.arange(people), steps), "t": np.tile(np.arange(steps), people)}
+    for name, values in {**others, "action": action, "behavior_prob": behavior_prob}.items():
+        columns[name] = np.full(rows, values) if np.ndim(values) == 0 else np.reshape(values, rows)
+    return {**columns, "terminated": columns["t"] == steps - 1}
+
+
 def chain_log(episodes: int, seed: int) -> dict[str, Any]:
     """The 40-state chain: stay or advance with probability 1/2, reward 1 on reaching the end."""
     rng = np.random.default_rng(seed)
@@ -42,10 +55,9 @@ def bandit_log(people: int, seed: int) -> dict[str, Any]:
     return {"observation": x, "action": a, "reward": reward, "behavior_prob": np.full(people, 0.5)}
 
 
-def bandit_bounds(units: int) -> Bounds:
-    return Bounds(
-        units=units, horizon=1, reward=(0.0, 1.0), observation=((0.0, 1.0),), actions=2, max_importance_ratio=2.0
-    )
+def bandit_bounds(units: int, ratio: float = 2.0, **changes: Any) -> Bounds:
+    known = {"units": units, "horizon": 1, "reward": (0.0, 1.0), "observation": ((0.0, 1.0),), "actions": 2}
+    return Bounds(**{**known, "max_importance_ratio": ratio, **changes})
 
 
 def bandit_policy(states: np.ndarray) -> np.ndarray:

@@ -10,6 +10,9 @@ from dprl.evaluation.importance_sampling import ImportanceSampling
 from dprl.evaluation.plan import make_plan
 from dprl.protocols import Bounds
 
+from .helpers import bandit_bounds as one_decision
+from .helpers import columns_of
+
 LOGS = 40
 
 
@@ -55,29 +58,13 @@ def first(states: np.ndarray) -> np.ndarray:
     return np.tile([1.0, 0.0], (len(states), 1))
 
 
-def one_decision(units: int, ratio: float) -> Bounds:
-    return Bounds(
-        units=units, horizon=1, reward=(0, 1), observation=((0, 1),), actions=2, max_importance_ratio=ratio
-    )  # fmt: skip
-
-
 def several(units: int, often: float, cumulative: float | None, steps: int = 10) -> tuple:
     """Ten decisions with two actions, drawn evenly; the target takes the one that pays with probability ``often``."""
 
     def generate(people: int) -> dict[str, np.ndarray]:
         rng = np.random.default_rng(4)
         action = rng.integers(0, 2, (people, steps))
-        columns = {
-            "episode_id": np.repeat(np.arange(people), steps), "t": np.tile(np.arange(steps), people),
-            "action": action.ravel(), "reward": (rng.random((people, steps)) < 0.9 * action).astype(float).ravel(),
-        }  # fmt: skip
-        rows = people * steps
-        return columns | {
-            "observation": np.zeros(rows), "behavior_prob": np.full(rows, 0.5), "terminated": columns["t"] == steps - 1,
-        }  # fmt: skip
+        return columns_of(action, observation=0.0, reward=(rng.random((people, steps)) < 0.9 * action).astype(float))
 
-    bounds = Bounds(
-        units=units, horizon=steps, reward=(0, 1), observation=((0, 1),), actions=2, max_importance_ratio=2 * often,
-        max_cumulative_ratio=cumulative,
-    )  # fmt: skip
+    bounds = one_decision(units, 2 * often, horizon=steps, max_cumulative_ratio=cumulative)
     return generate, lambda s: np.tile([1.0 - often, often], (len(s), 1)), bounds, steps * often * 0.9

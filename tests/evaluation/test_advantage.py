@@ -17,8 +17,8 @@ from dprl.evaluation.fitted_q import NAME
 from dprl.evaluation.learned import plan_of_learned
 from dprl.evaluation.teaching import LOUD, recommended_teaching
 from dprl.policies.greedy import Basis
-from dprl.protocols import Bounds
 
+from .helpers import bandit_bounds, columns_of
 from .test_fitted_q import ACTIONS, BOUNDS, BUDGET, DISCOUNT, HORIZON, STATES, log_of, rows_for
 
 
@@ -94,17 +94,12 @@ def test_what_all_actions_have_in_common_drops_out():
     clipped here.
     """
     rng, n = np.random.default_rng(3), 40_000
-    bounds = Bounds(
-        units=n, horizon=1, reward=(-30.0, 30.0), observation=((-1.0, 1.0),), actions=2, max_importance_ratio=5.0
-    )
+    bounds = bandit_bounds(n, 5.0, reward=(-30.0, 30.0), observation=((-1.0, 1.0),))
     x = rng.uniform(-1.0, 1.0, n)
     chance = np.where(x > 0.0, 0.8, 0.2)
     action = (rng.random(n) < chance).astype(int)
-    columns = {
-        "episode_id": np.arange(n), "t": np.zeros(n, int), "observation_0": x, "action": action,
-        "reward": -3.0 * np.abs(x) + 0.4 * (2 * action - 1) * x,
-        "behavior_prob": np.where(action == 1, chance, 1.0 - chance), "terminated": np.ones(n, bool),
-    }  # fmt: skip
+    reward = -3.0 * np.abs(x) + 0.4 * (2 * action - 1) * x
+    columns = columns_of(action, np.where(action == 1, chance, 1.0 - chance), observation_0=x, reward=reward)
     places = np.linspace(-1.0, 1.0, 20)[:, None]
     better = (places[:, 0] > 0.0).astype(int)
     basis = Basis(bounds.state, "products:1")

@@ -49,14 +49,8 @@ def log_of(units: int, bounds: Bounds, seed: int = 0):
     rng, steps = np.random.default_rng(seed), bounds.horizon
     action = rng.integers(0, 2, units * steps)
     reward = np.where(rng.random(units * steps) < 0.8, 1.0, -1.0) * (2 * action - 1)
-    return read_log(
-        {
-            "episode_id": np.repeat(np.arange(units), steps), "t": np.tile(np.arange(steps), units),
-            "observation": rng.random(units * steps), "action": action, "reward": reward,
-            "behavior_prob": np.full(units * steps, 0.5), "terminated": np.tile(np.arange(steps) == steps - 1, units),
-        },
-        bounds=bounds,
-    )  # fmt: skip
+    columns = helpers.columns_of(action.reshape(units, steps), observation=rng.random(units * steps), reward=reward)
+    return read_log(columns, bounds=bounds)
 
 
 # --- two parts --------------------------------------------------------------------------------------------------------
@@ -160,9 +154,7 @@ def test_what_cannot_be_planned_is_refused():
 
 def test_an_interval_counts_that_the_number_of_people_in_a_part_varies():
     """On-policy with rewards of one: all that varies is how many people there are."""
-    bounds = Bounds(
-        units=400, horizon=1, reward=(0.0, 1.0), observation=((0.0, 1.0),), actions=1, max_importance_ratio=1.0
-    )
+    bounds = helpers.bandit_bounds(400, 1.0, actions=1)
     plan = make_plan(dprl.ImportanceSampling(), bounds, dprl.Budget(200.0, 1e-3), [helpers.bandit_policy], share=0.5)
     whole = make_plan(dprl.ImportanceSampling(), bounds, dprl.Budget(200.0, 1e-3), [helpers.bandit_policy])
     above, below = np.full((1, 1), 1.0), np.zeros((1, 1))

@@ -25,6 +25,8 @@ from dprl.evaluation.projections import Moments, critical_value, load_projection
 from dprl.policies.loading import load_policy
 from dprl.protocols import Bounds
 
+from .helpers import columns_of
+
 BUDGET = Budget(1.0, 1e-5)
 ONE = Bounds(
     units=3000, horizon=1, reward=(-1.0, 3.0), observation=((20.0, 80.0), (0.0, 10.0), (1.0, 1.0)), actions=2,
@@ -47,12 +49,10 @@ def trial(people: int = 3000, seed: int = 0, steps: int = 1) -> dict[str, np.nda
     age, score, rows = rng.uniform(20.0, 80.0, people), 10.0 * rng.beta(2.0, 3.0, people), people * steps
     arm, age, score = (rng.random(rows) < 0.6).astype(np.int64), np.repeat(age, steps), np.repeat(score, steps)
     reward = np.clip(np.sin(age / 15.0) * (1.0 + arm) + rng.normal(size=rows) * score / 10.0, -1.0, 3.0)
-    time = np.tile(np.arange(steps), people)
-    return {
-        "episode_id": np.repeat(np.arange(people), steps), "t": time, "observation_0": age, "observation_1": score,
-        "observation_2": np.ones(rows), "action": arm, "reward": reward,
-        "behavior_prob": np.where(arm == 1, 0.6, 0.4), "terminated": time == steps - 1,
-    }  # fmt: skip
+    return columns_of(
+        arm.reshape(people, steps), np.where(arm == 1, 0.6, 0.4), observation_0=age, observation_1=score,
+        observation_2=1.0, reward=reward,
+    )  # fmt: skip
 
 
 def planned(config=None, policies=ARMS, bounds=ONE, contrasts=PAIR, budget=BUDGET) -> Any:

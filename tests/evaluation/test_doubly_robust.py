@@ -27,6 +27,7 @@ from dprl.value_functions.features import make_features
 
 from . import one_shot
 from .doubly_robust_logs import GAMMA, one_decision, process_bounds, small_process, walk
+from .helpers import bandit_bounds
 
 
 def expected(process: SimpleNamespace, fractions: np.ndarray, cumulative: float | None = None) -> Any:
@@ -148,9 +149,7 @@ def test_the_reach_is_that_of_the_farthest_trajectory(case, part):
 
 
 def test_what_can_still_come_is_what_bounds_allow():
-    bounds = Bounds(
-        units=9, horizon=4, reward=(0.0, 1.0), observation=((0.0, 1.0),), actions=2, return_range=(0.0, 1.5)
-    )
+    bounds = bandit_bounds(9, horizon=4, return_range=(0.0, 1.5))
     known = to_come(bounds, 1.0)
     np.testing.assert_allclose(known.low, [0.0, 0.0, 0.0, 0.0])
     np.testing.assert_allclose(known.high, [1.5, 1.5, 1.5, 1.0])

@@ -25,6 +25,8 @@ from dprl.policies.greedy import Basis
 from dprl.policies.loading import LoggedPolicy
 from dprl.protocols import Bounds
 
+from .helpers import columns_of
+
 BUDGET = dprl.Budget(1.0, 1e-5)
 STATES, ACTIONS, HORIZON, DISCOUNT = 4, 2, 3, 0.9
 BOUNDS = Bounds(
@@ -42,13 +44,8 @@ def log_of(people: int = 400, trajectories: int = 1, bounds: Bounds = BOUNDS) ->
         move = np.where(rng.random(n) < 0.8, 2 * action[:, t] - 1, 0)
         states[:, t + 1] = np.clip(states[:, t] + move, 0, STATES - 1)
     reward = np.clip(0.4 * states[:, 1:] - 0.3 * action + 0.3 + 0.1 * rng.random((n, HORIZON)), 0.0, 2.0)
-    rows = n * HORIZON
-    return {
-        "person_id": np.repeat(np.arange(n) // trajectories, HORIZON), "episode_id": np.repeat(np.arange(n), HORIZON),
-        "t": np.tile(np.arange(HORIZON), n), "observation_0": states[:, :-1].ravel(), "action": action.ravel(),
-        "reward": reward.ravel(), "behavior_prob": np.full(rows, 0.5),
-        "terminated": np.tile(np.arange(HORIZON) == HORIZON - 1, n),
-    }  # fmt: skip
+    person = np.repeat(np.arange(n) // trajectories, HORIZON)
+    return columns_of(action, person_id=person, observation_0=states[:, :-1], reward=reward)
 
 
 def rows_for(program, columns, policy, person=None, **options):

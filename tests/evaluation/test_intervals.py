@@ -24,6 +24,7 @@ from dprl.evaluation.intervals import ValueEstimate, with_missing
 from dprl.evaluation.plan import make_plan
 from dprl.protocols import Bounds
 
+from .helpers import columns_of
 from .many_logs import LOGS, bernoulli, estimates, first, hits, one_decision, several, without
 
 
@@ -78,13 +79,9 @@ def test_people_are_counted_at_no_cost_of_norm(policies, decisions):
     targets = [lambda states, p=p: np.tile(p, (len(states), 1)) for p in chances]
     query: Any = make_plan(ImportanceSampling(), bounds, Budget(1.0, 1e-6), targets).query
     rng, rows = np.random.default_rng(2), 60 * decisions
-    log = read_log(
-        {"episode_id": np.repeat(np.arange(60), decisions), "t": np.tile(np.arange(decisions), 60),
-         "observation": np.zeros(rows), "action": rng.integers(0, 3, rows), "behavior_prob": np.full(rows, 1 / 3),
-         "reward": np.where(np.arange(rows) % (4 * decisions), rng.random(rows), np.nan),
-         "terminated": np.arange(rows) % decisions == decisions - 1},
-        bounds=bounds,
-    ).load()  # fmt: skip
+    action = rng.integers(0, 3, (60, decisions))
+    reward = np.where(np.arange(rows) % (4 * decisions), rng.random(rows), np.nan)
+    log = read_log(columns_of(action, 1 / 3, observation=0.0, reward=reward), bounds=bounds).load()
     vectors = query.unit_vectors(log, targets)
     assert vectors.shape == (60, query.dimension) == (60, 3 * policies + 1)
     assert np.linalg.norm(vectors, axis=1).max() <= query.clip_norm * (1 + 1e-9)

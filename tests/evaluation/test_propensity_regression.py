@@ -20,6 +20,7 @@ from dprl.evaluation.stratified import Stratified
 from dprl.protocols import Bounds
 
 from . import one_shot
+from .helpers import columns_of
 from .test_stratified import check_saved
 
 LINEAR = ("age:linear", "observation_1:linear", "site")
@@ -44,10 +45,8 @@ def people(count: int, seed: int) -> dict[str, Any]:
     chances = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
     action = (rng.random((count, 1)) > np.cumsum(chances, axis=1)).sum(axis=1)
     reward = np.clip(1.0 - 0.4 * x + 0.3 * ill * x + 0.2 * action + 0.3 * rng.normal(size=count), 0.0, 2.0)
-    return {
-        "episode_id": np.arange(count), "t": np.zeros(count, int), "observation_0": age, "observation_1": ill,
-        "observation_2": site.astype(float), "action": action, "reward": reward, "terminated": np.ones(count, bool),
-    }  # fmt: skip
+    columns = columns_of(action, observation_0=age, observation_1=ill, observation_2=site.astype(float), reward=reward)
+    return {name: values for name, values in columns.items() if name != "behavior_prob"}
 
 
 def plan_of(bounds: Bounds, policies: Any = POLICIES, **options: Any) -> Any:

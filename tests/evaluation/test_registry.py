@@ -17,10 +17,9 @@ from dprl.evaluation.gpope import GPOPEProgram
 from dprl.registry import ALGORITHMS, AUDITED, Entry, is_own
 from tests.conformance.toy import Toy
 
-BOUNDS = dprl.Bounds(
-    units=200, horizon=3, reward=(0.0, 1.0), observation=((0.0, 1.0),), actions=2, max_importance_ratio=2.0,
-    max_cumulative_ratio=4.0,
-)  # fmt: skip
+from .helpers import bandit_bounds
+
+BOUNDS = bandit_bounds(200, horizon=3, max_cumulative_ratio=4.0)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -28,6 +28,7 @@ from dprl.protocols import Bounds
 from dprl.registry import default_for
 
 from . import one_shot
+from .helpers import columns_of
 
 CELLS, ACTIONS = 3, 2
 SILENT = 1e-9
@@ -48,14 +49,8 @@ def people(count: int, seed: int, horizon: int = 1, never: tuple[int, int] | Non
     if never is not None:
         action = np.where(stratum == never[0], 1 - never[1], action)
     reward = np.clip(1.2 - 0.3 * stratum + 0.4 * action + 0.3 * rng.normal(size=stratum.shape), 0.0, 2.0)
-    return {
-        "episode_id": np.repeat(np.arange(count), horizon),
-        "t": np.tile(np.arange(horizon), count),
-        "observation_0": stratum.ravel().astype(float),
-        "action": action.ravel(),
-        "reward": reward.ravel(),
-        "terminated": np.tile(np.arange(horizon) == horizon - 1, count),
-    }
+    columns = columns_of(action, observation_0=stratum.astype(float), reward=reward)
+    return {name: values for name, values in columns.items() if name != "behavior_prob"}
 
 
 def test_whether_a_component_is_missing_tells_strata_apart():

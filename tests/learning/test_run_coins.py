@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
+from unittest.mock import patch
 
 import jax
 import jax.numpy as jnp
@@ -52,17 +53,14 @@ class Clock:
         return np.full(1, self.taken % 7 / 7.0), self.reward, self.taken % self.length == 0, False
 
 
-@pytest.fixture
-def one_key(monkeypatch):
-    monkeypatch.setattr(SecureNoise, "fresh", classmethod(lambda cls: cls(KEY)))
-
-
-def released(length: int, **more: Any) -> tuple[Clock, bytes]:
+def released(length: int, key: bytes = KEY, **more: Any) -> tuple[Clock, bytes]:
+    """A release of this run key."""
     clock = Clock(length)
-    return clock, train(clock, BUDGET, algorithm=options(**more)).q_function.to_bytes()
+    with patch.object(SecureNoise, "fresh", lambda: SecureNoise(key)):
+        return clock, train(clock, BUDGET, algorithm=options(**more)).q_function.to_bytes()
 
 
-def test_the_coins_of_a_release_are_words_of_chacha20_at_their_address(one_key):
+def test_the_coins_of_a_release_are_words_of_chacha20_at_their_address():
     """Seeds and explored actions as RFC 8439 has them, wherever an episode began."""
     clock, _ = released(5)
     actions = SecureNoise(KEY).stream("learner").actions()
@@ -84,7 +82,7 @@ def test_the_coins_of_a_release_are_words_of_chacha20_at_their_address(one_key):
     np.testing.assert_array_equal(coins.initial(shape) * 2.0**24, start)
 
 
-def test_no_coin_depends_on_what_the_environment_answers(one_key):
+def test_no_coin_depends_on_what_the_environment_answers():
     """Episodes of other lengths shift no seed of a later episode, and no action that explores."""
     one, other = (released(length, exploration=1.0)[0] for length in (4, 6))
     common = one.seeds.keys() & other.seeds.keys()
@@ -96,7 +94,7 @@ def test_no_coin_depends_on_what_the_environment_answers(one_key):
 
 
 @pytest.mark.parametrize("more", [{}, pytest.param({"actor_critic": True}, marks=pytest.mark.slow)])
-def test_a_release_draws_from_chacha20_alone_and_repeats_with_its_key(one_key, monkeypatch, more):
+def test_a_release_draws_from_chacha20_alone_and_repeats_with_its_key(monkeypatch, more):
     def forbidden(*_: Any, **__: Any) -> Any:
         raise AssertionError("a draw that is not ChaCha20's")
 
@@ -107,8 +105,7 @@ def test_a_release_draws_from_chacha20_alone_and_repeats_with_its_key(one_key, m
     # a network that no other test has compiled
     first, again = (released(5, network="mlp:9", **more)[1] for _ in range(2))
     assert first == again
-    monkeypatch.setattr(SecureNoise, "fresh", classmethod(lambda cls: cls(KEY[::-1])))
-    assert released(5, network="mlp:9", **more)[1] != first
+    assert released(5, KEY[::-1], network="mlp:9", **more)[1] != first
 
 
 @pytest.mark.parametrize("network", ["mlp:8", "fourier:2"])

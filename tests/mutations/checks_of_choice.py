@@ -18,10 +18,11 @@ from dprl.evaluation.strategy import UnknownPolicy
 from dprl.mechanisms.noise import SecureNoise
 from dprl.mechanisms.noisy_maximum import NoisyMaximum
 from dprl.policies.loading import AlwaysPolicy, LoggedPolicy
-from dprl.protocols import NO_JOURNAL, Bounds
+from dprl.protocols import NO_JOURNAL
 from dprl.registry import IN_TWO_PARTS
 from dprl.release.touch import InMemory, release_rows
 
+from ..evaluation.helpers import bandit_bounds, columns_of
 from .checks_of_neighbours import hold
 from .lab import Lab, check, require
 
@@ -47,9 +48,7 @@ def odds_of_a_choice() -> None:
 def odds_of_a_released_choice() -> None:
     """Of two policies that are one person apart the one behind wins now and then."""
     log = {"observation": [0.0], "action": [1], "reward": [1.0], "behavior_prob": [0.5]}
-    bounds = Bounds(
-        units=20, horizon=1, reward=(0.0, 1.0), observation=((0.0, 1.0),), actions=2, max_importance_ratio=2.0
-    )
+    bounds = bandit_bounds(20)
     arms = {f"always_{a}": AlwaysPolicy(a, 2) for a in range(2)}
     choice: Any = plan_of_best(dprl.ImportanceSampling(), bounds, dprl.Budget(1.0, 1e-3), arms).first
     rows = dprl.read_log(log, bounds=bounds).load(None)
@@ -80,11 +79,8 @@ def neighbours_of_a_choice(lab: Lab) -> None:
 def _coins(people: int, seed: int) -> dict[str, np.ndarray]:
     """A log of people whose rewards are coins, whatever is done."""
     rng = np.random.default_rng(seed)
-    return {
-        "episode_id": np.arange(people), "t": np.zeros(people, int), "observation": rng.random(people),
-        "action": rng.integers(0, 2, people), "behavior_prob": np.full(people, 0.5),
-        "reward": rng.integers(0, 2, people).astype(float), "terminated": np.ones(people, bool),
-    }  # fmt: skip
+    observation, action = rng.random(people), rng.integers(0, 2, people)
+    return columns_of(action, observation=observation, reward=rng.integers(0, 2, people).astype(float))
 
 
 def _learned(seed: int) -> dprl.Release:
@@ -94,10 +90,7 @@ def _learned(seed: int) -> dprl.Release:
     """
     people = 200
     log = _coins(people, seed)
-    bounds = dprl.Bounds(
-        units=people, horizon=2, reward=(0.0, 1.0), observation=((0.0, 1.0),), actions=2, max_importance_ratio=2.0,
-        return_range=(0.0, 1.0),
-    )  # fmt: skip
+    bounds = bandit_bounds(people, horizon=2, return_range=(0.0, 1.0))
     return dprl.learn(log, dprl.Budget(8.0, 1e-3), bounds=bounds, learner="rules", choosing_share=0.5, seed=seed)
 
 
@@ -122,9 +115,7 @@ def coverage_of_a_lucky_rule() -> None:
     So of 100 intervals of 95% confidence at least 93 hold. Of those who chose it, some two in three do.
     """
     people, found = 500, list[bool]()
-    bounds = dprl.Bounds(
-        units=people, horizon=1, reward=(0.0, 1.0), observation=((0.0, 1.0),), actions=2, max_importance_ratio=2.0
-    )
+    bounds = bandit_bounds(people)
     own = {f"own {seed}": _at_random(seed) for seed in range(50)}
     plan = plan_of_learned(dprl.ImportanceSampling(), bounds, dprl.Budget(10.0, 1e-4), candidates=own, share=0.5)
     for seed in range(100):
@@ -138,9 +129,7 @@ def coverage_of_a_lucky_rule() -> None:
 def norm_of_an_unknown_rule() -> None:
     """The vector of a unit whose rule, action and return are all at an end."""
     policies = [UnknownPolicy(), LoggedPolicy(steady=True), AlwaysPolicy(0, 2), AlwaysPolicy(1, 2)]
-    bounds = dprl.Bounds(
-        units=100, horizon=1, reward=(0.0, 1.0), observation=((0.0, 1.0),), actions=2, max_importance_ratio=2.0
-    )
+    bounds = bandit_bounds(100)
     query = dprl.ImportanceSampling().value_query(bounds, policies, ((0, 1), (0, 2), (0, 3)))
     pair = np.array([[1.0, 0.5, 1.0, 0.0]]), np.zeros((1, 4))
     parts = [part @ query.strategy.T for part in parts_of(query, *pair)]

@@ -12,21 +12,18 @@ import numpy as np
 
 import dprl
 from dprl.accounting.budget import Budget
-from dprl.accounting.reward_relation import DEPTHS, path_delta
 from dprl.accounting.verification import verify
 from dprl.audits.attacks.reward_functions import canary_of_plan
-from dprl.audits.conformance.reward_functions import Walk, learned_from
+from dprl.audits.conformance.reward_functions import Walk
 from dprl.audits.lower_bound import audit
-from dprl.audits.record_replay import Recorder, compare
 from dprl.learning.functional_q import FunctionalQ
-from dprl.learning.learning_plan import answers_of, make_learning_plan
-from dprl.mechanisms.noise import SecureNoise, SeededNoise
+from dprl.learning.learning_plan import make_learning_plan
+from dprl.mechanisms.noise import SecureNoise
 from dprl.release.train import train
 
 from ..compilation_cache import on_disk, persistent_cache
-from ..learning.beyond import Beyond, saw
 from ..release.test_private_rewards import AlsoPriced, Priced
-from .lab import Lab, check, require
+from .lab import Lab, check, refused, require
 
 BUDGET = Budget(0.9, 1e-4)
 SHORT: dict[str, Any] = {"samples": 100, "round": 20, "batch": 8, "network": "mlp:4", "reward_radius": 0.01}
@@ -43,43 +40,6 @@ def four_actions_are_told_apart_no_better_than_claimed() -> None:
 
 
 @check
-def a_cell_has_one_answer() -> None:
-    """Two observations too near for the grid, or one that is asked again: the second gets what the first got."""
-    for on_grid in (False, True):
-        facts = replace(Walk().facts, on_grid=on_grid)
-        plan = make_learning_plan(FunctionalQ(variant="functional", **SHORT), facts, BUDGET)
-        answers = answers_of(plan, SeededNoise.from_seed(1))
-        place, action = np.array([[7], [7]]), np.array([1, 1])
-        first = np.asarray(answers.add_noise(np.array([0.1, 0.4]), place, action, 0))
-        later = np.asarray(answers.add_noise(np.array([0.3, 0.2]), place, action, 1))
-        found = {*first.tolist(), *later.tolist()}
-        require(len(found) == 1, "a cell answered twice: a difference comes out without noise")
-
-
-@check
-def precision_is_paid_for() -> None:
-    plan = make_learning_plan(FunctionalQ(variant="functional", people=50), Walk().facts, BUDGET)
-    std = getattr(plan.mechanism, "std", 0.0)
-    least = path_delta(0.9, plan.config.samples, std, float(plan.config.decay or 0.0), 1, 0.5)
-    require(plan.delta_sampler >= least > 0.0, "the precision of a path is not in delta")
-    require(plan.delta_of_event + plan.delta_sampler <= 1e-4 * (1.0 + 1e-12), "delta is spent twice")
-
-
-@check
-def neighbours_beyond_the_domain() -> None:
-    """Record and replay where observations are not what the environment declares."""
-    config = FunctionalQ(variant="functional", reward_lipschitz=0.04, reward_of="state", **SHORT)
-    recorder = Recorder()
-    entered = [recorder.record(learned_from(Beyond(more), BUDGET, config)) for more in (lambda _: 0.0, saw)]
-    for question in entered[0].questions:
-        places = question.places
-        # beyond its ends one point of the relation would get many noises
-        require(np.all((places >= 0) & (places <= 2 ** DEPTHS[1])), "a path is asked beyond its ends")
-    found = compare(*entered)
-    require(not found.problems, found.problems[0] if found.problems else "")
-
-
-@check
 def a_second_release_is_made_of_its_own_rewards() -> None:
     """One after the other in environments that compare equal."""
 
@@ -91,39 +51,6 @@ def a_second_release_is_made_of_its_own_rewards() -> None:
     low, high = np.full(4, 0.1), np.full(4, 0.4)
     weights(Priced(table=low))
     require(weights(Priced(table=high)) == weights(AlsoPriced(table=high)), "made of another environment's rewards")
-
-
-class Ending:
-    """Outside of JAX; keeps the seed of each episode by the sample with which it began, and all actions."""
-
-    facts = replace(Walk().facts, on_grid=False)
-
-    def __init__(self, length: int) -> None:
-        self._length, self.seeds, self.actions = length, dict[int, int](), list[int]()
-
-    def reset(self, seed: int) -> np.ndarray:
-        self.seeds[len(self.actions)] = seed
-        return np.full(1, 0.5)
-
-    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool]:
-        self.actions.append(action)
-        return np.full(1, 0.5), 0.1, len(self.actions) % self._length == 0, False
-
-
-@check
-def a_coin_stands_at_its_address() -> None:
-    """Words of ChaCha20 under the release's key, whatever ends when."""
-    algorithm = FunctionalQ(variant="observed-reward", **SHORT)
-    environments = Ending(10), Ending(4)
-    with patch.object(SecureNoise, "fresh", lambda: SecureNoise(KEY)):
-        for environment in environments:
-            train(environment, BUDGET, algorithm=algorithm)
-    coins, places = SecureNoise(KEY).stream("learner").actions().of_batch(0), np.arange(20)
-    seeds, second = coins.words_at(places, 3) >> np.uint32(1), coins.words_at(places, 1) >> np.uint32(31)
-    for environment in environments:
-        first = [environment.seeds.get(place, int(seeds[place])) for place in range(20)]
-        require(first == seeds.tolist(), "an episode's seed depends on what ended before")
-        require(environment.actions[:20] == second.tolist(), "the first round, which explores, has other coins")
 
 
 @check
@@ -164,11 +91,8 @@ def nothing_that_an_environment_raises_is_said() -> None:
 def rewards_of_the_next_state_are_refused() -> None:
     """Where nobody declares of what rewards are functions, a path has no proof."""
     facts = replace(Walk().facts, reward_of=None)
-    try:
+    with refused("a path is planned for rewards that may depend on the next state"):
         make_learning_plan(FunctionalQ(variant="functional", **SHORT), facts, BUDGET)
-    except dprl.DprlError:
-        return
-    require(False, "a path is planned for rewards that may depend on the next state")
 
 
 def _released(lab: Lab, **options: Any) -> Any:

@@ -12,7 +12,7 @@ from dprl.accounting.ledger import Ledger
 from dprl.learning.policy_gradient import pg_plan
 
 from ..release.people import BATCH, BUDGET, FACTS, UNITS, Person, log_of, moved, stream_of, trained
-from .lab import Caught, Lab, check, require
+from .lab import Caught, Lab, check, refused, require
 
 CROWD = [Person.number(i) for i in range(UNITS)]
 _ROUNDING = 1e-9
@@ -51,16 +51,10 @@ def rows_that_are_learned_from_have_one_name(lab: Lab) -> None:
     for name in ("shop", "copy"):
         Ledger.create(path, name, dprl.Budget(20.0, 1e-3), "person", "zero out one")
 
-    def train(name: str) -> None:
-        options = dprl.DPPG(batch=BATCH, noise_multiplier=1.0)
-        dprl.train(log_of(CROWD), BUDGET, algorithm=options, ledger=path, dataset=name)
-
-    train("shop")
-    try:
-        train("copy")
-    except dprl.DprlError:
-        return
-    raise Caught("a policy is learned from the same rows under two names")
+    options: dict[str, Any] = {"algorithm": dprl.DPPG(batch=BATCH, noise_multiplier=1.0), "ledger": path}
+    dprl.train(log_of(CROWD), BUDGET, dataset="shop", **options)
+    with refused("a policy is learned from the same rows under two names"):
+        dprl.train(log_of(CROWD), BUDGET, dataset="copy", **options)
 
 
 @check

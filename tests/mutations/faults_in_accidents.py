@@ -27,7 +27,7 @@ def _(planting: Planting) -> None:
 
 @fault(
     "what was spent is computed again on resuming",
-    "a filtered budget is kept when digits change",
+    "what a resumed stage has spent is read and never computed again",
     (FolderJournal, "step"),
 )
 def _(original: Any, self: Any, tag: bytes, step: int, dimension: int, compute: Callable[[], Any]) -> Any:

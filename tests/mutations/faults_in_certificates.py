@@ -74,7 +74,7 @@ def _(original: Any, name: Any, raw: Any) -> Any:
 
 @fault(
     "the norm of more people than rounding is charged for",
-    "a norm has the clip as its sensitivity",
+    "the norm of more people than may be declared is cut",
     (FilteredGaussianSum, "answer"),
 )
 def _(original: Any, self: Any, total: Any) -> Any:
@@ -82,7 +82,9 @@ def _(original: Any, self: Any, total: Any) -> Any:
     return jnp.concatenate([total, jnp.round(jnp.sqrt(jnp.sum(x * x))).astype(jnp.int64)[None]])
 
 
-@fault("value vectors compiled for as many people as there are", "a norm has the clip as its sensitivity")
+@fault(
+    "value vectors compiled for as many people as there are", "no program is compiled for as many people as there are"
+)
 def _(planting: Planting) -> None:
     def unpadded(original: Callable[..., Any]) -> Callable[..., Any]:
         def release(mechanism: GaussianSum, noise: Any, vectors: Any, *more: Any) -> Any:

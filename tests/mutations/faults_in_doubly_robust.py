@@ -11,7 +11,11 @@ from dprl.evaluation import around, reach
 from .planting import fault, gives
 
 
-@fault("estimates cut at two half-widths of the value range", "values are enclosed", (around, "estimates"))
+@fault(
+    "estimates cut at two half-widths of the value range",
+    "it is unbiased for every value function",
+    (around, "estimates"),
+)
 def _(original: Any, query: Any, *more: Any) -> Any:
     *ends, weight = original(query, *more)
     low, high = query.bounds.value_interval(query.config.discount)
@@ -19,9 +23,9 @@ def _(original: Any, query: Any, *more: Any) -> Any:
 
 
 # What was cut is then worth what the value function says, and not all that it may be.
-fault("a baseline where the weights are cut", "values are enclosed", (around.AroundQuery, "sides"))(gives(1))
+fault("a baseline where the weights are cut", "units are plain sums", (around.AroundQuery, "sides"))(gives(1))
 
 
-@fault("a reach of products that are never cut", "no estimate is clipped", (reach, "farthest"))
+@fault("a reach of products that are never cut", "no unit exceeds its clip norm", (reach, "farthest"))
 def _(original: Any, *facts: Any, both: Any) -> Any:
     return 0.3 * original(*facts, both=both)

@@ -31,11 +31,15 @@ def _(planting: Planting) -> None:
     planting.replace(Bounds, "cumulative_ratio", lambda original: lambda bounds: float(bounds.max_importance_ratio))
 
 
-fault("a mean weight that nobody looks at", "false facts show", (intervals, "weight_notes"))(gives(()))
+fault(
+    "a mean weight that nobody looks at", "a ratio declared too small shows in the weights", (intervals, "weight_notes")
+)(gives(()))
 
 
 @fault(
-    "people who may be missing are left out of the interval", "missing people are counted", (intervals, "with_missing")
+    "people who may be missing are left out of the interval",
+    "a few people who are not there are counted though weights do not show them",
+    (intervals, "with_missing"),
 )
 def _(original: Any, end: Any, *mean: Any) -> Any:
     return end
@@ -43,21 +47,31 @@ def _(original: Any, end: Any, *mean: Any) -> Any:
 
 @fault(
     "the number of people of a subgroup is taken as it is",
-    "the people of a subgroup are counted with noise",
+    "the interval holds where the number of people is noisy",
     (intervals, "farthest_ratio"),
 )
 def _(original: Any, mean: float, error: float, share: float, share_error: float, t: float) -> Any:
     return mean + t * error
 
 
-@fault("a noisy variance that is taken as it is", "sampling errors are bounded", (intervals, "variance_at_most"))
+@fault(
+    "a noisy variance that is taken as it is",
+    "a sampling error comes with how large it may be",
+    (intervals, "variance_at_most"),
+)
 def _(original: Any, variance: Any, *error: Any) -> Any:
     return max(variance, 0.0)
 
 
-@fault("an interval that leaves the declared range", "sampling errors are bounded", (intervals, "within_range"))
+@fault(
+    "an interval that leaves the declared range",
+    "no interval leaves the declared range and values outside are said to be",
+    (intervals, "within_range"),
+)
 def _(original: Any, value: Any, ends: Any, *declared: Any) -> Any:
     return (ends, ())
 
 
-fault("a release that can say nothing", "the hopeless is refused", (Plan, "hopeless"))(gives([False]))
+fault("a release that can say nothing", "hopeless settings are refused and say what to change", (Plan, "hopeless"))(
+    gives([False])
+)

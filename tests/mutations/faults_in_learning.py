@@ -48,7 +48,7 @@ def _(original: Any, config: Any, facts: Any, model: Any) -> Any:
     return (config.reward_radius, config.reward_lipschitz)
 
 
-fault("precision that costs nothing", "precision is paid for", (FunctionNoise, "delta"))(gives(0.0))
+fault("precision that costs nothing", "the plan pays for all that is released", (FunctionNoise, "delta"))(gives(0.0))
 
 
 # --- what is asked --------------------------------------------------------------------------------------------------
@@ -123,7 +123,7 @@ def _(original: Any, self: Any, rewards: Any, positions: Any, actions: Any, roun
     return original(self, rewards, positions, np.asarray(actions) + 2 * int(round_), round_)
 
 
-@fault("no memo where two observations share a cell", "a cell has one answer")
+@fault("no memo where two observations share a cell", "a memo where the proof needs one")
 def _(planting: Planting) -> None:
     class Forgetful:
         def __init__(self, answers: Any, most: int, shared: bool = False) -> None:
@@ -142,7 +142,7 @@ fault(
 )(gives(True))
 
 
-@fault("coins that are counted as they are used", "a coin stands at its address")
+@fault("coins that are counted as they are used", "the coins of a release are words of chacha20 at their address")
 def _(planting: Planting) -> None:
     """An episode that ends earlier then shifts everybody else's coins."""
 
@@ -155,7 +155,7 @@ def _(planting: Planting) -> None:
 
 @fault(
     "exploration by a generator that is no ChaCha20",
-    "a coin stands at its address",
+    "the coins of a release are words of chacha20 at their address",
     (q_learner.AddressedCoins, "of_round"),
 )
 def _(original: Any, self: Any, shape: Any, j: int) -> Any:
@@ -170,7 +170,7 @@ def _(planting: Planting) -> None:
 
 @fault(
     "observations that are not moved into their domain",
-    "neighbours beyond the domain",
+    "neighbours stay as near as is paid for whatever is observed",
     (asking.EnvironmentSession, "_seen"),
 )
 def _(original: Any, self: Any, observation: Any) -> Any:
@@ -179,7 +179,7 @@ def _(original: Any, self: Any, observation: Any) -> Any:
     return found._replace(unit=np.array(observation, np.float64)) if found.known else found
 
 
-@fault("a reward of zero in a state that is not known", "neighbours beyond the domain")
+@fault("a reward of zero in a state that is not known", "neighbours stay as near as is paid for whatever is observed")
 def _(planting: Planting) -> None:
     """The difference of two neighbours is steep there."""
 

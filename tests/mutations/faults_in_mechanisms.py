@@ -255,12 +255,14 @@ def _(original: Any, self: Any, step: Any, dimension: Any, std: Any) -> Any:
     return original(self, step, dimension, std / math.sqrt(max(dimension, 1)))
 
 
-@fault("floating-point noise instead of the grid", "noise fills the grid", (SecureNoise, "gaussian"))
+@fault(
+    "floating-point noise instead of the grid", "scale is accepted and another is rejected", (SecureNoise, "gaussian")
+)
 def _(original: Any, self: Any, step: Any, dimension: Any, std: Any) -> Any:
     return np.random.default_rng([*self._key, int(step)]).normal(size=dimension) * std
 
 
-@fault("single-precision noise that skips integers", "noise fills the grid", (SecureNoise, "gaussian"))
+@fault("single-precision noise that skips integers", "no residue is rarer than another", (SecureNoise, "gaussian"))
 def _(original: Any, self: Any, step: Any, dimension: Any, std: Any) -> Any:
     return np.round(
         np.random.default_rng([*self._key, int(step)]).normal(size=dimension).astype(np.float32) * np.float32(std)

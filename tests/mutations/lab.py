@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from dp_accounting import dp_event as dpe
 
 import dprl
@@ -15,6 +17,7 @@ from dprl.audits.conformance import evaluation as conformance
 from dprl.audits.conformance import reward_functions as learning
 from dprl.audits.record_replay import Recorder
 from dprl.engine import program as engine
+from dprl.errors import DprlError
 from dprl.registry import evaluating
 from tests.conformance.walks import walks
 
@@ -31,6 +34,16 @@ class Caught(AssertionError):  # noqa: N818
 def require(holds: Any, sentence: str) -> None:
     if not holds:
         raise Caught(sentence)
+
+
+@contextmanager
+def refused(sentence: str) -> Iterator[None]:
+    """Expect one sentence of refusal inside of the block; ``sentence`` says what it means that there is none."""
+    try:
+        yield
+    except DprlError:
+        return
+    raise Caught(sentence)
 
 
 CHECKS: dict[str, Callable[[Lab], None]] = {}
@@ -51,6 +64,22 @@ def check(function: Callable[..., None], name: str | None = None) -> Callable[..
     if getattr(function, "func", function).__module__.endswith(_LONG) and name not in _QUICK:
         SLOW.add(name)
     return function
+
+
+def by_test(test: Callable[..., None], **given: Any) -> None:
+    """Register a test of the suite, with these arguments, as a check: it fails where the fault is."""
+
+    def run(lab: Lab) -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            fixtures = {"tmp_path": lab.folder, "monkeypatch": lambda: patch}
+            wanted = inspect.signature(test).parameters
+            try:
+                test(**{name: make() for name, make in fixtures.items() if name in wanted}, **given)
+            except (AssertionError, pytest.fail.Exception) as error:
+                raise Caught(str(error)) from error
+
+    run.__module__ = test.__module__
+    check(run, test.__name__.removeprefix("test_").replace("_", " "))
 
 
 class Lab:

@@ -100,13 +100,6 @@ def test_a_broken_row_is_zero_and_changes_no_other(bad):
     np.testing.assert_array_equal(np.delete(a, 2, axis=0), np.delete(b, 2, axis=0))
 
 
-def test_who_is_not_included_does_not_count():
-    mechanism = GaussianSum(parts=((2, 1.0),), noise_multiplier=1.0)
-    vectors = jnp.array([[1.0, 0.0], [np.nan, 1e300], [0.0, 0.5]])
-    total = mechanism.clipped_sum(vectors, jnp.array([True, False, True]))
-    np.testing.assert_array_equal(total, clip_to_grid(vectors[:1], 1.0)[0] + clip_to_grid(vectors[2:], 1.0)[0])
-
-
 def test_joint_clip_is_on_the_whole_vector():
     """(primal, dual) together: two halves of norm 1 each are not each left alone."""
     row = np.asarray(clip_to_grid(jnp.array([[1.0, 0.0, 0.0, 1.0]]), 1.0))[0]

@@ -5,7 +5,6 @@ A test of a correct release fails with a probability of at most 1e-6; that it wo
 
 from __future__ import annotations
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -142,10 +141,3 @@ def test_the_same_law_as_opendp_draws():
         assert distance(ours, theirs(wrong * std)) > limit
     ratio = float(np.sum((ours / std) ** 2) / np.sum((same / std) ** 2))
     assert abs(np.log(ratio)) <= norm.isf(FALSE_ALARM / 2) * (4.0 / count) ** 0.5 < abs(np.log(0.95**2))
-
-
-def test_released_noise_is_that_of_the_seed_compiled_or_not():
-    """The seeded source inside of compiled code is the one that is tested here."""
-    source, made = SeededNoise.from_seed(5), mechanism(dimension=64)
-    compiled = jax.jit(lambda step: made.draw(source, step))(jnp.uint32(3))
-    np.testing.assert_allclose(compiled, np.asarray(made.draw(source, 3)), rtol=1e-5)

@@ -1,0 +1,51 @@
+"""The checks that are tests of the suite: what they hold at length is not written a second time here.
+
+Below them is one that asks more, of fewer people, than its test."""
+
+from __future__ import annotations
+
+from dprl.evaluation.importance_sampling import ImportanceSampling
+from dprl.mechanisms.rounded_gaussian import MAX_STD
+
+from ..evaluation import test_changing_noise as changing_noise
+from ..evaluation import test_doubly_robust as doubly_robust
+from ..evaluation import test_intervals as intervals
+from ..evaluation import test_subgroups as subgroups
+from ..evaluation.many_logs import LOGS, estimates, hits, several
+from ..learning import test_asking as asking
+from ..learning import test_plan as learning_plan
+from ..learning import test_run_coins as run_coins
+from ..mechanisms import test_filtered_sum as filtered_sum
+from ..statistical import test_noise as noise
+from ..statistical import test_rounded_gaussian as rounded_gaussian
+from .lab import by_test, check, require
+
+for test, given in (
+    (intervals.test_a_ratio_declared_too_small_shows_in_the_weights, {}),
+    (intervals.test_a_few_people_who_are_not_there_are_counted_though_weights_do_not_show_them, {"rate": 0.95}),
+    (subgroups.test_the_interval_holds_where_the_number_of_people_is_noisy, {}),
+    (intervals.test_a_sampling_error_comes_with_how_large_it_may_be, {}),
+    (intervals.test_no_interval_leaves_the_declared_range_and_values_outside_are_said_to_be, {}),
+    (intervals.test_hopeless_settings_are_refused_and_say_what_to_change, {}),
+    (doubly_robust.test_it_is_unbiased_for_every_value_function, {"seed": 0}),
+    (doubly_robust.test_units_are_plain_sums, {"cumulative": 2.5}),
+    (doubly_robust.test_no_unit_exceeds_its_clip_norm, {}),
+    (noise.test_scale_is_accepted_and_another_is_rejected, {"make": noise.SOURCES["secure"], "wrong": 1.5}),
+    (rounded_gaussian.test_no_residue_is_rarer_than_another, {"std": MAX_STD, "modulus": 256}),
+    (filtered_sum.test_the_norm_of_more_people_than_may_be_declared_is_cut, {}),
+    (changing_noise.test_what_a_resumed_stage_has_spent_is_read_and_never_computed_again, {}),
+    (asking.test_neighbours_stay_as_near_as_is_paid_for_whatever_is_observed, {"variant": "functional"}),
+    (learning_plan.test_a_memo_where_the_proof_needs_one, {}),
+    (learning_plan.test_the_plan_pays_for_all_that_is_released, {"setting": "functional"}),
+    (run_coins.test_the_coins_of_a_release_are_words_of_chacha20_at_their_address, {}),
+):
+    by_test(test, **given)
+
+
+@check
+def what_is_cut_is_counted() -> None:
+    """Ten decisions whose products are cut, at a declared and at the derived bound."""
+    for cumulative in (None, 4.0):
+        generate, policy, bounds, truth = several(200, 0.9, cumulative)
+        found = estimates(generate, policy, bounds, ImportanceSampling(discount=1.0))
+        require(hits(found, truth) >= LOGS - 4, "intervals do not hold the value where ratios are cut")
