@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from dprl.audits.conformance import evaluation as conformance
 from dprl.audits.conformance import reward_functions as learning
 from dprl.audits.record_replay import Recorder
 from dprl.engine import program as engine
+from dprl.errors import DprlError
 from dprl.registry import evaluating
 from tests.conformance.walks import walks
 
@@ -33,6 +35,14 @@ def require(holds: Any, sentence: str) -> None:
         raise Caught(sentence)
 
 
+@contextmanager
+def refused(sentence: str) -> Iterator[None]:
+    """Find a fault where what is done here is not refused."""
+    with suppress(DprlError):
+        yield
+        raise Caught(sentence)
+
+
 CHECKS: dict[str, Callable[[Lab], None]] = {}
 """All checks by name: functions of a :class:`Lab`, or of nothing, that raise :class:`Caught` where a fault is."""
 
@@ -40,15 +50,15 @@ SLOW: set[str] = set()
 """Names of the checks that run with the slow tests, and their faults with them."""
 # networks and many releases take long, but for the quickest
 _LONG = ("checks_of_primal_dual", "checks_of_learning", "checks_of_neighbours", "checks_of_learners")
-_QUICK = ("neighbours in logs", "neighbours in places of a log", "costs of a learner")
+_QUICK = ("neighbours in logs", "neighbours in places of a log", "neighbours of a choice", "costs of a learner")
 
 
-def check(function: Callable[..., None], name: str | None = None) -> Callable[..., None]:
+def check(function: Callable[..., None], name: str | None = None, *, slow: bool = False) -> Callable[..., None]:
     """Register a check under its name in words."""
     alone = not inspect.signature(function).parameters
     name = name or function.__name__.replace("_", " ")
     CHECKS[name] = (lambda lab: function()) if alone else function
-    if getattr(function, "func", function).__module__.endswith(_LONG) and name not in _QUICK:
+    if (slow or getattr(function, "func", function).__module__.endswith(_LONG)) and name not in _QUICK:
         SLOW.add(name)
     return function
 
