@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
 from tests.conformance.nearness import nearness
+from tests.mutations.faults_in_choice import in_both_parts, rows_divided
 
 import dprl
 from dprl.audits.attacks.releases import LearnAudit, odds
@@ -79,31 +79,13 @@ def test_a_sound_release_withstands_a_good_attack(suite):
     assert not result.violated
 
 
-def _in_both(original):
-    def after_first(rows, noise, journal):
-        found, second = original(rows, noise, journal)
-        everybody = np.ones(rows.log.units, bool)
-        return found, replace(second, log=rows.log.of_units(everybody, second.log.bounds))
-
-    return after_first
-
-
-def _by_trajectory(original):
-    """Trajectories are divided, and each is a unit: a person may be in both parts, or twice in one."""
-
-    def after_first(rows, noise, journal):
-        log = replace(rows.log, unit_offsets=np.arange(rows.log.episodes + 1))
-        return original(replace(rows, log=log), noise, journal)
-
-    return after_first
-
-
 @pytest.mark.parametrize(
-    ("fault", "shown"), [(lambda original: original, False), (_in_both, True), (_by_trajectory, True)]
+    ("fault", "shown"), [(lambda sound, *asked: sound(*asked), False), (in_both_parts, True), (rows_divided, True)]
 )
 def test_a_person_in_both_parts_is_caught(monkeypatch, fault, shown):
     """By how much the likelihoods break the claim: a delta that is at least as large as this is needed."""
-    monkeypatch.setattr(InMemory, "after_first", fault(InMemory.after_first))
+    original = InMemory.after_first
+    monkeypatch.setattr(InMemory, "after_first", lambda *asked: fault(original, *asked))
     attack = canary(choosing_share=0.95)
     needed = np.mean(np.maximum(1.0 - np.exp(attack.epsilon - attack.scores(4, 150, present=True)), 0.0))
     assert needed > 0.02 if shown else needed <= 1e-3

@@ -87,6 +87,15 @@ def emitted(conformance: Any, setting: str, calls: list) -> events.DpEvent:
     return events.compose(parts)
 
 
+def check_event(conformance: Any, setting: str, tape: ReleaseTrace) -> None:
+    """The event that is declared is that of the mechanisms and of what was drawn, and each mechanism released."""
+    plan, mechanisms = conformance.plan(setting), list(mechanisms_of(conformance, setting).values())
+    assert plan.event == events.compose([m.event() for m in mechanisms])
+    assert same_event(plan.event, emitted(conformance, setting, tape.calls))
+    # values around a value function are released after it
+    assert tape.mechanisms == (mechanisms[1:] + mechanisms[:1] if plan.around_function else mechanisms)
+
+
 def same_event(a, b) -> bool:
     """Equal but for the rounding of a division."""
 

@@ -1,14 +1,21 @@
-"""How near the canary of an attack comes to the clip norm: the nearer, the stronger the attack."""
+"""What the tests of attacks share: how near a canary comes to the clip norm, its scores, and other claims for it.
+
+The nearer it comes, the stronger the attack.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from dprl.audits.attacks.programs import ProgramCanary, Watched
+from dprl.accounting.budget import Budget
+from dprl.audits.attacks.programs import Watched
+from dprl.audits.attacks.trials import PlanCanary
 from dprl.engine.program import run
 from dprl.mechanisms.noise import SeededNoise
 
@@ -29,10 +36,28 @@ class _Near(Watched):
         return self.inner.update(stage, inner, noisy, step), least
 
 
-def nearness(pair: ProgramCanary, trials: int) -> float:
-    """Return the smallest norm of the canary's clipped vector over the clip norm, in all steps of some runs."""
-    rows = pair.with_canary[1]
-    near, batch = _Near(pair.plan.program, rows, pair.canary), min(8, len(pair.with_canary[0]))
+def nearness(attack: PlanCanary, trials: int) -> float:
+    """Return the smallest norm that the clipped vector of the last unit, the canary, has over the clip norm, in all
+    steps of some runs.
+    """
+    rows: Any = attack.pair[1][1]
+    near: Any = _Near(attack.plan.program, rows, rows.units - 1)
     keys = jnp.stack([jnp.arange(trials, dtype=jnp.uint32), jnp.zeros(trials, dtype=jnp.uint32)], axis=1)
-    least = jax.jit(jax.vmap(lambda key: run(near, SeededNoise(key), rows, batch=batch)[0][1]))
+    least = jax.jit(jax.vmap(lambda key: run(near, SeededNoise(key), rows, batch=rows.units)[0][1]))
     return float(jnp.min(least(keys)))
+
+
+def check_likelihood_ratio(attack: PlanCanary, least: float) -> None:
+    """The exponential of the score has mean one without the canary, and so has the inverse with it.
+
+    The mean is known to within less than a half, and not better than ``least``: so the check can fail.
+    """
+    for ratio in (np.exp(-attack.scores(3, 20_000, True)), np.exp(attack.scores(3, 20_000, False))):
+        error = 5.0 * float(ratio.std()) / math.sqrt(len(ratio))
+        assert abs(float(ratio.mean()) - 1.0) < error
+        assert least < error < 0.5
+
+
+def claiming(attack: PlanCanary, budget: Budget) -> PlanCanary:
+    """Return the same attack, held against another claim than the one that its noise is made for."""
+    return replace(attack, plan=replace(attack.plan, budget=budget))

@@ -22,7 +22,7 @@ from dprl.errors import DprlError
 from dprl.mechanisms.grid import grid_step
 from dprl.mechanisms.noise import SecureNoise, SeededNoise
 
-from .cases import CASES, ENTRIES, emitted, log_of, recorded, released, same_event, suite, totals, without
+from .cases import CASES, ENTRIES, check_event, emitted, log_of, recorded, released, same_event, suite, totals, without
 from .walks import arrays_of, compute, mechanisms_of, walks
 
 UNITS = 14
@@ -144,19 +144,14 @@ def test_every_option_has_a_provenance(entry):
 def test_declared_event_is_what_the_mechanisms_emit(case):
     conformance, setting = case
     tape = recorded(conformance, setting, walks(conformance, UNITS, 1), SecureNoise.fresh())
-    declared, mechanisms = conformance.plan(setting).event, list(mechanisms_of(conformance, setting).values())
-    assert declared == events.compose([m.event() for m in mechanisms])
-    assert same_event(declared, emitted(conformance, setting, tape.calls))
-    # values around a value function are released after it
-    around = conformance.plan(setting).around_function
-    assert tape.mechanisms == (mechanisms[1:] + mechanisms[:1] if around else mechanisms)
+    check_event(conformance, setting, tape)
     # what was recorded of each mechanism is all that it declared
     for place, mechanism in enumerate(tape.mechanisms):
         assert [e.released.shape for e in tape.entries[place]] == [(mechanism.dimension,)] * mechanism.steps
     # a call too many is seen
     extra = [*tape.calls, ("/value", "gaussian", 1, *tape.calls[0][-2:])]
     if tape.calls[0][0] == "/value":
-        assert not same_event(declared, emitted(conformance, setting, extra))
+        assert not same_event(conformance.plan(setting).event, emitted(conformance, setting, extra))
 
 
 def test_event_survives_json(case):

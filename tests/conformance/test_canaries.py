@@ -13,6 +13,7 @@ import jax
 import numpy as np
 import pytest
 
+from dprl.accounting.budget import Budget
 from dprl.audits.attacks.programs import canary_of_plan
 from dprl.audits.lower_bound import audit
 from dprl.data import readers
@@ -21,24 +22,19 @@ from dprl.errors import DprlError
 from dprl.protocols import Attack
 
 from .cases import ENTRIES, NAMES, suite
-from .nearness import nearness
+from .nearness import check_likelihood_ratio, claiming, nearness
 
 EPSILON, DELTA = 1.0, 1e-5
 ATTACKS = [(name, attack) for name, entry in ENTRIES.items() for attack in entry.load().attacks]
 
 
-def first(seen: set, key: object) -> bool:
-    return not (key in seen or seen.add(key))
-
-
-_seen: set = set()
 # now the first attack on one algorithm of each kind: a few steps, many, stages, values alone, a curve; the others, each
 # of which is compiled anew, with the slow tests (that they draw what they declare: test_programs_in_short.py)
 _SHORT = ("td", "gpope", "adassp", "importance-sampling", "survival")
 ATTACK_CASES = [
     pytest.param(
         (name, attack),
-        marks=[] if first(_seen, name) and name in _SHORT else [pytest.mark.slow],
+        marks=[] if name in _SHORT and attack is ENTRIES[name].load().attacks[0] else [pytest.mark.slow],
         id=f"{name}, {attack.released}, {attack.epsilon:g}, {attack.options}, {attack.trials}",
     )
     for name, attack in ATTACKS
@@ -104,17 +100,8 @@ def test_every_setting_of_a_program_is_attacked(name, setting):
 def test_half_the_noise_is_caught(name):
     """The same audit with a plan that spends four times as much, held against the smaller claim."""
 
-    class Claimed:
-        """The canary of a release at epsilon 4 under the claim of 1."""
-
-        epsilon, delta, gaussian, description = EPSILON, DELTA, True, "spends more than it says"
-        preconditions = ()
-        inner = canary(name, steps=50, epsilon=4.0)
-
-        def scores(self, *args):
-            return self.inner.scores(*args)
-
-    result = audit(Claimed(), trials=13_000, seed=2, confidence=CONFIDENCE)
+    attack = claiming(canary(name, steps=50, epsilon=4.0), Budget(EPSILON, DELTA))
+    result = audit(dataclasses.replace(attack, gaussian=True), trials=13_000, seed=2, confidence=CONFIDENCE)
     assert result.epsilon_lower > EPSILON
     assert result.violated
 
@@ -125,12 +112,12 @@ def test_a_unit_is_what_is_read_from_columns(unit):
     """The pair differs in one unit of the log, and nobody else's vectors move."""
     options = {"unit": unit, "steps": 2, "sampling_rate": 1.0, "start": "zero", "max_rows_per_unit": None}
     pair = ENTRIES["dptd"].load_canary(Attack(options={**options, "clip_norm": 0.2}))
-    (_, fewer), (vectors, rows) = pair.without, pair.with_canary
+    (_, fewer), (vectors, rows) = pair.pair
     assert rows.units == fewer.units + 1 == len(vectors) == 4
-    program, others = pair.plan.program, [i for i in range(4) if i != pair.canary]
+    program = pair.plan.program
     vectors_of = jax.jit(partial(program.contribution, 0))
     made, alone = (np.asarray(vectors_of(program.init(), log.block(slice(None)))) for log in (rows, fewer))
-    np.testing.assert_array_equal(made[others], alone)
+    assert sum(np.array_equal(np.delete(made, place, axis=0), alone) for place in range(4)) == 1
     assert (np.linalg.norm(made, axis=1) > pair.plan.stages[0].mechanism.clip_norm).all()
     # a person with three trajectories of four rows has the vector of one row like them
     np.testing.assert_allclose(np.asarray(rows.weight).sum(axis=1), 1.0, rtol=1e-6)
@@ -222,11 +209,7 @@ def test_scores_are_the_likelihood_ratio(name):
 @pytest.mark.parametrize("setting", ["full batches", "Poisson batches"])
 def test_the_score_of_a_program_is_the_likelihood_ratio(setting):
     """Its exponential has mean one without the canary, and so has the inverse with it: of random batches too."""
-    pair = canary_of_plan(suite("toy").plan(setting))
-    present, absent = np.exp(-pair.scores(3, 20_000, True)), np.exp(pair.scores(3, 20_000, False))
-    for ratio in (present, absent):
-        assert abs(float(ratio.mean()) - 1.0) < 5.0 * float(ratio.std()) / math.sqrt(len(ratio))
-        assert 0.02 < float(ratio.std()) / math.sqrt(len(ratio)) * 5.0 < 0.5
+    check_likelihood_ratio(canary_of_plan(suite("toy").plan(setting)), 0.02)
 
 
 @pytest.mark.parametrize("steps", [1, 200, 5_000, 20_000])

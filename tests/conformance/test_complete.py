@@ -116,27 +116,15 @@ def test_attacks_that_mean_nothing_are_refused(name, options, words):
         LEARNING[name].load_canary(Attack(**{"epsilon": 0.9, "delta": 1e-6, **options}))
 
 
-class Stripped:
-    """A conformance object with some members changed, or taken away where the change is None."""
-
-    def __init__(self, inner: Any, **changes: Any) -> None:
-        self._inner, self._changes = inner, changes
-
-    def __getattr__(self, name: str) -> Any:
-        if name in self._changes:
-            if self._changes[name] is None:
-                raise AttributeError(name)
-            return self._changes[name]
-        return getattr(self._inner, name)
-
-
 def entry_with(entry: Any, **changes: Any) -> Any:
-    """An entry of the registry that lacks something; ``root`` stays whole."""
+    """An entry of the registry with some members of it or of its suite changed, or taken away for None."""
     known = {name: getattr(entry, name) for name in ("name", "summary", "load_config", "calibration")}
     fields = {field: changes.pop(field) for field in list(changes) if field in known}
     own = {field: changes.pop(field) for field in ("settings", "attacks") if field in changes}
     algorithm, inner = replace(entry.load(), **own), entry.load_conformance()
-    loads = {"load": lambda: algorithm, "load_conformance": lambda: Stripped(inner, **changes)}
+    members = {name: getattr(inner, name) for name in dir(inner) if not name.startswith("_")} | changes
+    suite = types.SimpleNamespace(**{name: member for name, member in members.items() if member is not None})
+    loads = {"load": lambda: algorithm, "load_conformance": lambda: suite}
     return types.SimpleNamespace(**known | fields, **loads)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 from dprl.accounting.user_relation import CLIPS
 from dprl.audits.attacks import users as attacks
 from dprl.audits.attacks.users import Pushing, canary_of_sums, exact_sums
-from dprl.audits.conformance.users import NOBODY, UNITS, Crowd, Users
+from dprl.audits.conformance.users import NOBODY, UNITS, Users
 from dprl.audits.lower_bound import audit
 from dprl.audits.people import CELLS
 from dprl.audits.record_replay import Comparison, Entry, ReleaseTrace, compare, record_replay
@@ -27,6 +28,7 @@ from dprl.protocols import Attack
 from dprl.registry import LEARNING
 
 from ..mutations.lab import forget_compiled
+from ..mutations.planting import Planting, gives
 
 SUITE = LEARNING["dp-pg"].load_conformance()
 ATTACKS = SUITE.algorithm.attacks
@@ -146,8 +148,8 @@ def test_noise_that_is_too_small_is_caught(owner, name, value, options, monkeypa
 
 def compared(folder: Any, setting: str = "square root", cells: Any = NOBODY) -> Comparison:
     learner = Users(SUITE, setting, "arrays", folder)
-    crowds = (Crowd(range(UNITS), 1, each) for each in (cells, CELLS["paid the most"]))
-    return record_replay(*map(learner.trained_on, crowds))
+    calls = (learner.trained_on(range(UNITS), 1, each) for each in (cells, CELLS["paid the most"]))
+    return record_replay(*calls)
 
 
 def test_what_is_no_neighbour_is_noticed():
@@ -168,52 +170,36 @@ def test_what_is_no_neighbour_is_noticed():
     assert compare(tape(0, 0), tape(0, 0)).problems == ("the number of releases is not the declared number of steps",)
 
 
-def twice(original: Any) -> Any:
+def twice(original: Any, size: int, included: Any) -> np.ndarray:
     """The first block of a batch is met again after the last."""
-
-    def faulty(size: int, included: Any) -> np.ndarray:
-        blocks = original(size, included)
-        return np.concatenate([blocks, blocks[:1]])
-
-    return faulty
+    blocks = original(size, included)
+    return np.concatenate([blocks, blocks[:1]])
 
 
-def centred(original: Any) -> Any:
+def centred(original: Any, self: Bandit, places: np.ndarray, act: Any) -> Any:
     """Rewards are less nine times the mean reward of the block."""
-
-    def faulty(self: Bandit, places: np.ndarray, act: Any) -> Any:
-        rows = original(self, places, act)
-        answered = np.arange(rows.rewards.shape[1]) < rows.length[:, None]
-        return rows._replace(rewards=rows.rewards - 9.0 * rows.rewards[answered].mean(dtype=np.float32))
-
-    return faulty
+    rows = original(self, places, act)
+    answered = np.arange(rows.rewards.shape[1]) < rows.length[:, None]
+    return rows._replace(rewards=rows.rewards - 9.0 * rows.rewards[answered].mean(dtype=np.float32))
 
 
 LEAKED: list[Any] = []
 
 
-def leaking(original: Any) -> Any:
+def leaking(original: Any, *given: Any) -> Any:
     """Note the exact sum of a batch."""
-
-    def faulty(*given: Any) -> Any:
-        LEAKED.append(original(*given))
-        return LEAKED[-1]
-
-    return faulty
+    LEAKED.append(original(*given))
+    return LEAKED[-1]
 
 
-def learned_from_leaks(original: Any) -> Any:
+def learned_from_leaks(original: Any, *given: Any) -> Any:
     """A step along the exact sum beside the one on the noisy one."""
-
-    def faulty(program: Any, stage: int, mechanism: Any, state: Any, points: Any, step: Any) -> Any:
-        found = original(program, stage, mechanism, state, points, step)
-        return found._replace(theta=found.theta + np.float32(1e-12 * np.abs(LEAKED[-1]).sum()))
-
-    return faulty
+    found = original(*given)
+    return found._replace(theta=found.theta + np.float32(1e-12 * np.abs(LEAKED[-1]).sum()))
 
 
-def unclipped(original: Any) -> Any:
-    return lambda vectors, clip_norm, step=None: original(vectors, 1e3 * clip_norm, step)
+def unclipped(original: Any, vectors: Any, clip_norm: float, *step: Any) -> Any:
+    return original(vectors, 1e3 * clip_norm, *step)
 
 
 @pytest.mark.parametrize(
@@ -228,17 +214,20 @@ def unclipped(original: Any) -> Any:
             "the shapes of what is released differ",  # of policies as text
             id="a step on the exact sum",
         ),
-        pytest.param([(GaussianSum, "column_norm", lambda _: property(lambda self: 1.0))], TOO_FAR, id="column norm"),
+        pytest.param([(GaussianSum, "column_norm", gives(1.0))], TOO_FAR, id="column norm"),
     ],
 )
-def test_faults_are_caught_at_the_door(faults, words, monkeypatch, tmp_path):
+def test_faults_are_caught_at_the_door(faults, words, tmp_path):
     """People of a log who are met in blocks: what a mistake there would do is seen at the mechanisms' doors."""
+    planting, compiled = Planting(), (unit_source, users, trainer)
     for owner, name, fault in faults:
-        monkeypatch.setattr(owner, name, fault(vars(owner)[name]))
-    compiled = (unit_source, users, trainer)
+        planting.replace(owner, name, lambda original, fault=fault: partial(fault, original))
     forget_compiled(*compiled)  # it has no fault in it
-    found = compared(tmp_path)
-    forget_compiled(*compiled)
+    try:
+        found = compared(tmp_path)
+    finally:
+        planting.undo()
+        forget_compiled(*compiled)
     assert (found.problems == ()) == (words is None)
     assert words is None or words in found.problems
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dprl.accounting import events
 from dprl.mechanisms.noise import SecureNoise
 
-from .cases import QUICK, emitted, recorded, same_event, suite
-from .walks import mechanisms_of, walks
+from .cases import QUICK, check_event, recorded, suite
+from .walks import walks
 
 NOISE = SecureNoise(bytes(32))
 
@@ -22,9 +21,5 @@ def test_the_event_is_that_of_what_is_drawn(name, setting):
     # walks of one length, so that little is compiled
     kept = np.isin(columns["episode_id"], np.flatnonzero(lengths == conformance.bounds.horizon)[:6])
     tape = recorded(conformance, setting, {name: values[kept] for name, values in columns.items()}, NOISE)
-    declared, mechanisms = conformance.plan(setting).event, mechanisms_of(conformance, setting)
-    assert declared == events.compose([m.event() for m in mechanisms.values()])
-    assert same_event(declared, emitted(conformance, setting, tape.calls))
-    # values around a value function are released after it
-    assert sorted(map(repr, tape.mechanisms)) == sorted(map(repr, mechanisms.values()))
+    check_event(conformance, setting, tape)
     assert all(np.isfinite(x).all() for x in tape.results.values())

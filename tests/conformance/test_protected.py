@@ -35,7 +35,7 @@ from tests.protectors.small import new_protector
 
 from . import cases
 from .cases import emitted, log_of, released, same_event, without
-from .nearness import nearness
+from .nearness import check_likelihood_ratio, claiming, nearness
 from .walks import arrays_of, compute, mechanisms_of
 from .walks import walks as walks_of
 
@@ -365,10 +365,7 @@ def test_a_norm_without_noise_is_caught(adaptive, monkeypatch):
 def test_the_score_is_the_likelihood_ratio(kind, request):
     """Of sums and norms, at the noise that each was drawn with: its exponential has mean one without the canary."""
     pair = canary_of_plan(request.getfixturevalue(kind).plan("it"))
-    present, absent = np.exp(-pair.scores(3, 20_000, True)), np.exp(pair.scores(3, 20_000, False))
-    for ratio in (present, absent):
-        assert abs(float(ratio.mean()) - 1.0) < 5.0 * float(ratio.std()) / math.sqrt(len(ratio))
-        assert 0.002 < float(ratio.std()) / math.sqrt(len(ratio)) * 5.0 < 0.5
+    check_likelihood_ratio(pair, 0.002)
     assert nearness(pair, 16) > 0.999
 
 
@@ -390,14 +387,8 @@ def test_protected_releases_are_attacked(scheduler, rate, tmp_path):
     assert not result.violated
     assert result.epsilon_lower > 0.02
 
-    class Claimed:
-        epsilon, delta, gaussian, description, preconditions = 1.0, 1e-5, False, "spends more than it says", ()
-        inner = pair(8.0)
-
-        def scores(self, *args: Any) -> Any:
-            return self.inner.scores(*args)
-
-    assert audit(Claimed(), trials=13_000, seed=2, confidence=1.0 - 1e-3).violated  # type: ignore[arg-type]
+    overspent = claiming(pair(8.0), sound.plan.budget)
+    assert audit(overspent, trials=13_000, seed=2, confidence=1.0 - 1e-3).violated
 
 
 @pytest.mark.slow

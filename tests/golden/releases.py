@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from dprl.audits.conformance.reward_functions import Walk, learned_from, ways_of
-from dprl.audits.conformance.users import UNITS, Crowd, Users
+from dprl.audits.conformance.users import UNITS, Users
 from dprl.audits.people import LogOf
 from dprl.data.readers import read_log
 from dprl.engine.options import ValuesConfig
@@ -73,7 +73,7 @@ def _of_users(entry: Entry, setting: str, folder: Path) -> Mapping[str, np.ndarr
     suite = entry.load_conformance()
     facts = suite.facts(setting)
     source = "stream" if facts.action is not None or facts.horizon == 0 else "arrays"
-    found = Users(suite, setting, source, folder).trained_on(Crowd(range(UNITS)))(_SEED)
+    found = Users(suite, setting, source, folder).trained_on(range(UNITS))(_SEED)
     return {"learned" if name == "policy" else name: value for name, value in found.items()}
 
 

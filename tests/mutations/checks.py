@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,7 @@ def _neighbours(lab: Lab, case: tuple[str, str], first: Any, others: list[Any], 
 
 
 def neighbouring_logs(lab: Lab, case: tuple[str, str]) -> None:
+    """Record and replay over logs that differ in one unit, which may have broken rows."""
     columns = small_log()
     mine, floats = last_unit(columns), {name: values.astype(np.float64) for name, values in columns.items()}
     broken = {**columns, "reward": np.where(mine, np.nan, floats["reward"])}
@@ -63,22 +65,12 @@ def neighbouring_logs(lab: Lab, case: tuple[str, str]) -> None:
     _neighbours(lab, case, rows_where(columns, mine & ~mine), [rows_where(columns, mine)])
 
 
-@check
-def neighbours_in_full_batches(lab: Lab) -> None:
-    """Record and replay over logs that differ in one unit: GPOPE with everybody in every batch."""
-    neighbouring_logs(lab, FULL)
-
-
-@check
-def neighbours_in_poisson_batches(lab: Lab) -> None:
-    """The same with Poisson batches."""
-    neighbouring_logs(lab, POISSON)
-
-
-@check
-def neighbours_in_stages(lab: Lab) -> None:
-    """The same for a program of several stages."""
-    neighbouring_logs(lab, STAGES)
+for name, case in (
+    ("neighbours in full batches", FULL),
+    ("neighbours in poisson batches", POISSON),
+    ("neighbours in stages", STAGES),
+):
+    check(partial(neighbouring_logs, case=case), name)
 
 
 @check

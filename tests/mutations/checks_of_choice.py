@@ -1,4 +1,4 @@
-"""The checks of a choice among policies or rules: odds of the winner, who is in which part, what a unit may move."""
+"""The checks of a choice among policies or rules: odds of the winner, and what a unit may move."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import numpy as np
 
 import dprl
 from dprl.accounting.rows import KINDS
-from dprl.audits.neighbours import Case
 from dprl.evaluation.importance_vectors import parts_of, rest_of
 from dprl.evaluation.learned import plan_of_learned
 from dprl.evaluation.plan import plan_of_best
@@ -19,12 +18,10 @@ from dprl.mechanisms.noise import SecureNoise
 from dprl.mechanisms.noisy_maximum import NoisyMaximum
 from dprl.policies.loading import AlwaysPolicy, LoggedPolicy
 from dprl.protocols import NO_JOURNAL
-from dprl.registry import IN_TWO_PARTS
 from dprl.release.touch import InMemory, release_rows
 
 from ..evaluation.helpers import bandit_bounds, columns_of
-from .checks_of_neighbours import hold
-from .lab import Lab, check, require
+from .lab import check, require
 
 _TRIALS = 2000
 
@@ -68,12 +65,6 @@ def spread_of_one_unit() -> None:
 def row_of_a_choice() -> None:
     row = _maximum().describe("choice")
     require(KINDS[row["name"]](**row).proved(), "the row states a smaller epsilon than its rate and spread cost")
-
-
-@check
-def neighbours_of_a_choice(lab: Lab) -> None:
-    """People with two trajectories each; they choose, or they value."""
-    hold(Case(IN_TWO_PARTS["best"], "best of two, one decision", "arrays by person"), lab)
 
 
 def _coins(people: int, seed: int) -> dict[str, np.ndarray]:

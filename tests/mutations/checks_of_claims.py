@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 from scipy.stats import norm
@@ -79,20 +80,15 @@ def the_accountant_agrees_with_closed_forms() -> None:
             require(0.98 * delta <= exact <= delta * (1 + 1e-6), "the accountant is off for a sampled Gaussian")
 
 
-@contextmanager
-def _watched(owner: Any, name: str, note: Callable[..., None]) -> Iterator[None]:
-    """Tell ``note`` of every call of a method, whatever it is at the moment."""
-    original = owner.__dict__[name]
+def _watched(owner: Any, name: str, note: Callable[..., None]) -> Any:
+    """Tell ``note`` of every call of a method, whatever it is at the moment, in a ``with`` block."""
+    original = vars(owner)[name]
 
     def watched(*args: Any, **options: Any) -> Any:
         note(*args, **options)
         return original(*args, **options)
 
-    setattr(owner, name, watched)
-    try:
-        yield
-    finally:
-        setattr(owner, name, original)
+    return patch.object(owner, name, watched)
 
 
 def _evaluate(columns: Any, **options: Any) -> dprl.Release:
@@ -158,11 +154,9 @@ def the_ledger_is_charged_first(lab: Lab) -> None:
     releases = 0
     with _watched(Log, "load", lambda *args, **options: charged.append(len(ledger.history()))):
         for _ in range(3):
-            try:
+            with suppress(OverspendError):
                 _evaluate(small_log(), algorithm=dprl.ImportanceSampling(), ledger=ledger, dataset="trial")
                 releases += 1
-            except OverspendError:
-                pass
     require(len(charged) == releases, "rows were read without a release")
     require(charged == list(range(1, releases + 1)), "rows are read before the ledger is charged")
     amounts = [(float(c.amount.epsilon), float(c.amount.delta)) for c in ledger.history()]

@@ -1,4 +1,4 @@
-"""The checks of a policy learned on noisy sums: what one unit moves, what its draws cost, what a verifier believes."""
+"""The checks of a policy learned on noisy sums: what its draws cost, and what a verifier believes."""
 
 from __future__ import annotations
 
@@ -9,35 +9,14 @@ import numpy as np
 import dprl
 from dprl.accounting import events, verification
 from dprl.accounting.budget import Budget
-from dprl.audits.neighbours import Case
 from dprl.evaluation.learned import plan_of_learned
-from dprl.registry import IN_TWO_PARTS
 from tests.resealed import reseal
 
 from ..evaluation.helpers import bandit_bounds, columns_of
-from .checks_of_neighbours import hold
 from .lab import Lab, check, refused, require
 
 _BOUNDS = bandit_bounds(400, horizon=2, observation=((0.0, 2.0),))
 _BUDGET, _LEARNER = Budget(4.0, 1e-5), {"learner": "fitted-q", "basis": "products:1"}
-
-
-@check
-def neighbours_of_a_learner(lab: Lab) -> None:
-    """People with two trajectories each; they teach, or they value."""
-    hold(Case(IN_TWO_PARTS["learn"], "fitted Q, a linear basis", "arrays by person"), lab)
-
-
-@check
-def neighbours_of_advantages(lab: Lab) -> None:
-    """The same, of whom each teaches by what they earned."""
-    hold(Case(IN_TWO_PARTS["learn"], "advantages, a linear basis", "arrays by person"), lab)
-
-
-@check
-def neighbours_of_a_rule_in_strata(lab: Lab) -> None:
-    """The same, where those who value count propensities as well."""
-    hold(Case(IN_TWO_PARTS["learn"], "rule within strata, one decision", "arrays by person"), lab)
 
 
 @check

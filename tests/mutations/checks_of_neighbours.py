@@ -23,6 +23,11 @@ for name, algorithm, setting, source in (
     ("neighbours with missing states", "importance-sampling", "missing states", "arrays by person"),
     ("neighbours in subgroups", "importance-sampling", "subgroups", "arrays by person"),
     ("neighbours in projections", "best-linear-projection", "differences", "arrays by person"),
+    # people with two trajectories each; they choose or teach, or they value
+    ("neighbours of a choice", "best", "best of two, one decision", "arrays by person"),
+    ("neighbours of a learner", "learn", "fitted Q, a linear basis", "arrays by person"),
+    ("neighbours of advantages", "learn", "advantages, a linear basis", "arrays by person"),
+    ("neighbours of a rule in strata", "learn", "rule within strata, one decision", "arrays by person"),
     ("neighbours among sampled people", "dp-pg", "resampled", "arrays"),
     ("neighbours in places of a log", "dp-pg", "square root", "arrays"),
     ("neighbours among those who arrive", "dp-pg", "square root", "stream"),

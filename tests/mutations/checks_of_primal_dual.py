@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -10,61 +11,31 @@ import dprl
 from dprl.data.trajectories import Trajectories
 
 from .checks import adds_up, draws_as_declared, neighbouring_logs, runs_as_declared
-from .lab import Lab, check, require, rows_where, small_log, suite_of
+from .lab import check, require, rows_where, small_log, suite_of
 
-NETWORK = ("dptd", "a network")
 ALGORITHM_1 = ("dptd", "Algorithm 1, Poisson batches")
-LANGEVIN = ("dp-gld", "a network")
-RECURSION = ("dp-srm", "linear")
 
-
-@check
-def neighbours_of_a_network(lab: Lab) -> None:
-    """Record and replay over logs that differ in one unit: a start, and steps with momentum."""
-    neighbouring_logs(lab, NETWORK)
-
-
-@check
-def neighbours_of_algorithm_1(lab: Lab) -> None:
-    """The same with Poisson batches and a random iterate."""
-    neighbouring_logs(lab, ALGORITHM_1)
-
-
-@check
-def neighbours_of_random_weights(lab: Lab) -> None:
-    """The same where neither half of a gradient is small: w starts at random."""
-    neighbouring_logs(lab, LANGEVIN)
-
-
-@check
-def neighbours_of_recursive_momentum(lab: Lab) -> None:
-    """The same where what is clipped is a difference."""
-    neighbouring_logs(lab, RECURSION)
-
-
-@check
-def contributions_to_a_network_add_up(lab: Lab) -> None:
-    """What a unit adds to a sum is the same number whoever else is there, and is there at all."""
-    adds_up(lab, NETWORK)
-
-
-@check
-def the_event_of_algorithm_1_is_what_ran(lab: Lab) -> None:
-    """Coins, draws and steps that were asked of the noise source, against the event that is accounted for."""
-    runs_as_declared(lab, ALGORITHM_1)
-
-
-@check
-def noise_in_front_of_momentum_is_as_declared(lab: Lab) -> None:
-    """Of an empty log nothing is seen but noise, of the event's scale at every step."""
-    draws_as_declared(lab, ALGORITHM_1)
+for name, run, case in (
+    # a start, and steps with momentum
+    ("neighbours of a network", neighbouring_logs, ("dptd", "a network")),
+    # Poisson batches and a random iterate
+    ("neighbours of algorithm 1", neighbouring_logs, ALGORITHM_1),
+    # neither half of a gradient is small, for w starts at random
+    ("neighbours of random weights", neighbouring_logs, ("dp-gld", "a network")),
+    # what is clipped is a difference
+    ("neighbours of recursive momentum", neighbouring_logs, ("dp-srm", "linear")),
+    ("contributions to a network add up", adds_up, ("dptd", "a network")),
+    ("the event of algorithm 1 is what ran", runs_as_declared, ALGORITHM_1),
+    ("noise in front of momentum is as declared", draws_as_declared, ALGORITHM_1),
+):
+    check(functools.partial(run, case=case), name, slow=True)
 
 
 # --- the unit transition --------------------------------------------------------------------------------------------
 
 
 def _loaded(columns: dict[str, np.ndarray]) -> Trajectories:
-    return dprl.read_log(columns, bounds=suite_of(NETWORK).bounds, unit="transition").load()
+    return dprl.read_log(columns, bounds=suite_of(ALGORITHM_1).bounds, unit="transition").load()
 
 
 def _transitions() -> dict[str, np.ndarray]:

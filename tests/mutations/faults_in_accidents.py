@@ -11,7 +11,7 @@ from dprl.accounting.ledger_file import OpenLedger
 from dprl.policies import loading
 from dprl.release.journal import FolderJournal
 
-from .planting import Planting, fault, gives
+from .planting import fault, gives
 
 fault(
     "a charge is bound to nothing: a run folder's copy may forget its data",
@@ -20,9 +20,7 @@ fault(
 )(gives(True))
 
 
-@fault("settings of JAX are not bound", "a run goes on with its own settings")
-def _(planting: Planting) -> None:
-    planting.replace(machine, "settings", lambda original: dict)
+fault("settings of JAX are not bound", "a run goes on with its own settings", (machine, "settings"))(gives({}))
 
 
 @fault(

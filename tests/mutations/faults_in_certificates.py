@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
@@ -12,9 +11,9 @@ import numpy as np
 from dprl.accounting import advisories, field_verification, rows, verification
 from dprl.engine import value_query
 from dprl.mechanisms.filtered_sum import FilteredGaussianSum
-from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.release import certificate as released
 
+from . import checks_of_certificates
 from .planting import Planting, fault, gives
 
 ROWS = "certificates are held to their rows"
@@ -35,16 +34,10 @@ fault("a delta of one half for thirty units", ROWS, (verification, "check_units"
 fault("a ledger block that nobody compares", ROWS, (field_verification, "_check_ledger_block"))(gives(None))
 
 
-@fault("a date that does not exist", ROWS)
-def _(planting: Planting) -> None:
-    def any_date(original: Callable[..., Any]) -> Callable[..., Any]:
-        return lambda what, fields, content: original(
-            what,
-            {name: (lambda value: True) if name == "created" else sound for name, sound in fields.items()},
-            content,
-        )
-
-    planting.replace(field_verification, "check_fields", any_date)
+@fault("a date that does not exist", ROWS, (field_verification, "check_fields"))
+def _(original: Any, what: Any, fields: Any, content: Any) -> Any:
+    any_date = {"created": lambda value: True} if "created" in fields else {}
+    return original(what, fields | any_date, content)
 
 
 fault("fields of a filter's row that nobody recomputes", ROWS, (rows, "check_filter"))(gives(None))
@@ -83,17 +76,11 @@ def _(original: Any, self: Any, total: Any) -> Any:
 
 
 @fault(
-    "value vectors compiled for as many people as there are", "no program is compiled for as many people as there are"
+    "value vectors compiled for as many people as there are",
+    "no program is compiled for as many people as there are",
+    (value_query, "release_vector"),
+    (checks_of_certificates, "release_vector"),
 )
-def _(planting: Planting) -> None:
-    def unpadded(original: Callable[..., Any]) -> Callable[..., Any]:
-        def release(mechanism: GaussianSum, noise: Any, vectors: Any, *more: Any) -> Any:
-            total = mechanism.clipped_sum(jnp.asarray(vectors), jnp.ones(len(vectors), dtype=bool))
-            return np.asarray(mechanism.release(total, jnp.asarray(mechanism.draw(noise, 0))))
-
-        return release
-
-    from . import checks_of_certificates
-
-    for module in (value_query, checks_of_certificates):
-        planting.replace(module, "release_vector", unpadded)
+def _(original: Any, mechanism: Any, noise: Any, vectors: Any) -> Any:
+    total = mechanism.clipped_sum(jnp.asarray(vectors), jnp.ones(len(vectors), dtype=bool))
+    return np.asarray(mechanism.release(total, jnp.asarray(mechanism.draw(noise, 0))))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +15,7 @@ from dprl.mechanisms import noisy_maximum
 from dprl.mechanisms.noisy_maximum import NoisyMaximum
 from dprl.release.touch import InMemory
 
-from .planting import Planting, fault
+from .planting import fault
 
 
 @fault("a choice without noise", "odds of a choice", (NoisyMaximum, "choose"))
@@ -55,12 +54,13 @@ def in_both_parts(original: Any, rows: Any, noise: Any, journal: Any) -> Any:
     return place, replace(second, log=rows.log.of_units(np.ones(rows.log.units, bool), second.log.bounds))
 
 
-@fault("people are divided by order, up to a share of those who are there", "neighbours of a choice")
-def _(planting: Planting) -> None:
-    def by_order(original: Callable[..., Any]) -> Callable[..., Any]:
-        return lambda parts, noise, units, *more: np.arange(units) < round(parts.share * units)
-
-    planting.replace(TwoParts, "in_first", by_order)
+@fault(
+    "people are divided by order, up to a share of those who are there",
+    "neighbours of a choice",
+    (TwoParts, "in_first"),
+)
+def _(original: Any, parts: Any, noise: Any, units: int, *more: Any) -> Any:
+    return np.arange(units) < round(parts.share * units)
 
 
 @fault("a coin for each trajectory of a person", "neighbours of a choice", (InMemory, "after_first"))

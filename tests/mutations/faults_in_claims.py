@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -158,10 +159,7 @@ def _(original: Any, plan: Any, *args: Any, **options: Any) -> Any:
 
 @fault("certified for the wrong relation", "the certificate covers what was drawn", (front, "certificate_of"))
 def _(original: Any, *args: Any, **options: Any) -> Any:
-    return {
-        **original(*args, **options),
-        "neighbouring_relation": "replace one",
-    }
+    return {**original(*args, **options), "neighbouring_relation": "replace one"}
 
 
 fault("seeded noise in a certified release", "a seeded release is not certified", (front, "status_of"))(
@@ -187,13 +185,6 @@ fault("forgotten charge", "the ledger is charged first", (pipeline, "_charged"))
 def _(planting: Planting) -> None:
     waiting: list[Any] = []
 
-    def later(original: Callable[..., Any]) -> Callable[..., Any]:
-        def charge(*args: Any) -> Any:
-            waiting.append(lambda: original(*args))
-            return None
-
-        return charge
-
     def paying(original: Callable[..., Any]) -> Callable[..., Any]:
         def release_rows(*args: Any) -> Any:
             waiting.pop()()
@@ -201,7 +192,7 @@ def _(planting: Planting) -> None:
 
         return release_rows
 
-    planting.replace(pipeline, "_charged", later)
+    planting.replace(pipeline, "_charged", lambda original: lambda *args: waiting.append(partial(original, *args)))
     planting.replace(front, "release_rows", paying)
 
 

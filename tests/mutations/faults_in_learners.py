@@ -35,9 +35,9 @@ def _(original: Any, rows: Any, noise: Any, journal: Any) -> Any:
     return found, counted(second.plan, second.log, second.policies, second.behavior)
 
 
-@fault("a rule in strata is made of sums without noise", "neighbours of a rule in strata", traced=True)
-def _(planting: Any) -> None:
-    go_on_without_noise(planting, 0)
+fault("a rule in strata is made of sums without noise", "neighbours of a rule in strata", traced=True)(
+    go_on_without_noise
+)
 
 
 @fault("advantages that nobody clips", "neighbours of advantages", (arithmetic, "clip_to_grid"), traced=True)
@@ -45,17 +45,17 @@ def _(original: Any, vectors: Any, clip_norm: float, *step: float) -> Any:
     return jnp.trunc(vectors.astype(jnp.float64) / grid.grid_step(clip_norm)).astype(jnp.int64)
 
 
-@fault("advantages without noise", "neighbours of advantages", traced=True)
-def _(planting: Any) -> None:
-    go_on_without_noise(planting, 0)
+fault("advantages without noise", "neighbours of advantages", traced=True)(go_on_without_noise)
 
 
-@fault("regressions on features that are centred by those of a block of people", "neighbours of a learner")
-def _(planting: Any) -> None:
-    def centred(original: Any) -> Any:
-        return lambda self, states: original(self, states) - original(self, states).mean(axis=0)
-
-    planting.replace(FittedQ, "_phi", centred)
+@fault(
+    "regressions on features that are centred by those of a block of people",
+    "neighbours of a learner",
+    (FittedQ, "_phi"),
+)
+def _(original: Any, self: Any, states: Any) -> Any:
+    found = original(self, states)
+    return found - found.mean(axis=0)
 
 
 fault("draws of a learner that nobody pays for", "costs of a learner", (Teaching, "draws"))(gives(0))

@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -58,11 +59,9 @@ def ask(planting: Planting, change: Callable[..., Any]) -> None:
     """``change(answers, sample, j)`` in the place of the answers and the sample of each round."""
 
     def learned(original: Callable[..., Any]) -> Callable[..., Any]:
-        def faulty(
-            shape: Any, rates: Any, state: Any, answers: Any, j: Any, coins: Any, sample: Any, *more: Any
-        ) -> Any:
+        def faulty(shape: Any, rates: Any, state: Any, answers: Any, j: Any, coins: Any, sample: Any, *m: Any) -> Any:
             answers, sample = change(answers, sample, j)
-            return original(shape, rates, state, answers, j, coins, sample, *more)
+            return original(shape, rates, state, answers, j, coins, sample, *m)
 
         return faulty
 
@@ -89,9 +88,9 @@ class Leaking:
         return noisy + 0.1 * Leaking.carried
 
 
-@fault("a target with a tenth of the true reward", "neighbours under noisy rewards")
-def _(planting: Planting) -> None:
-    ask(planting, lambda answers, sample, j: (Leaking(answers), sample))
+fault("a target with a tenth of the true reward", "neighbours under noisy rewards")(
+    partial(ask, change=lambda answers, sample, j: (Leaking(answers), sample))
+)
 
 
 @fault("momentum of gradients before their noise", "neighbours under noisy gradients")
@@ -100,13 +99,12 @@ def _(planting: Planting) -> None:
     ask(planting, lambda answers, sample, j: (Leaking(answers), sample))
 
 
-@fault("a reward rounded before the path is added", "neighbours under a path")
-def _(planting: Planting) -> None:
+def _rounded(answers: Any, sample: Any, j: Any) -> Any:
     """A step between neighbouring states has no bounded norm."""
-    ask(
-        planting,
-        lambda answers, sample, j: (answers, sample._replace(rewards=np.round(sample.rewards * 256.0) / 256.0)),
-    )
+    return answers, sample._replace(rewards=np.round(sample.rewards * 256.0) / 256.0)
+
+
+fault("a reward rounded before the path is added", "neighbours under a path")(partial(ask, change=_rounded))
 
 
 @fault("every reward asked for a second time", "neighbours under noisy rewards")
@@ -123,16 +121,9 @@ def _(original: Any, self: Any, rewards: Any, positions: Any, actions: Any, roun
     return original(self, rewards, positions, np.asarray(actions) + 2 * int(round_), round_)
 
 
-@fault("no memo where two observations share a cell", "a memo where the proof needs one")
-def _(planting: Planting) -> None:
-    class Forgetful:
-        def __init__(self, answers: Any, most: int, shared: bool = False) -> None:
-            self._inner = answers
-
-        def add_noise(self, *asked: Any) -> Any:
-            return self._inner.add_noise(*asked)
-
-    planting.replace(learning_plan, "Memo", lambda original: Forgetful)
+@fault("no memo where two observations share a cell", "a memo where the proof needs one", (learning_plan, "Memo"))
+def _(original: Any, answers: Any, *more: Any, **options: Any) -> Any:
+    return answers
 
 
 fault(
@@ -163,9 +154,11 @@ def _(original: Any, self: Any, shape: Any, j: int) -> Any:
     return given._replace(exploring=np.random.default_rng(j).random(given.exploring.shape, np.float32))
 
 
-@fault("what is compiled while rewards are asked for is written to JAX's cache", "no table lies on disk")
-def _(planting: Planting) -> None:
-    planting.replace(release, "nothing_compiled_on_disk", lambda original: nullcontext)
+fault(
+    "what is compiled while rewards are asked for is written to JAX's cache",
+    "no table lies on disk",
+    (release, "nothing_compiled_on_disk"),
+)(gives(nullcontext()))
 
 
 @fault(
@@ -220,9 +213,13 @@ def _(original: Any, self: Any) -> Any:
     return original(self) + KEY
 
 
-@fault("a relation without its proof's condition", "the certificate says what a path protects")
-def _(planting: Planting) -> None:
-    planting.replace(RewardRelation, "words", lambda original: RewardRelation.earlier_words)
+@fault(
+    "a relation without its proof's condition",
+    "the certificate says what a path protects",
+    (RewardRelation, "words"),
+)
+def _(original: Any, self: RewardRelation) -> Any:
+    return self.earlier_words()
 
 
 @fault(

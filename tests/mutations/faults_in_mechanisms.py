@@ -44,19 +44,12 @@ def _(original: Any, self: Any, vectors: Any, included: Any) -> Any:
     return count * grid.clip_to_grid(mean[None], self.clip_norm)[0]
 
 
-def _per_side(original: Callable[..., Any]) -> Callable[..., Any]:
-    def sides(vectors: Any, clip_norm: float, *step: float) -> Any:
-        half = vectors.shape[-1] // 2
-        return jnp.concatenate(
-            [original(vectors[..., :half], clip_norm, *step), original(vectors[..., half:], clip_norm, *step)], axis=-1
-        )
-
-    return sides
-
-
-@fault("primal and dual clipped apart", "neighbours in full batches", traced=True)
-def _(planting: Planting) -> None:
-    planting.replace(arithmetic, "clip_to_grid", _per_side)
+@fault("primal and dual clipped apart", "neighbours in full batches", (arithmetic, "clip_to_grid"), traced=True)
+def halves_apart(original: Any, vectors: Any, *clip: float) -> Any:
+    size = vectors.shape[1]
+    if size < 4 or size % 2:
+        return original(vectors, *clip)
+    return jnp.concatenate([original(half, *clip) for half in jnp.split(vectors, 2, axis=1)], axis=1)
 
 
 @fault("clipped coordinate by coordinate", "a vector is clipped", (arithmetic, "clip_to_grid"))
@@ -65,17 +58,11 @@ def _(original: Any, vectors: Any, clip_norm: float, *step: float) -> Any:
     return jnp.trunc(bounded / grid.grid_step(clip_norm)).astype(jnp.int64)
 
 
-@fault("vectors of infinite norm are not clipped", "a vector is clipped")
-def _(planting: Planting) -> None:
-    def unclipped(original: Callable[..., Any]) -> Callable[..., Any]:
-        def clip(vectors: Any, clip_norm: float, *step: float) -> Any:
-            infinite = ~jnp.isfinite(jnp.sum(vectors**2, axis=-1, keepdims=True))
-            clipped = original(vectors, clip_norm, *step)
-            return jnp.where(infinite, jnp.trunc(vectors / grid.grid_step(clip_norm)), clipped)
-
-        return lambda vectors, *clips: clip(vectors, *clips).astype(jnp.int64)
-
-    planting.replace(arithmetic, "clip_to_grid", unclipped)
+@fault("vectors of infinite norm are not clipped", "a vector is clipped", (arithmetic, "clip_to_grid"))
+def _(original: Any, vectors: Any, clip_norm: float, *step: float) -> Any:
+    infinite = ~jnp.isfinite(jnp.sum(vectors**2, axis=-1, keepdims=True))
+    clipped = original(vectors, clip_norm, *step)
+    return jnp.where(infinite, jnp.trunc(vectors / grid.grid_step(clip_norm)), clipped).astype(jnp.int64)
 
 
 @fault("not a number passed through the clip", "a vector is clipped", (arithmetic, "clip_to_grid"))
@@ -130,18 +117,15 @@ def _(original: Any, program: Any, noise: Any, data: Any, **options: Any) -> Any
     return original(replace(program, facts=replace(program.facts, bounds=bounds)), noise, data, **options)
 
 
-def _fixed_size(original: Callable[..., Any]) -> Callable[..., Any]:
-    def shuffled(self: Any, step: Any, count: int, rate: float) -> Any:
-        order = np.argsort(np.asarray(self.gaussian(10_000 + int(step), count, 2.0**30)))
-        return np.isin(np.arange(count), order[: round(rate * count)])
-
-    return shuffled
-
-
-@fault("shuffled batches of fixed size under Poisson accounting", "coins are as declared")
-def _(planting: Planting) -> None:
-    planting.replace(SecureNoise, "participation_mask", _fixed_size)
-    planting.replace(SeededNoise, "participation_mask", _fixed_size)
+@fault(
+    "shuffled batches of fixed size under Poisson accounting",
+    "coins are as declared",
+    (SecureNoise, "participation_mask"),
+    (SeededNoise, "participation_mask"),
+)
+def _(original: Any, self: Any, step: Any, count: int, rate: float) -> Any:
+    order = np.argsort(np.asarray(self.gaussian(10_000 + int(step), count, 2.0**30)))
+    return np.isin(np.arange(count), order[: round(rate * count)])
 
 
 @fault(
@@ -272,26 +256,19 @@ def _(original: Any, self: Any, step: Any, dimension: Any, std: Any) -> Any:
 # --- what is carried on ---------------------------------------------------------------------------------------------
 
 
-@fault("momentum over sums without noise", "neighbours in full batches")
-def _(planting: Planting) -> None:
+BEFORE: dict[str, Any] = {"log": None, "total": 0}
+
+
+@fault("momentum over sums without noise", "neighbours in full batches", (engine, "_accumulate"))
+def _(original: Any, program: Any, stage: int, mechanism: Any, state: Any, arrays: Any, *chunk: Any) -> Any:
     """The total of the step before is kept as it was before its noise."""
-    before: dict[str, Any] = {"log": None, "total": 0}
-
-    def momentum(original: Callable[..., Any]) -> Callable[..., Any]:
-        def accumulate(program: Any, stage: int, mechanism: Any, state: Any, arrays: Any, index: Any, live: Any) -> Any:
-            if before["log"] is not arrays["phi"]:
-                before.update(log=arrays["phi"], total=0)
-            before["total"] = original(program, stage, mechanism, state, arrays, index, live) + before["total"] // 2
-            return before["total"]
-
-        return accumulate
-
-    planting.replace(engine, "_accumulate", momentum)
+    if BEFORE["log"] is not arrays["phi"]:
+        BEFORE.update(log=arrays["phi"], total=0)
+    BEFORE["total"] = original(program, stage, mechanism, state, arrays, *chunk) + BEFORE["total"] // 2
+    return BEFORE["total"]
 
 
-@fault("un-noised sum carried into the next step", "neighbours in full batches")
-def _(planting: Planting) -> None:
-    go_on_without_noise(planting, from_stage=0)
+fault("un-noised sum carried into the next step", "neighbours in full batches")(go_on_without_noise)
 
 
 @fault("steps until the log has been seen often enough", "neighbours in full batches", (engine, "run_steps_on_host"))

@@ -14,6 +14,7 @@ from dprl.evaluation import best_linear_projection, importance_sampling, subgrou
 from dprl.learning import q_learner
 from dprl.mechanisms.action_coins import BatchCoins
 
+from .faults_with_people import in_order
 from .planting import Planting, fault
 
 
@@ -65,13 +66,9 @@ def _(original: Any, rows: Any, facts: Any) -> Any:
     return Cells(*(each[cells.length > 0] for each in cells))
 
 
-@fault("all who arrive draw from one generator", "neighbours among those who arrive")
-def _(planting: Planting) -> None:
-    def shared(original: Any) -> Any:
-        taken = count()
-        return lambda self, places, draw: original(self, np.array([next(taken) for _ in places], np.int64), 0)
-
-    planting.replace(BatchCoins, "words_at", shared)
+fault("all who arrive draw from one generator", "neighbours among those who arrive")(
+    lambda planting: planting.replace(BatchCoins, "words_at", in_order)
+)
 
 
 @fault("a name of another type that is not a number is a new one", "neighbours without names")
@@ -96,9 +93,7 @@ def kept_by_environment(original: Any) -> Any:
     return faulty
 
 
-@fault(
+fault(
     "an environment is a constant of what is kept, and another that equals it finds its rewards",
     "neighbours in environments that compare equal",
-)
-def _(planting: Planting) -> None:
-    planting.replace(q_learner, "run_on_host", kept_by_environment)
+)(lambda planting: planting.replace(q_learner, "run_on_host", kept_by_environment))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -16,14 +17,15 @@ from dprl.mechanisms import arithmetic
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.release import touch as touching
 
+from .faults_in_mechanisms import halves_apart
 from .planting import Planting, fault, go_on_without_noise
 
 # --- what is made of a noisy sum -----------------------------------------------------------------------------------
 
 
-@fault("momentum that is fed with the sum before its noise", "neighbours of a network")
-def _(planting: Planting) -> None:
-    go_on_without_noise(planting, from_stage=1)
+fault("momentum that is fed with the sum before its noise", "neighbours of a network")(
+    functools.partial(go_on_without_noise, from_stage=1)
+)
 
 
 @fault("a mean over the batch that was drawn", "neighbours of algorithm 1")
@@ -78,17 +80,12 @@ def _(planting: Planting) -> None:
 # --- what enters the mechanisms -------------------------------------------------------------------------------------
 
 
-@fault(
+fault(
     "the two halves of a network's gradient clipped apart",
     "neighbours of random weights",
     (arithmetic, "clip_to_grid"),
     traced=True,
-)
-def _(original: Any, vectors: Any, *clip: float) -> Any:
-    size = vectors.shape[1]
-    if size < 4 or size % 2:
-        return original(vectors, *clip)
-    return jnp.concatenate([original(half, *clip) for half in jnp.split(vectors, 2, axis=1)], axis=1)
+)(halves_apart)
 
 
 @fault(

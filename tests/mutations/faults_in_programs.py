@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import jax.numpy as jnp
@@ -76,9 +77,9 @@ def _(planting: Planting) -> None:
 # --- what is made of a noisy sum -----------------------------------------------------------------------------------
 
 
-@fault("one stage goes on with the sum before its noise", "neighbours in stages")
-def _(planting: Planting) -> None:
-    go_on_without_noise(planting, from_stage=1)
+fault("one stage goes on with the sum before its noise", "neighbours in stages")(
+    partial(go_on_without_noise, from_stage=1)
+)
 
 
 @fault("post-processing that reads the rows", "neighbours in stages", (touching, "run_on_host"))

@@ -32,9 +32,9 @@ def in_order(original: Any) -> Any:
     return lambda self, places, draw: original(self, np.array([next(taken) for _ in places], dtype=np.int64), 0)
 
 
-@fault("coins of actions in the order in which people act", "who is silent moves nobody else")
-def _(planting: Planting) -> None:
-    planting.replace(BatchCoins, "words_at", in_order)
+fault("coins of actions in the order in which people act", "who is silent moves nobody else")(
+    lambda planting: planting.replace(BatchCoins, "words_at", in_order)
+)
 
 
 @fault("a name that is missing is a new one each time", "a name that is missing is nobody")

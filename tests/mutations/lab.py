@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -38,12 +38,10 @@ def require(holds: Any, sentence: str) -> None:
 
 @contextmanager
 def refused(sentence: str) -> Iterator[None]:
-    """Expect one sentence of refusal inside of the block; ``sentence`` says what it means that there is none."""
-    try:
+    """Find a fault where what is done here is not refused."""
+    with suppress(DprlError):
         yield
-    except DprlError:
-        return
-    raise Caught(sentence)
+        raise Caught(sentence)
 
 
 CHECKS: dict[str, Callable[[Lab], None]] = {}
@@ -53,15 +51,15 @@ SLOW: set[str] = set()
 """Names of the checks that run with the slow tests, and their faults with them."""
 # networks and many releases take long, but for the quickest
 _LONG = ("checks_of_primal_dual", "checks_of_learning", "checks_of_neighbours", "checks_of_learners")
-_QUICK = ("neighbours in logs", "neighbours in places of a log", "costs of a learner")
+_QUICK = ("neighbours in logs", "neighbours in places of a log", "neighbours of a choice", "costs of a learner")
 
 
-def check(function: Callable[..., None], name: str | None = None) -> Callable[..., None]:
+def check(function: Callable[..., None], name: str | None = None, *, slow: bool = False) -> Callable[..., None]:
     """Register a check under its name in words."""
     alone = not inspect.signature(function).parameters
     name = name or function.__name__.replace("_", " ")
     CHECKS[name] = (lambda lab: function()) if alone else function
-    if getattr(function, "func", function).__module__.endswith(_LONG) and name not in _QUICK:
+    if (slow or getattr(function, "func", function).__module__.endswith(_LONG)) and name not in _QUICK:
         SLOW.add(name)
     return function
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
+from unittest.mock import patch
 
 from dprl.engine import program as engine
 from dprl.mechanisms.gaussian_sum import GaussianSum
@@ -19,16 +20,13 @@ class Planting:
 
     def __init__(self) -> None:
         self.ran = 0
-        self._originals: list[tuple[Any, str, Any]] = []
+        self._replaced = ExitStack()
 
     def replace(self, owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
         """Put ``make(original)`` in the place of a module's function, or of a class's method or property."""
         static = vars(owner)[name]
-        inner: Any = static
-        if isinstance(static, property):
-            inner = static.fget
-        elif isinstance(static, classmethod | staticmethod):
-            inner = static.__func__
+        kind = type(static) if isinstance(static, property | classmethod | staticmethod) else lambda function: function
+        inner = static.fget if isinstance(static, property) else getattr(static, "__func__", static)
         planted = make(inner)
 
         @functools.wraps(inner)
@@ -36,24 +34,14 @@ class Planting:
             self.ran += 1
             return planted(*args, **options)
 
-        new: Any = counted
-        if isinstance(static, property):
-            new = property(counted)
-        elif isinstance(static, classmethod | staticmethod):
-            new = type(static)(counted)
-        self._originals.append((owner, name, static))
-        setattr(owner, name, new)
+        self.constant(owner, name, kind(counted))
 
     def constant(self, owner: Any, name: str, value: Any) -> None:
         """Replace a value; goes with a replaced function, for nothing tells whether a value was used."""
-        self._originals.append((owner, name, vars(owner)[name]))
-        setattr(owner, name, value)
+        self._replaced.enter_context(patch.object(owner, name, value))
 
     def undo(self) -> None:
-        while self._originals:
-            owner, name, original = self._originals.pop()
-            setattr(owner, name, original)
-            assert vars(owner)[name] is original
+        self._replaced.close()
 
 
 @dataclass(frozen=True)
@@ -116,7 +104,7 @@ def gives(value: Any) -> Function:
     return lambda original, *args, **options: value
 
 
-def go_on_without_noise(planting: Planting, from_stage: int) -> None:
+def go_on_without_noise(planting: Planting, from_stage: int = 0) -> None:
     """What is released is noised; the states of a program, from a stage on, are made of the sums without noise."""
     totals: list[Any] = []
 

@@ -111,7 +111,5 @@ def canary_of(algorithm: Config | str, attack: Attack, calibration: str | None =
 
 def changed_options(config: Config) -> dict[str, Any]:
     """Return the options that differ from the algorithm's defaults."""
-    defaults = type(config)()
-    return {
-        name: getattr(config, name) for name in config.options() if getattr(config, name) != getattr(defaults, name)
-    }
+    defaults, options = type(config)(), {name: getattr(config, name) for name in config.options()}
+    return {name: value for name, value in options.items() if value != getattr(defaults, name)}

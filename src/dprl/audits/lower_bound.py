@@ -163,21 +163,16 @@ def epsilon_lower_bound(
     sound = 0.0 <= delta < 1.0 and 0.0 < confidence < 1.0
     require(sound, "An audit needs delta in [0, 1) and a confidence between 0 and 1.")
     absent, present = (_scores(s) for s in held_out)
-    threshold, direction = _choose(
-        _scores(selection[0]), _scores(selection[1]), min(len(absent), len(present)), delta, confidence
-    )
-    false_alarms, hits = int(np.sum(absent >= threshold)), int(np.sum(present >= threshold))
-    if direction == "below":
-        hits, false_alarms = len(absent) - false_alarms, len(present) - hits
-        sizes = len(absent), len(present)
-    else:
-        sizes = len(present), len(absent)
-    likely = clopper_pearson(hits, sizes[0], confidence)[0]
-    unlikely = clopper_pearson(false_alarms, sizes[1], confidence)[1]
+    trials = min(len(absent), len(present))
+    threshold, direction = _choose(_scores(selection[0]), _scores(selection[1]), trials, delta, confidence)
+    above = direction == "at or above"
+    arms = (present, absent) if above else (absent, present)
+    hits, false_alarms = (int(np.sum((scores >= threshold) == above)) for scores in arms)
+    likely = clopper_pearson(hits, len(arms[0]), confidence)[0]
+    unlikely = clopper_pearson(false_alarms, len(arms[1]), confidence)[1]
     epsilon = float(_epsilon(likely, unlikely, delta))
-    return LowerBound(
-        epsilon, delta, confidence, threshold, direction, hits, false_alarms, min(sizes), len(selection[0])
-    )
+    chosen = len(selection[0])
+    return LowerBound(epsilon, delta, confidence, threshold, direction, hits, false_alarms, trials, chosen)
 
 
 def clopper_pearson(successes: Any, trials: int, confidence: float) -> tuple[Any, Any]:
@@ -254,27 +249,22 @@ def _choose(
         ranks = np.linspace(0, len(pooled) - 1, _CANDIDATES // 2).astype(int)
         tail = np.unique(np.geomspace(1, len(pooled), _CANDIDATES // 4).astype(int)) - 1
         pooled = pooled[np.unique(np.concatenate([ranks, tail, len(pooled) - 1 - tail]))]
-    sizes = len(absent), len(present)
-    above_absent, above_present = (len(x) - np.searchsorted(np.sort(x), pooled, side="left") for x in (absent, present))
-    counted = above_absent, above_present
+    counted = tuple(len(x) - np.searchsorted(np.sort(x), pooled, side="left") for x in (absent, present))
     smooth = _smoothed(pooled, counted)
+    # of the two directions: how many runs there are of the arm that makes the event likely, and of the other
+    sizes = np.array([[len(present)], [len(absent)]])
 
-    def promised(likely: Any, size: int, unlikely: Any, other: int, caution: float) -> np.ndarray:
+    def best(above: tuple[np.ndarray, ...], caution: float) -> tuple[int, Direction]:
+        likely, unlikely = np.stack([above[1], len(absent) - above[0]]), np.stack([above[0], len(present) - above[1]])
         # standard errors on the rare count: of many events, the luckiest would be chosen otherwise
-        rare = np.minimum((unlikely + caution * np.sqrt(np.maximum(unlikely, 0.0)) + caution) / other, 1.0)
-        expected, rare = likely / size * held_out, rare * held_out
+        rare = np.minimum((unlikely + caution * np.sqrt(np.maximum(unlikely, 0.0)) + caution) / sizes[::-1], 1.0)
+        expected, rare = likely / sizes * held_out, rare * held_out
         low = clopper_pearson(expected, held_out, confidence)[0]
         epsilon = _epsilon(low, clopper_pearson(rare, held_out, confidence)[1], delta)
         # and one of the held-out bound itself: a little less on average, for less of a lottery
-        return epsilon - np.sqrt(1.0 / np.maximum(expected, 1.0) + 1.0 / np.maximum(rare, 1.0))
-
-    def best(above: tuple[np.ndarray, np.ndarray], caution: float) -> tuple[int, Direction]:
-        events: dict[Direction, np.ndarray] = {
-            "at or above": promised(above[1], sizes[1], above[0], sizes[0], caution),
-            "below": promised(sizes[0] - above[0], sizes[0], sizes[1] - above[1], sizes[1], caution),
-        }
-        direction = max(events, key=lambda name: events[name].max())
-        return int(events[direction].argmax()), direction
+        promised = epsilon - np.sqrt(1.0 / np.maximum(expected, 1.0) + 1.0 / np.maximum(rare, 1.0))
+        side, place = np.unravel_index(promised.argmax(), promised.shape)
+        return int(place), "below" if side else "at or above"
 
     place, direction = best(counted, 2.0)
     if smooth is not None:
@@ -288,7 +278,7 @@ def _choose(
 
 
 @np.errstate(all="ignore")
-def _smoothed(pooled: np.ndarray, above: tuple[np.ndarray, np.ndarray]) -> tuple[np.ndarray, np.ndarray] | None:
+def _smoothed(pooled: np.ndarray, above: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...] | None:
     """Return counts at or above each of ``pooled``, with the densities' ratio smoothed; None where that fails.
 
     The log-ratio is fitted as a quadratic in the score (logistic regression; of scores that are log-likelihood ratios
@@ -316,5 +306,5 @@ def _smoothed(pooled: np.ndarray, above: tuple[np.ndarray, np.ndarray]) -> tuple
         weights = weights + step * min(1.0, 2.0 / max(float(np.abs(step).max()), 1e-300))
         if float(np.abs(step).max()) < 1e-8:
             present = both * (1.0 / (1.0 + np.exp(-np.clip(design @ weights, -50.0, 50.0))))
-            return tuple(np.cumsum(part[::-1])[::-1] for part in (both - present, present))  # type: ignore[return-value]
+            return tuple(np.cumsum(part[::-1])[::-1] for part in (both - present, present))
     return None

@@ -18,17 +18,6 @@ from dprl.protocols import Bounds
 Columns = dict[str, Any]
 
 NAN, HUGE = float("nan"), 1e308
-POSITIONS = ("first", "middle", "last")
-
-
-def sizes(units: int) -> tuple[int, ...]:
-    """Return numbers of people around the declared one, for cuts and normalisers to be wrong at."""
-    return tuple(dict.fromkeys(n for n in (units - 1, units, units + 1, 2 * units) if n > 0))
-
-
-def place_of(position: str, count: int) -> int:
-    """Return the place of who differs among ``count`` people."""
-    return {"first": 0, "middle": count // 2, "last": count - 1}[position]
 
 
 def missing_names() -> dict[str, Callable[[], Any]]:
@@ -205,16 +194,19 @@ def without(people: Sequence[int], place: int) -> list[int]:
     return [person for index, person in enumerate(people) if index != place]
 
 
-def pairs_of(kinds: Sequence[str], units: int, turn: int) -> Iterator[tuple[int, str, list[str]]]:
-    """Yield a number of people, a position, and in which kinds who stands there differs: of every number some kinds.
+def pairs_of(kinds: Sequence[str], units: int, turn: int) -> Iterator[tuple[int, int, str, list[str]]]:
+    """Yield a number of people, a place among them with its position in words, and in which kinds who stands there
+    differs: of every number some kinds.
 
     The first kind stands at every number; and first where one more has come than declared, who would push another out.
     Another ``turn`` puts other kinds and positions there.
     """
     foremost, *rest = kinds
-    numbers = sizes(units)
+    # around the declared one, for cuts and normalisers to be wrong at
+    numbers = list(dict.fromkeys(n for n in (units - 1, units, units + 1, 2 * units) if n > 0))
     for index, count in enumerate(numbers):
         some = [foremost, *rest[(index + turn) % len(numbers) :: len(numbers)]]
-        yield count, POSITIONS[(index + turn) % 3], some
-    if POSITIONS[(numbers.index(units + 1) + turn) % 3] != "first":
-        yield units + 1, "first", [foremost]
+        position, place = (("first", 0), ("middle", count // 2), ("last", count - 1))[(index + turn) % 3]
+        yield count, place, position, some
+    if (numbers.index(units + 1) + turn) % 3 != 0:
+        yield units + 1, 0, "first", [foremost]

@@ -202,24 +202,22 @@ class Recorder:
         tape, level = ReleaseTrace(), dict[int, int]()
         first = self._first or ReleaseTrace()
 
-        def add_noise(mechanism: GaussianSum, original: Any, total: Any, draw: Any) -> Any:
-            points = np.asarray(original(mechanism, total, draw))
-            exact = mechanism.answer(total) if isinstance(mechanism, FilteredGaussianSum) else total
-            place = tape.place_of(mechanism)
-            entries, before = tape.entries[place], first.entries.get(place, [])
-            points = before[len(entries)].points if len(entries) < len(before) else points
-            released = points * grid_step(mechanism.clip_norm)
-            exact = tuple(int(x) for x in np.asarray(exact))
-            entries.append(Entry(exact, np.array(points), released, level.pop(place, None)))
-            return jnp.asarray(entries[-1].points)
-
-        def choose(mechanism: NoisyMaximum, original: Any, noise: Any, total: Any) -> int:
+        def keep(mechanism: Any, total: Any, points: Any, unit: float) -> np.ndarray:
+            """Write down a release; return its points, which are those of the first call where there was one."""
             place = tape.place_of(mechanism)
             before = first.entries.get(place, [])[len(tape.entries[place]) :]
-            found = int(before[0].points[0]) if before else original(mechanism, noise, total)
-            points = np.array([found])
-            tape.entries[place].append(Entry(tuple(int(x) for x in total), points, points.astype(np.float64)))
-            return found
+            points = np.array(before[0].points if before else points)
+            exact = tuple(int(x) for x in np.asarray(total))
+            tape.entries[place].append(Entry(exact, points, points * unit, level.pop(place, None)))
+            return points
+
+        def add_noise(mechanism: GaussianSum, original: Any, total: Any, draw: Any) -> Any:
+            exact = mechanism.answer(total) if isinstance(mechanism, FilteredGaussianSum) else total
+            points = keep(mechanism, exact, original(mechanism, total, draw), grid_step(mechanism.clip_norm))
+            return jnp.array(points)
+
+        def choose(mechanism: NoisyMaximum, original: Any, noise: Any, total: Any) -> int:
+            return int(keep(mechanism, total, [original(mechanism, noise, total)], 1.0)[0])
 
         def draw(mechanism: FilteredGaussianSum, original: Any, *asked: Any, **chosen: Any) -> Any:
             level[tape.place_of(mechanism)] = int(chosen["level"])
@@ -247,34 +245,26 @@ class Recorder:
         return tape
 
 
-class _Hearing(logging.Handler):
-    def __init__(self, messages: list[str]) -> None:
-        super().__init__()
-        self.messages = messages
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.messages.append(f"log: {record.getMessage()}")
-
-
 @contextlib.contextmanager
 def listening(messages: list[str]) -> Iterator[None]:
     """Write down what is printed, logged or warned of meanwhile; it is passed on all the same."""
-    handler, out, err = _Hearing(messages), io.StringIO(), io.StringIO()
+    heard = {name: io.StringIO() for name in ("log", "stdout", "stderr")}
+    handler = logging.StreamHandler(heard["log"])
     logging.getLogger().addHandler(handler)
     try:
         # the filters stay as they are: what they turn into an error is one
         with (
             warnings.catch_warnings(record=True) as caught,
-            contextlib.redirect_stdout(out),
-            contextlib.redirect_stderr(err),
+            contextlib.redirect_stdout(heard["stdout"]),
+            contextlib.redirect_stderr(heard["stderr"]),
         ):
             yield
     finally:
         logging.getLogger().removeHandler(handler)
     messages += [f"warning: {w.message}" for w in caught]
-    messages += [f"{name}: {text.getvalue()}" for name, text in (("stdout", out), ("stderr", err)) if text.getvalue()]
-    sys.stdout.write(out.getvalue())
-    sys.stderr.write(err.getvalue())
+    messages += [f"{name}: {text.getvalue()}" for name, text in heard.items() if text.getvalue()]
+    sys.stdout.write(heard["stdout"].getvalue())
+    sys.stderr.write(heard["stderr"].getvalue())
     for warning in caught:
         warnings.showwarning(warning.message, warning.category, warning.filename, warning.lineno)
 
@@ -321,35 +311,23 @@ def compare(one: ReleaseTrace, two: ReleaseTrace, relation: Relation = "add or r
     for place, mechanism in enumerate(one.mechanisms):
         a, b = one.entries.get(place, []), two.entries.get(place, [])
         problems += _numbers_of_releases(mechanism, a, b)
-        if any(x.total != y.total for x, y in zip(a, b, strict=False)):
-            moving.add(place == 0)
-        if isinstance(mechanism, NoisyMaximum):
-            divided = True
-            spread = max((_spread(x, y) for x, y in zip(a, b, strict=False)), default=Fraction(0)) / mechanism.spread
-            releases, largest = releases + len(a), max(largest, spread**2)
-            if spread > 1:
-                problems.append(f"the scores of mechanism {place} differ by more than the spread")
-            continue
-        if any(len(entry.total) != mechanism.released for entry in (*a, *b)):
+        choice = isinstance(mechanism, NoisyMaximum)
+        width = mechanism.candidates if choice else mechanism.released
+        if any(len(entry.total) != width for entry in (*a, *b)):
             problems.append("the dimension of a release is not the declared one")
             continue
-        if mechanism.participation == "once each":
-            releases += len(a)
-            moved = _moved_in_all(mechanism, a, b, problems)
-            largest = max(largest, moved**2)
-            continue
-        parts = _parts(mechanism, relation)
-        for step, (x, y) in enumerate(zip(a, b, strict=False)):
-            releases, start = releases + 1, 0
-            for size, limit in parts:
-                pairs = zip(x.total[start : start + size], y.total[start : start + size], strict=True)
-                squared = Fraction(sum((p - q) ** 2 for p, q in pairs)) / limit**2
-                start += size
-                if squared > 1:
-                    problems.append(
-                        f"the inputs of release {step} of mechanism {place} differ by more than the sensitivity"
-                    )
-                largest = max(largest, squared)
+        moved = [np.array(x.total, object) - np.array(y.total, object) for x, y in zip(a, b, strict=False)]
+        moving |= {place == 0 for x in moved if x.any()}
+        if choice:
+            divided, squared = True, [Fraction(int(np.ptp(x)), int(mechanism.spread)) ** 2 for x in moved]
+            problems += [f"the scores of mechanism {place} differ by more than the spread" for x in squared if x > 1]
+        elif mechanism.participation == "once each":
+            squared = [_moved_in_all(mechanism, a, b, problems) ** 2]
+        else:
+            squared = [_squared(mechanism, relation, x) for x in moved]
+            too_far = f"of mechanism {place} differ by more than the sensitivity"
+            problems += [f"the inputs of release {step} {too_far}" for step, x in enumerate(squared) if x > 1]
+        releases, largest = releases + len(a), max([largest, *squared])
     if divided and len(moving) > 1:  # the first part of the people has one mechanism, the first of all
         problems.append("one unit moves what is released of either part: it is in both parts of the people")
     largest = math.sqrt(largest)
@@ -359,10 +337,14 @@ def compare(one: ReleaseTrace, two: ReleaseTrace, relation: Relation = "add or r
     return Comparison(tuple(dict.fromkeys(problems)), largest, releases)
 
 
-def _spread(one: Entry, two: Entry) -> Fraction:
-    """Return how far two scores of a choice come apart between two runs."""
-    moved = [x - y for x, y in zip(one.total, two.total, strict=True)]
-    return Fraction(max(moved) - min(moved))
+def _squared(mechanism: GaussianSum, relation: Relation, moved: np.ndarray) -> Fraction:
+    """Return the square of how far two totals of a release lie apart, over how far neighbours may move them."""
+    clips, declared = (Fraction(CLIPS.get(one, 1.0)) for one in (relation, mechanism.relation))
+    limit = clips / declared * Fraction(mechanism.sensitivity) / Fraction(mechanism.grid_step)
+    size = mechanism.dimension
+    # the sum's norm moves by as much as the sum, and by what rounding adds to it
+    norms = [Fraction(x) / Fraction(1.0 + NORM_ROUNDING) for x in moved[size:]]
+    return max([Fraction(np.sum(moved[:size] ** 2)), *(x**2 for x in norms)]) / limit**2
 
 
 def _moved_in_all(mechanism: GaussianSum, one: list[Entry], two: list[Entry], problems: list[str]) -> Fraction:
@@ -382,15 +364,6 @@ def _moved_in_all(mechanism: GaussianSum, one: list[Entry], two: list[Entry], pr
     if found > _SLACK:
         problems.append("the sums of all rounds together differ by more than the noise allows")
     return Fraction(found)
-
-
-def _parts(mechanism: GaussianSum, relation: Relation) -> list[tuple[int, Fraction]]:
-    """Return the size of each part of a release, and how far neighbours may move it, in grid points."""
-    clips, declared = (Fraction(CLIPS.get(one, 1.0)) for one in (relation, mechanism.relation))
-    limit = clips / declared * Fraction(mechanism.sensitivity) / Fraction(mechanism.grid_step)
-    parts = [(mechanism.dimension, limit)]
-    # the sum's norm moves by as much as the sum, and by what rounding adds to it
-    return parts + [(1, limit * Fraction(1.0 + NORM_ROUNDING))] * (mechanism.released - mechanism.dimension)
 
 
 def _numbers_of_releases(mechanism: GaussianSum, one: list[Entry], two: list[Entry]) -> list[str]:

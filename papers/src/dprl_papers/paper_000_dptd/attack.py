@@ -9,7 +9,7 @@ Everything in here is simulated; nothing is private.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import jax.numpy as jnp
@@ -17,8 +17,9 @@ import numpy as np
 
 from dprl.accounting.budget import Budget
 from dprl.audits.attacks.programs import ONE_STEP, always, mixed
-from dprl.audits.attacks.trials import Simulation, check_all_seen
+from dprl.audits.attacks.trials import PlanCanary, check_all_seen
 from dprl.engine.layouts import SharedTransitions
+from dprl.engine.plan import Plan
 from dprl.engine.program import run_steps
 from dprl.evaluation.dptd import DPTDProgram
 from dprl.evaluation.plan import make_plan
@@ -29,91 +30,75 @@ _MOST = 100  # noisy sums that are looked at where none of them tells much
 _SMALL = 1e-7  # weight of a transition, against which its reward is so large that the gradient is the reward's
 
 
-@dataclass(frozen=True, kw_only=True)
-class PublishedCanary(Simulation):
-    """The first noisy gradients of Algorithm 1 with the noise of Theorem 5.1.
-
-    Attributes:
-        others: number of records beside the one that is replaced.
-        telling: how many find the record where it was drawn; the others, in which it weighs too little, are not looked
-            at unless there is nothing else.
-    """
-
-    others: int
-    telling: int
-
-    @property
-    def gaussian(self) -> bool:
-        return False
-
-    @property
-    def seen(self) -> int:
-        return min(self.telling or self.plan.steps, _MOST)
-
-    def _data(self, present: bool) -> SharedTransitions:
-        """Return units of one transition that leads to itself: gradients of norm G along the first dual coordinate."""
-        assert self.plan.features is not None
-        units = self.others + 1
-        clip = self.plan.stages[0].mechanism.clip_norm
-        sign = jnp.ones(units, dtype=jnp.float32).at[-1].set(-1.0 if present else 1.0)
-        state = jnp.asarray([[low for low, _ in self.plan.bounds.observation]], dtype=jnp.float32)
-        phi = jnp.asarray(self.plan.features(state), dtype=jnp.float32)
-        weight = jnp.full((units, 1), _SMALL, dtype=jnp.float32)
-        reward = jnp.asarray(clip / jnp.linalg.norm(phi) * sign[:, None], dtype=jnp.float32)
-        columns = {"phi": phi, "delta_phi": phi * (1.0 - self.plan.config.discount), "weight_rho_reward": reward}
-        columns |= dict.fromkeys(("weight", "weight_rho"), weight) | dict.fromkeys(("states", "next_states"), state)
-        return SharedTransitions({**columns, "alive": jnp.ones(1, dtype=jnp.float32)})
-
-    def _score(self, key: Any, data: Any) -> Any:
-        """Return summed over the first releases: ``log(1 - 1/n + exp(ratio) / n)``, of shifts ``2 a_t G``."""
-        program, (stage,) = self.plan.program, self.plan.stages
-        assert isinstance(program, DPTDProgram)
-        noise, mechanism = SeededNoise(key).stream(stage.name), stage.mechanism
-        _, found = run_steps(
-            program,
-            0,
-            mechanism,
-            noise,
-            data,
-            program.init(),
-            (0, self.seen),
-            trace=lambda state, noisy: (noisy[mechanism.dimension // 2], program.momentum(state.step)[1]),
-        )
-        sums, weights = found
-        # the dual half is descended: a reward of +G/phi pushes to -G
-        push = 2.0 * weights.astype(jnp.float64) * mechanism.clip_norm
-        ratio = (push * (sums + push / 2.0) - push * push / 2.0) / mechanism.noise_std**2
-        score = jnp.sum(mixed(ratio, 1.0 / (self.others + 1)))
-        # less is no sign: so the threshold lies where no false alarm is, however few runs it was chosen on
-        return jnp.where(score > math.log(self.others + 1), score, 0.0) if self.telling else score
-
-
 def published_canary(
     kind: type[PublishedDPTD], *, units: int, budget: Budget, released: str = "all", **options: Any
-) -> PublishedCanary:
+) -> PlanCanary:
     """Return the noise of Theorem 5.1 on ``units`` records of gradient norm G, of which one is replaced by its
-    opposite.
+    opposite. Its first noisy gradients are seen.
     """
     check_all_seen("dptd", released)
     config = kind.from_mapping(options, "options")
     plan = make_plan(config, replace(ONE_STEP, units=units), budget, [always], "tabular")
-    found = PublishedCanary(
-        plan=plan,
-        others=units - 1,
-        description="",
-        telling=_telling(plan.program, units),
-    )
+    program, (stage,) = plan.program, plan.stages
+    assert isinstance(program, DPTDProgram)
+    mechanism = stage.mechanism
+    # those that find the record where it was drawn; the others are not looked at unless there is nothing else
+    telling = _telling(program, units)
+    seen = min(telling or plan.steps, _MOST)
+
+    def score(key: Any, data: Any) -> Any:
+        """Return summed over the first releases: ``log(1 - 1/n + exp(ratio) / n)``, of shifts ``2 a_t G``."""
+        _, (sums, weights) = run_steps(
+            program,
+            0,
+            mechanism,
+            SeededNoise(key).stream(stage.name),
+            data,
+            program.init(),
+            (0, seen),
+            trace=lambda state, noisy: (noisy[mechanism.dimension // 2], program.momentum(state.step)[1]),
+        )
+        # the dual half is descended: a reward of +G/phi pushes to -G
+        push = 2.0 * weights.astype(jnp.float64) * mechanism.clip_norm
+        ratio = (push * (sums + push / 2.0) - push * push / 2.0) / mechanism.noise_std**2
+        found = jnp.sum(mixed(ratio, 1.0 / units))
+        # less is no sign: so the threshold lies where no false alarm is, however few runs it was chosen on
+        return jnp.where(found > math.log(units), found, 0.0) if telling else found
+
     relation = f"all of {units} records have the same gradient of norm G, and one is replaced by one with the opposite"
-    return replace(found, description=f"{relation}; the first {found.seen} noisy gradients are seen")
+    return PlanCanary(
+        plan=plan,
+        description=f"{relation}; the first {seen} noisy gradients are seen",
+        score=score,
+        pair=(_alike(plan, 1.0), _alike(plan, -1.0)),
+        draws=plan.steps,
+        gaussian=False,
+    )
 
 
-def _telling(program: Any, units: int) -> int:
+def _alike(plan: Plan, last: float) -> SharedTransitions:
+    """Return units of one transition that leads to itself: gradients of norm G along the first dual coordinate.
+
+    That of the ``last`` unit has its sign.
+    """
+    assert plan.features is not None
+    sign = jnp.ones(plan.bounds.units, dtype=jnp.float32).at[-1].set(last)
+    state = jnp.asarray([[low for low, _ in plan.bounds.observation]], dtype=jnp.float32)
+    phi = jnp.asarray(plan.features(state), dtype=jnp.float32)
+    weight = jnp.full((len(sign), 1), _SMALL, dtype=jnp.float32)
+    clip = plan.stages[0].mechanism.clip_norm
+    reward = jnp.asarray(clip / jnp.linalg.norm(phi) * sign[:, None], dtype=jnp.float32)
+    columns = {"phi": phi, "delta_phi": phi * (1.0 - plan.config.discount), "weight_rho_reward": reward}
+    columns |= dict.fromkeys(("weight", "weight_rho"), weight) | dict.fromkeys(("states", "next_states"), state)
+    return SharedTransitions({**columns, "alive": jnp.ones(1, dtype=jnp.float32)})
+
+
+def _telling(program: DPTDProgram, units: int) -> int:
     """Return how many releases find the record where it was drawn.
 
     Replacing it moves a sum by s standard deviations of the noise. ``s^2 / 2``, the mean log-likelihood ratio, must be
     above ``log n``, which is what drawing one of n costs.
     """
-    assert isinstance(program, DPTDProgram)
     mechanism = program.stages[0].mechanism
     weights = np.asarray(program.momentum(jnp.arange(mechanism.steps))[1], dtype=np.float64)
     return int(np.sum((weights / mechanism.noise_multiplier) ** 2 / 2.0 > np.log(units)))

@@ -6,7 +6,7 @@ nothing is private.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import jax.numpy as jnp
@@ -15,7 +15,7 @@ import numpy as np
 from dprl.accounting.budget import Budget
 from dprl.audits.attacks.evaluation import pushes
 from dprl.audits.attacks.programs import FAR, ONE_STEP, always, mixed
-from dprl.audits.attacks.trials import Simulation
+from dprl.audits.attacks.trials import PlanCanary
 from dprl.config import Provenance
 from dprl.engine.layouts import SharedTransitions
 from dprl.engine.program import run_steps
@@ -26,43 +26,9 @@ from dprl.mechanisms.noise import SeededNoise
 from dprl_papers.paper_004_gpope.published import PublishedGPOPE
 
 
-@dataclass(frozen=True, kw_only=True)
-class PublishedCanary(Simulation):
-    """The updates alone, of one record a step.
-
-    Attributes:
-        others: number of records beside the one that is replaced.
-        released: ``all``, or the ``last`` iterate alone.
-    """
-
-    others: int
-    released: str
-
-    @property
-    def gaussian(self) -> bool:
-        return False
-
-    def _data(self, present: bool) -> SharedTransitions:
-        signs = np.append(np.full(self.others, -1.0), 1.0 if present else -1.0)
-        return _wall(signs) if self.released == "last" else pushes(self.plan, signs)
-
-    def _score(self, key: Any, data: SharedTransitions) -> Any:
-        program, (stage,) = self.plan.program, self.plan.stages
-        mechanism, noise = stage.mechanism, SeededNoise(key).stream(stage.name)
-        batch = min(8, self.others + 1)
-        state, sums = run_steps(
-            program, 0, mechanism, noise, data, program.init(), None, batch, lambda state, noisy: noisy
-        )
-        if self.released == "last":
-            return state.theta[0].astype(jnp.float64)
-        push, std = 2.0 * mechanism.clip_norm, mechanism.noise_std
-        ratio = push * (sums[:, mechanism.dimension // 2] + mechanism.clip_norm - push / 2.0) / std**2
-        return jnp.sum(mixed(ratio, 1.0 / (self.others + 1)))
-
-
 def published_canary(
     kind: type[PublishedGPOPE], *, units: int, budget: Budget, released: str, **options: Any
-) -> PublishedCanary:
+) -> PlanCanary:
     """Return a record among ``units`` is replaced."""
     config = kind.from_mapping(options, "options")
     if config.sampling_rate != GPOPE().sampling_rate:
@@ -73,7 +39,33 @@ def published_canary(
     plan = make_plan(config, replace(ONE_STEP, units=units), budget, [always], "tabular")
     relation = f"all of {units} records push one way, and one of them is replaced by one that pushes the other way"
     what = "every noisy sum" if released == "all" else "the last iterate"
-    return PublishedCanary(plan=plan, others=units - 1, description=f"{relation}; {what} is seen", released=released)
+    program, (stage,) = plan.program, plan.stages
+    assert program is not None
+    mechanism = stage.mechanism
+
+    def score(key: Any, data: SharedTransitions) -> Any:
+        noise = SeededNoise(key).stream(stage.name)
+        state, sums = run_steps(
+            program, 0, mechanism, noise, data, program.init(), None, min(8, units), lambda state, noisy: noisy
+        )
+        if released == "last":
+            return state.theta[0].astype(jnp.float64)
+        push, std = 2.0 * mechanism.clip_norm, mechanism.noise_std
+        ratio = push * (sums[:, mechanism.dimension // 2] + mechanism.clip_norm - push / 2.0) / std**2
+        return jnp.sum(mixed(ratio, 1.0 / units))
+
+    def log(last: float) -> SharedTransitions:
+        signs = np.append(np.full(units - 1, -1.0), last)
+        return _wall(signs) if released == "last" else pushes(plan, signs)
+
+    return PlanCanary(
+        plan=plan,
+        description=f"{relation}; {what} is seen",
+        score=score,
+        pair=(log(-1.0), log(1.0)),
+        draws=plan.steps,
+        gaussian=False,
+    )
 
 
 def _wall(signs: np.ndarray) -> SharedTransitions:

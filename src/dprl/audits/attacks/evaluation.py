@@ -6,40 +6,36 @@ alone. Everything in here is simulated; nothing is private.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
 from dprl.accounting.budget import Budget
-from dprl.audits.attacks.programs import FAR, ONE_STEP, ProgramCanary, always, canary_of_plan
+from dprl.audits.attacks.programs import FAR, ONE_STEP, always, canary_of_plan
+from dprl.audits.attacks.trials import PlanCanary
 from dprl.engine.layouts import SharedTransitions
 from dprl.engine.plan import Plan
+from dprl.engine.program import run
 from dprl.evaluation.gpope import GPOPE
 from dprl.evaluation.plan import make_plan
 from dprl.mechanisms.noise import SeededNoise
 
 
-@dataclass(frozen=True, kw_only=True)
-class LastIterate(ProgramCanary):
-    """The last iterate of GPOPE, seen alone."""
-
-    def _score(self, key: Any, data: tuple[Any, Any]) -> Any:
-        # w is minus the sum of the noisy dual gradients: its likelihood ratio grows with that sum
-        return -self._run(SeededNoise(key), data[1])[0].w[0].astype(jnp.float64)
-
-
-def gpope_canary(kind: type[GPOPE], *, units: int, budget: Budget, released: str, **options: Any) -> ProgramCanary:
+def gpope_canary(kind: type[GPOPE], *, units: int, budget: Budget, released: str, **options: Any) -> PlanCanary:
     """Return the attack on GPOPE: a record at full clip norm is added."""
     bounds = replace(ONE_STEP, units=units)
     plan = make_plan(kind.from_mapping(options, "options"), bounds, budget, [always], "tabular")
     found = canary_of_plan(plan, pushes)
     if released == "all":
         return found
-    seen = found.description.replace("every noisy sum", "the last iterate")
-    pair: dict[str, Any] = {name: getattr(found, name) for name in ("plan", "without", "with_canary", "canary")}
-    return LastIterate(**pair, description=seen)
+
+    def score(key: Any, data: tuple[Any, Any]) -> Any:
+        # w is minus the sum of the noisy dual gradients: its likelihood ratio grows with that sum
+        return -run(found.plan.program, SeededNoise(key), data[1], batch=len(data[0]))[0].w[0].astype(jnp.float64)
+
+    return replace(found, score=score, description=found.description.replace("every noisy sum", "the last iterate"))
 
 
 def pushes(plan: Plan, signs: np.ndarray) -> SharedTransitions:

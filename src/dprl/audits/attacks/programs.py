@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -18,13 +18,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from dprl.accounting.budget import Budget
-from dprl.audits.attacks.trials import Simulation, check_all_seen
+from dprl.audits.attacks.trials import PlanCanary, check_all_seen
 from dprl.data.readers import UNITS, read_log
 from dprl.data.trajectories import Trajectories
 from dprl.engine.columns import COEFFICIENTS
 from dprl.engine.layouts import PaddedUnits, SharedTransitions, padded_units
 from dprl.engine.plan import Plan
-from dprl.engine.program import Program, Stage, ValueFunctionConfig, run
+from dprl.engine.program import Program, ValueFunctionConfig, run
 from dprl.engine.ratios import step_ratios
 from dprl.errors import DprlError, require
 from dprl.evaluation.importance_sampling import ImportanceSampling
@@ -47,43 +47,41 @@ _SIGNED = {"reward", "returns", "raw_reward"}
 """Factors of columns that are negative as well; the others are weights."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ProgramCanary(Simulation):
-    """The values and every stage of a plan, whatever they are, seen by one who knows all but the canary.
+def watching(plan: Plan, pair: tuple[Any, Any], canary: int, description: str) -> PlanCanary:
+    """Return the attack that sees the values and every stage of a plan, and knows all but the canary.
 
     The canary's vector is the one that the program's own code makes of its rows at the state that was released up to
     then.
 
-    Attributes:
-        without: the log without the canary as arrays: the units' vectors for the values, and their rows.
-        with_canary: the log with it.
-        canary: which unit of that is the canary.
+    Args:
+        plan: plan of the release.
+        pair: the log without the canary and the one with it, as arrays: the units' vectors for the values, and their
+            rows.
+        canary: which unit of the second log is the canary.
+        description: the pair and what is seen of it.
     """
+    mechanism, (known, rows) = plan.value_mechanism, pair[1]
 
-    without: tuple[Any, Any] = field(repr=False, compare=False)
-    with_canary: tuple[Any, Any] = field(repr=False, compare=False)
-    canary: int
-
-    def _data(self, present: bool) -> tuple[Any, Any]:
-        return self.with_canary if present else self.without
-
-    def _score(self, key: Any, data: tuple[Any, Any]) -> Any:
-        noise, (vectors, rows) = SeededNoise(key), data
-        score = self._value_score(noise, vectors)
-        return score if self.plan.program is None else score + self._run(noise, rows)[1]
-
-    def _value_score(self, noise: Any, vectors: Any) -> Any:
-        """Return what the noisy vector of the values tells, whichever way the canary's points."""
-        mechanism, known = self.plan.value_mechanism, self.with_canary[0]
-        alone = jnp.arange(len(known)) == self.canary
-        push, base = (mechanism.scaled(mechanism.clipped_sum(known, units)) for units in (alone, ~alone))
+    def score(key: Any, data: tuple[Any, Any]) -> Any:
+        noise, (vectors, units) = SeededNoise(key), data
+        # what the noisy vector of the values tells, whichever way the canary's points
+        alone = jnp.arange(len(known)) == canary
+        push, base = (mechanism.scaled(mechanism.clipped_sum(known, some)) for some in (alone, ~alone))
         noisy = noisy_sum(mechanism, noise.stream("value"), vectors)
-        return (jnp.sum(push * (noisy - base)) - jnp.sum(push * push) / 2.0) / mechanism.noise_std**2
+        told = (jnp.sum(push * (noisy - base)) - jnp.sum(push * push) / 2.0) / mechanism.noise_std**2
+        if plan.program is None:
+            return told
+        watched: Any = Watched(plan.program, rows, canary)
+        return told + run(watched, noise, units, batch=len(known))[0][1]
 
-    def _run(self, noise: Any, rows: Any) -> tuple[Any, Any]:
-        """Run the program; return its state and what was seen."""
-        watched = Watched(self.plan.program, self.with_canary[1], self.canary)
-        return run(watched, noise, rows, batch=min(8, len(self.with_canary[0])))[0]
+    return PlanCanary(
+        plan=plan,
+        description=description,
+        score=score,
+        pair=pair,
+        draws=plan.steps,
+        gaussian=all(stage.mechanism.sampling_rate == 1.0 for stage in plan.stages),
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,15 +97,9 @@ class Watched:
     log: SharedTransitions | PaddedUnits
     canary: int
 
-    @property
-    def stages(self) -> tuple[Stage, ...]:
-        """Return the stages of the inner program."""
-        return self.inner.stages
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """Return the columns that the inner program asks for."""
-        return self.inner.columns
+    def __getattr__(self, name: str) -> Any:
+        """Return what else the inner program has: its stages."""
+        return getattr(self.inner, name)
 
     def init(self) -> tuple[Any, Any]:
         """Return state and log-likelihood ratio."""
@@ -160,7 +152,7 @@ def program_canary(
     bounds: Bounds = _THREE_STATES,
     features: str = "tabular",
     **options: Any,
-) -> ProgramCanary:
+) -> PlanCanary:
     """Return the attack on a release of the policy with one action: a record at full clip norm is added.
 
     Args:
@@ -204,7 +196,7 @@ def saturating(plan: Plan, signs: np.ndarray) -> SharedTransitions:
     return SharedTransitions(shared | sums)
 
 
-def canary_of_plan(plan: Plan, rows_of: Callable[[Plan, np.ndarray], SharedTransitions] = saturating) -> ProgramCanary:
+def canary_of_plan(plan: Plan, rows_of: Callable[[Plan, np.ndarray], SharedTransitions] = saturating) -> PlanCanary:
     """Return the attack on a plan as it is, with its bounds and calibration: a record at full clip norm is added.
 
     Args:
@@ -221,9 +213,7 @@ def canary_of_plan(plan: Plan, rows_of: Callable[[Plan, np.ndarray], SharedTrans
         signs = np.append(np.full(others, -1.0), sign)
         return value_vectors(plan.value_mechanism, signs), None if plan.program is None else rows_of(plan, signs)
 
-    return ProgramCanary(
-        plan=plan, description=f"{relation}; {seen}", without=log(0.0), with_canary=log(1.0), canary=others
-    )
+    return watching(plan, (log(0.0), log(1.0)), others, f"{relation}; {seen}")
 
 
 def addition(units: int, plan: Plan) -> tuple[int, str]:
@@ -267,7 +257,7 @@ def unit_canary(
     units: int,
     budget: Budget,
     **options: Any,
-) -> ProgramCanary:
+) -> PlanCanary:
     """Return the attack on a program with options of ``kind``, by the privacy unit ``unit``, on policy.
 
     The features are a small network where the algorithm learns one, and else columns.
@@ -292,13 +282,12 @@ def unit_canary(
     rewards = logs[1].reward[logs[1].episode_offsets[logs[1].unit_offsets[:-1]]]
     whose = f"person with {TRAJECTORIES} trajectories" if unit == "person" else unit
     where = f"a log of {others}" if others else "a log of one whose cells are broken"
-    return ProgramCanary(
-        plan=plan,
-        description=f"a {whose}, as far out as the bounds allow, is added to {where}, both read as columns by the "
-        f"unit {unit}; every noisy sum is seen",
-        without=_arrays(plan, logs[0]),
-        with_canary=_arrays(plan, logs[1]),
-        canary=int(np.argmax(rewards)),
+    return watching(
+        plan,
+        (_arrays(plan, logs[0]), _arrays(plan, logs[1])),
+        int(np.argmax(rewards)),
+        f"a {whose}, as far out as the bounds allow, is added to {where}, both read as columns by the unit {unit}; "
+        "every noisy sum is seen",
     )
 
 

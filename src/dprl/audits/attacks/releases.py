@@ -17,12 +17,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from dprl.accounting.budget import Budget
-from dprl.audits.attacks.programs import FAR, ProgramCanary, value_vectors
-from dprl.audits.attacks.trials import Simulation, check_all_seen
+from dprl.audits.attacks.programs import FAR, value_vectors, watching
+from dprl.audits.attacks.trials import PlanCanary, check_all_seen
 from dprl.audits.record_replay import Entry, Recorder, ReleaseTrace
 from dprl.config import Config
 from dprl.data.readers import read_log
-from dprl.data.trajectories import Trajectories
 from dprl.engine.layouts import PaddedUnits
 from dprl.engine.plan import Plan
 from dprl.engine.two_parts import checked_share
@@ -97,14 +96,10 @@ class LearnAudit(BestAudit):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReleaseCanary(Simulation):
-    """A plan with a first part, and the pair of logs on which it is attacked, one run after the other.
+class ReleaseCanary(PlanCanary):
+    """A plan with a first part, and the ``pair`` of logs on which it is attacked, one run after the other."""
 
-    Attributes:
-        pair: the log without the canary, and with it.
-    """
-
-    pair: tuple[Trajectories, Trajectories]
+    score: Any = None
     gaussian: bool = False
     _others: dict[Any, ReleaseTrace] = field(default_factory=dict, init=False, repr=False, compare=False)
 
@@ -212,7 +207,7 @@ def release_canary(kind: type[BestAudit], *, units: int, budget: Budget, release
     )
 
 
-def _learner_canary(plan: Plan) -> ProgramCanary:
+def _learner_canary(plan: Plan) -> PlanCanary:
     """Return the attack on those who teach: three others push against a person far beyond what rows can have."""
     if not isinstance(plan.first, Teaching):
         raise DprlError("learn: rules are chosen once: attack them with part = both and a choosing_share of 0.95.")
@@ -226,10 +221,5 @@ def _learner_canary(plan: Plan) -> ProgramCanary:
         vectors = value_vectors(plan.value_mechanism, np.zeros(len(signs)))
         return vectors, PaddedUnits({name: jnp.asarray(x) for name, x in rows.items()})
 
-    return ProgramCanary(
-        plan=replace(plan, program=plan.first.program, first=None),
-        description="of those who teach one at full clip norm is added to a log of 3; every noisy sum is seen",
-        without=log(0.0),
-        with_canary=log(1.0),
-        canary=3,
-    )
+    description = "of those who teach one at full clip norm is added to a log of 3; every noisy sum is seen"
+    return watching(replace(plan, program=plan.first.program, first=None), (log(0.0), log(1.0)), 3, description)

@@ -65,11 +65,10 @@ def _path(plan: LearningPlan, mechanism: FunctionNoise) -> PlanCanary:
     taken = np.repeat(np.arange(actions), len(points))
     if mechanism.paths == 1:  # all actions get the same answer
         positions, taken = positions[: len(points)], taken[: len(points)]
-    change = np.tile(f, len(taken) // len(points))
+    change, level = np.tile(f, len(taken) // len(points)), sum(plan.facts.reward_bounds) / 2.0
 
     def score(key: Any, present: Any) -> Any:
         answers = mechanism.bind(SeededNoise(key).stream("reward"))
-        level = sum(plan.facts.reward_bounds) / 2.0
         seen = answers.add_noise(level + present * change, jnp.asarray(positions), jnp.asarray(taken), 0) - level
         return _path_ratio(mechanism, points, f, seen.reshape(-1, len(points)))
 
@@ -91,15 +90,13 @@ def _path_ratio(mechanism: FunctionNoise, points: np.ndarray, f: np.ndarray, see
 def _observed(plan: LearningPlan, mechanism: RewardNoise) -> PlanCanary:
     """Return the attack in which every reward is larger by R."""
     radius, level = mechanism.radius, _level(plan, mechanism.radius)
+    rounds = jnp.arange(mechanism.steps // mechanism.batch)
 
     def score(key: Any, present: Any) -> Any:
         answers: Any = mechanism.bind(SeededNoise(key).stream("reward"))
         zeros = jnp.zeros(mechanism.batch, jnp.int32)
         rewards = jnp.full(mechanism.batch, level + present * radius)
-        seen = jax.vmap(lambda i: answers.add_noise(rewards, zeros[:, None], zeros, i))(
-            jnp.arange(mechanism.steps // mechanism.batch)
-        )
-        seen = seen.reshape(-1) - level
+        seen = jax.vmap(lambda i: answers.add_noise(rewards, zeros[:, None], zeros, i))(rounds) - level
         return jnp.sum(radius * (seen - radius / 2.0)) / mechanism.std**2
 
     return PlanCanary(
@@ -152,14 +149,15 @@ def _output(plan: LearningPlan, mechanism: FunctionNoise) -> PlanCanary:
         for r in (level, level + radius)
     )
 
-    def score(key: Any, present: Any) -> Any:
+    def score(key: Any, q: Any) -> Any:
         answers = mechanism.bind(SeededNoise(key).stream("reward"))
-        seen = planner.noisy_q(jnp.where(present > 0.5, moved, base), answers)
+        seen = planner.noisy_q(q, answers)
         return _path_ratio(mechanism, points, (moved - base)[0], seen - base)
 
     return PlanCanary(
         plan=plan,
         score=score,
+        pair=(base, moved),
         draws=actions * len(points) * (DEPTHS[1] + 2),
         description=f"every reward is larger by R; the noisy optimal Q is seen at all {len(points)} points of "
         f"{actions} actions. The change has no slope, of which the claim allows for",

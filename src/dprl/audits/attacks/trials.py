@@ -23,16 +23,24 @@ def check_all_seen(algorithm: str, released: str) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Simulation:
+class PlanCanary:
     """Two neighbours of what an algorithm protects, and many runs on either; see :class:`dprl.protocols.Canary`.
 
     Attributes:
         plan: plan of the release; its ``budget`` is the claim, its ``claim`` what another distribution says of it.
         description: the pair and what is seen of it.
+        score: score of one run, ``score(key, data)``: of a key ``(2,)`` uint32 and one of the ``pair``.
+        pair: what lacks the canary and what has it, as arrays.
+        draws: normals of a run, by which so many of them run side by side.
+        gaussian: whether scores are Gaussian with one variance on both.
     """
 
     plan: Any
     description: str
+    score: Callable[[Any, Any], Any] = field(repr=False)
+    pair: tuple[Any, Any] = field(default=(0.0, 1.0), repr=False, compare=False)
+    draws: int = 1
+    gaussian: bool = True
 
     @property
     def epsilon(self) -> float:
@@ -49,26 +57,16 @@ class Simulation:
         """Assumptions of the claim, where it is another distribution's."""
         return () if self.plan.claim is None else self.plan.claim.conditions
 
-    @property
-    def gaussian(self) -> bool:
-        """Whether scores are Gaussian with one variance on both."""
-        return all(stage.mechanism.sampling_rate == 1.0 for stage in self.plan.stages)
-
-    @property
-    def draws(self) -> int:
-        """Normals of a run, by which so many of them run side by side."""
-        return self.plan.steps
-
     def scores(
         self, seed: int, trials: int, present: bool, progress: Callable[[int], None] | None = None
     ) -> np.ndarray:
         """Return scores ``(trials,)``, each of a run with a key of its own; the two data sets share no key."""
-        data, parts = self._data(present), [np.zeros(0)]
+        parts = [np.zeros(0)]
         at_once = min(self._at_once, max(1 << max(trials - 1, 1).bit_length(), _FEWEST_AT_ONCE))
         for start in range(0, trials, at_once):
             trial = jnp.arange(start, start + at_once, dtype=jnp.uint32)
             key = jnp.full_like(trial, 2 * (seed % 2**31) + int(present))
-            parts.append(np.asarray(self._scores(jnp.stack([key, trial], axis=1), data)))
+            parts.append(np.asarray(self._scores(jnp.stack([key, trial], axis=1), self.pair[present])))
             if progress is not None:
                 progress(min(start + at_once, trials))
         return np.concatenate(parts)[:trials]
@@ -80,30 +78,4 @@ class Simulation:
 
     @cached_property
     def _scores(self) -> Callable[[Any, Any], Any]:
-        return jax.jit(jax.vmap(self._score, in_axes=(0, None)))
-
-    def _data(self, present: bool) -> Any:
-        """Return one of the two neighbours, as arrays."""
-        return float(present)
-
-    def _score(self, key: Any, data: Any) -> Any:
-        """Return the score of one run, of a key ``(2,)`` uint32."""
-        raise NotImplementedError
-
-
-@dataclass(frozen=True, kw_only=True)
-class PlanCanary(Simulation):
-    """An attack whose score is a function.
-
-    Attributes:
-        score: score of one run: ``score(key, present)``, present 0.0 or 1.0.
-        draws: normals of a run.
-        gaussian: whether scores are Gaussian with one variance on both.
-    """
-
-    score: Callable[[Any, Any], Any] = field(repr=False)
-    draws: int = 1
-    gaussian: bool = True
-
-    def _score(self, key: Any, data: Any) -> Any:
-        return self.score(key, data)
+        return jax.jit(jax.vmap(self.score, in_axes=(0, None)))

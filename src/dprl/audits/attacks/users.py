@@ -8,9 +8,9 @@ every policy that was ever shown: whatever is learned from them tells less. Ever
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, cast
+from unittest.mock import patch
 
 import jax
 import jax.numpy as jnp
@@ -23,18 +23,11 @@ from dprl.environments.people import LoggedPeople, People
 from dprl.learning.policy_gradient import trainer
 from dprl.learning.policy_gradient.estimator import Trajectory
 from dprl.learning.policy_gradient.pg_plan import PGPlan, program_of
-from dprl.learning.policy_gradient.trainer import PolicyGradient
 from dprl.learning.policy_gradient.users import AskedPeople
 from dprl.mechanisms.action_coins import ActionCoins
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.grid import grid_step
 from dprl.mechanisms.noise import SeededNoise
-
-
-def canary_of_plan(plan: PGPlan) -> PlanCanary:
-    """Return the attack that fits a plan, for a bandit in which a score is longer than the clip norm."""
-    return _resampled(plan) if plan.config.poisson else _one_pass(plan, cast(GaussianSum, plan.mechanism))
-
 
 # --- the pair of users ----------------------------------------------------------------------------------------------
 
@@ -69,57 +62,40 @@ def push(facts: EnvironmentSpec, interactions: int = 1) -> tuple[np.ndarray, np.
     """
     (low, high), turns = facts.reward_bounds, np.arange(interactions) % 2
     context = np.array([[end for _, end in facts.observation]], np.float32)
-    if facts.action is None:
-        actions = turns[:, None].astype(np.int32)
-    else:
-        actions = np.ones((interactions, 1, len(facts.action)), np.float32) * (1.0 - 2.0 * turns[:, None, None])
-    rewards = np.where(turns == 0, high, low).astype(np.float32)[:, None]
-    found = np.stack([context] * interactions), actions.astype(np.float32 if facts.action else np.int32), rewards
+    actions = turns[:, None].astype(np.int32)
+    if facts.action is not None:
+        actions = np.repeat(1.0 - 2.0 * actions[..., None], len(facts.action), axis=2).astype(np.float32)
+    rewards = np.where(turns == 0, high, low)[:, None].astype(np.float32)
+    found = np.stack([context] * interactions), actions, rewards
     found = tuple(np.repeat(x, facts.horizon, axis=1) for x in found)
     return found if interactions > 1 else tuple(x[0] for x in found)  # type: ignore[return-value]
 
 
-class _Silence:
-    """A noise source that draws nothing and samples nobody, and a journal that keeps the exact sums."""
-
-    secure = False
-
-    def __init__(self) -> None:
-        self.totals: list[np.ndarray] = []
-        self.count = 0
-
-    def gaussian(self, step: Any, dimension: int, std: float) -> np.ndarray:
-        return np.zeros(dimension, np.int64)
-
-    def normals(self, step: Any, dimension: int) -> np.ndarray:
-        return np.zeros(dimension)
-
-    def participation_mask(self, step: Any, count: int, rate: float) -> np.ndarray:
-        """Nobody's; notes how many have one."""
-        self.count = count
-        return np.zeros(count, dtype=bool)
-
-    def stream(self, name: str) -> _Silence:
-        return self
-
-    def step(self, step: int, count: int, compute: Callable[[], Any]) -> np.ndarray:
-        """Return what a step keeps; see :class:`dprl.protocols.Journal`."""
-        self.totals.append(np.asarray(compute()))
-        return self.totals[-1]
-
-
 def exact_sums(plan: PGPlan, people: Any) -> np.ndarray:
-    """Return ``(T, dimension)``, int64 where verified: each batch's sum before its noise, by the release's own loop."""
-    (program, rates), silence = program_of(plan), _Silence()
+    """Return ``(T, dimension)``, int64 where verified: each batch's sum before its noise, by the release's own loop.
+
+    No noise is added, so that what is shown to people follows from the sums.
+    """
+    (program, rates), totals = program_of(plan), list[Any]()
+
+    def keep(mechanism: GaussianSum, total: Any, draw: Any) -> Any:
+        totals.append(total)
+        return total
+
     asked, coins = AskedPeople(people, program.shape.users), ActionCoins.of_key(random.key(0))
-    trainer.run_on_host(program, asked, silence, rates, coins, journal=silence)
-    return np.stack(silence.totals)
+    with patch.object(type(program.mechanism), "add_noise", keep):
+        trainer.run_on_host(program, asked, SeededNoise.from_seed(0), rates, coins)
+    return np.stack(totals)
 
 
 # --- what is seen of it ---------------------------------------------------------------------------------------------
 
 
-def _one_pass(plan: PGPlan, mechanism: GaussianSum) -> PlanCanary:
+def canary_of_plan(plan: PGPlan) -> PlanCanary:
+    """Return the attack that fits a plan, for a bandit in which a score is longer than the clip norm."""
+    if plan.config.poisson:
+        return _resampled(plan)
+    mechanism = cast(GaussianSum, plan.mechanism)
     answers = "at full clip norm, or not at all"
     if mechanism.relation != "zero-out":
         answers = "at full clip norm one way, or the other way"
@@ -132,8 +108,7 @@ def _one_pass(plan: PGPlan, mechanism: GaussianSum) -> PlanCanary:
         absent,
         present,
         f"one of {mechanism.batch} {who} in the first of {mechanism.steps} batches answers {answers}, and all others "
-        f"push against it; {kinds.get(kind, f'correlated noise, {kind}')}, and all noisy sums "
-        "are seen",
+        f"push against it; {kinds.get(kind, f'correlated noise, {kind}')}, and all noisy sums are seen",
     )
 
 
@@ -144,19 +119,13 @@ def canary_of_sums(plan: PGPlan, absent: np.ndarray, present: np.ndarray, descri
     signal = whitened((present - absent) * scale)
     # whitened sums times the signal are the sums times its transpose, which is the mirror image in time
     template, length = whitened(signal[::-1])[::-1].copy(), float(np.sum(signal**2))
-    steps, sums, known = (
-        jnp.arange(mechanism.steps),
-        jnp.asarray(np.stack([absent, present])),
-        jnp.asarray(absent * scale),
-    )
 
-    def score(key: Any, present: Any) -> Any:
+    def score(key: Any, sums: Any) -> Any:
         noise = mechanism.bind(SeededNoise(key).stream(trainer.STREAM))
-        draws = jax.vmap(noise.draw)(steps)
-        seen = mechanism.release(jnp.where(present > 0.5, sums[1], sums[0]), draws) - known
+        seen = mechanism.release(sums, jax.vmap(noise.draw)(jnp.arange(mechanism.steps))) - absent * scale
         return (jnp.sum(template * seen) - length / 2.0) / mechanism.noise_std**2
 
-    return PlanCanary(plan=plan, score=score, draws=mechanism.draws, description=description)
+    return PlanCanary(plan=plan, description=description, score=score, pair=(absent, present), draws=mechanism.draws)
 
 
 @dataclass(frozen=True)
@@ -189,16 +158,11 @@ class Crowded(LoggedPeople):
 
 
 def vectors_of(plan: PGPlan, people: Any) -> np.ndarray:
-    """Return ``(count, dimension)`` int64: what each of those who have a coin adds to a batch under the first policy.
-
-    It runs by the release's own loop.
-    """
-    (program, rates), silence = program_of(plan), _Silence()
-    asked, coins, mechanism = AskedPeople(people, None), ActionCoins.of_key(random.key(0)), program.mechanism
-    once = PolicyGradient(replace(program.shape, steps=1), replace(mechanism, steps=1))
-    trainer.run_on_host(once, asked, silence, rates, coins)
-    state, places = program.init(rates, coins), np.arange(silence.count)
-    return np.stack([asked.total(program, 0, mechanism, state, places == place) for place in places])
+    """Return ``(count, dimension)`` int64: what each of those with a coin adds to a batch by the first policy."""
+    program, rates = program_of(plan)
+    asked, state = AskedPeople(people, None), program.init(rates, ActionCoins.of_key(random.key(0)))
+    places = np.arange(asked.units)
+    return np.stack([asked.total(program, 0, program.mechanism, state, places == place) for place in places])
 
 
 def _resampled(plan: PGPlan) -> PlanCanary:
@@ -219,35 +183,29 @@ def canary_of_vectors(plan: PGPlan, absent: np.ndarray, present: np.ndarray) -> 
     """
     mechanism = cast(GaussianSum, plan.mechanism)
     users, rate, std = int(plan.config.users or 1), mechanism.sampling_rate, mechanism.noise_std
-    everybody = [absent, present]
-    # those who add something, and all ways in which they may be drawn together
-    paid = [np.flatnonzero(np.any(rows, axis=1)) for rows in everybody]
-    drawn = [np.array(list(itertools.product([0.0, 1.0], repeat=len(places)))) for places in paid]
-    vectors = [rows[places] for rows, places in zip(everybody, paid, strict=True)]
-    sums = [ways @ rows * grid_step(mechanism.clip_norm) for ways, rows in zip(drawn, vectors, strict=True)]
-    weights = [(np.log(rate) * ways + np.log1p(-rate) * (1.0 - ways)).sum(axis=1) for ways in drawn]
 
-    def likelihood(y: Any, there: int) -> Any:
-        near = (sums[there] @ y - np.sum(sums[there] ** 2, axis=1) / 2.0) / std**2
-        return jax.nn.logsumexp(near + weights[there])
+    def likelihood(y: Any, rows: np.ndarray) -> Any:
+        # those who add something, and all ways in which they may be drawn together
+        vectors = rows[np.any(rows, axis=1)]
+        ways = np.array(list(itertools.product([0.0, 1.0], repeat=len(vectors))))
+        weights = (np.log(rate) * ways + np.log1p(-rate) * (1.0 - ways)).sum(axis=1)
+        sums = ways @ vectors * grid_step(mechanism.clip_norm)
+        return jax.nn.logsumexp((sums @ y - np.sum(sums**2, axis=1) / 2.0) / std**2 + weights)
 
-    def score(key: Any, present: Any) -> Any:
+    def score(key: Any, rows: Any) -> Any:
         noise = SeededNoise(key).stream(trainer.STREAM)
 
-        def total(step: Any, there: int) -> Any:
-            included = mechanism.participation_mask(noise, step, len(everybody[there]))[paid[there]]
-            return jnp.sum(jnp.where(included[:, None], jnp.asarray(vectors[there]), 0), axis=0)
-
         def seen(step: Any) -> Any:
-            exact = jnp.where(present > 0.5, total(step, 1), total(step, 0))
-            y = mechanism.release(exact, mechanism.draw(noise, step))
-            return likelihood(y, 1) - likelihood(y, 0)
+            included = mechanism.participation_mask(noise, step, len(rows))
+            y = mechanism.release(included.astype(rows.dtype) @ rows, mechanism.draw(noise, step))
+            return likelihood(y, present) - likelihood(y, absent)
 
         return jnp.sum(jax.vmap(seen)(jnp.arange(mechanism.steps, dtype=jnp.uint32)))
 
     return PlanCanary(
         plan=plan,
         score=score,
+        pair=(absent, present),
         draws=mechanism.steps * (mechanism.dimension + users),
         gaussian=False,
         description=f"the first of {users + 1} people, in a log of {users} declared ones, answers at full clip norm "

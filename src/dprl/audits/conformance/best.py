@@ -8,15 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
-
-import numpy as np
+from typing import Any
 
 from dprl.accounting.budget import Budget
 from dprl.audits.attacks.releases import BestAudit, LearnAudit
 from dprl.audits.conformance.evaluation import EvaluationConformance
-from dprl.audits.conformance.suite import handed_out
-from dprl.audits.record_replay import Call
 from dprl.engine.algorithm import Algorithm, Setting
 from dprl.engine.plan import Plan
 from dprl.errors import DprlError
@@ -55,8 +51,6 @@ _LEARNING: Mapping[str, tuple[Mapping[str, Any], Setting]] = {
 class BestConformance(EvaluationConformance):
     """The audits of a choice among the suite's policies, or of a rule, valued by importance sampling."""
 
-    besides: ClassVar[Mapping[str, Any]] = {"best": True}
-
     @property
     def learns(self) -> bool:
         """Whether a policy is learned, and not one of the suite's chosen."""
@@ -75,17 +69,10 @@ class BestConformance(EvaluationConformance):
         """Return in which form a log is read; one in parts is refused."""
         return ("arrays by person", "file by trajectory")
 
-    def releasing(self, setting: str, log: Any, budget: Budget | None = None, **engine: Any) -> Call:
-        """Return the public call that releases ``log`` in this setting."""
+    def _released(self, setting: str, log: Any, budget: Budget, **options: Any) -> Any:
         if not self.learns:
-            return super().releasing(setting, log, budget, **engine)
-
-        def call(seed: int) -> Mapping[str, np.ndarray]:
-            asked, _ = _LEARNING[setting]
-            release = learn(log, budget or self.budget, algorithm=self.config(setting), seed=seed, **asked)
-            return handed_out(release)
-
-        return call
+            return super()._released(setting, log, budget, best=True, **options)
+        return learn(log, budget, algorithm=self.config(setting), **_LEARNING[setting][0], **options)
 
     def attack(self, asked: dict[str, Any]) -> Canary:
         """Return the attack on the whole release; its person has two trajectories."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -22,7 +22,7 @@ from dprl.accounting.budget import Budget
 from dprl.audits.attacks.programs import unit_canary
 from dprl.audits.conformance.suite import Suite, handed_out
 from dprl.audits.neighbours import Group, Neighbour
-from dprl.audits.people import MANY, ROWS, UNNAMED, LogOf, pairs_of, place_of, without
+from dprl.audits.people import MANY, ROWS, UNNAMED, LogOf, pairs_of, without
 from dprl.audits.record_replay import Call
 from dprl.data.partition import partition
 from dprl.data.readers import read_log
@@ -70,8 +70,6 @@ class EvaluationConformance(Suite):
 
     policies = _POLICIES
     budget = _BUDGET
-    besides: ClassVar[Mapping[str, Any]] = {}
-    """What the public call is told besides."""
 
     def plan(self, setting: str) -> Plan:
         """Return the plan of a release under the suite's bounds."""
@@ -83,25 +81,19 @@ class EvaluationConformance(Suite):
 
     def releasing(self, setting: str, log: Any, budget: Budget | None = None, **engine: Any) -> Call:
         """Return the public call that releases ``log`` in this setting."""
-        chosen = self.algorithm.settings[setting]
 
         def call(seed: int) -> Mapping[str, np.ndarray]:
-            release = evaluate(
-                log,
-                list(self.policies),
-                budget or self.budget,
-                algorithm=chosen.config,
-                features=chosen.features,
-                compare=chosen.compare,
-                subgroups=chosen.subgroups,
-                seed=seed,
-                **self.besides,
-                **engine,
-            )
+            release = self._released(setting, log, budget or self.budget, seed=seed, **engine)
             learned = release.value_function or release.propensities
             return handed_out(release, **({} if learned is None else {"theta": learned.theta}))
 
         return call
+
+    def _released(self, setting: str, log: Any, budget: Budget, **options: Any) -> Any:
+        chosen = self.algorithm.settings[setting]
+        options |= {"algorithm": chosen.config, "features": chosen.features}
+        options |= {"compare": chosen.compare, "subgroups": chosen.subgroups}
+        return evaluate(log, list(self.policies), budget, **options)
 
     def relation(self, setting: str) -> str:
         """Return the relation of all noisy sums over a log."""
@@ -129,8 +121,8 @@ class EvaluationConformance(Suite):
 
         # a file's column of names has one type
         kinds = [*ROWS, *(UNNAMED if form == "arrays" else [next(iter(UNNAMED))])]
-        for count, position, some in pairs_of(kinds, bounds.units, turn):
-            place, everybody = place_of(position, count), range(count)
+        for count, place, position, some in pairs_of(kinds, bounds.units, turn):
+            everybody = range(count)
             yield Group(
                 released(without(everybody, place)),
                 (

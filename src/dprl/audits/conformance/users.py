@@ -19,7 +19,7 @@ from dprl.audits.attacks.trials import PlanCanary, check_all_seen
 from dprl.audits.conformance.evaluation import written
 from dprl.audits.conformance.suite import Suite, handed_out
 from dprl.audits.neighbours import Group, Neighbour
-from dprl.audits.people import CELLS, VisitsOf, missing_names, pairs_of, place_of, without
+from dprl.audits.people import CELLS, VisitsOf, missing_names, pairs_of, without
 from dprl.audits.record_replay import Call
 from dprl.environment_spec import EnvironmentSpec
 from dprl.environments.bandit import Bandit
@@ -74,15 +74,13 @@ class PolicyGradientConformance(Suite):
             yield from users.without_names()
             return
         config = users.config
-        for count, position, kinds in pairs_of(list(CELLS), UNITS, turn):
-            place, people = place_of(position, count), range(count)
-            base = Crowd(people, place, NOBODY if config.relation == "zero-out" else CELLS["paid the most"])
+        for count, place, position, kinds in pairs_of(list(CELLS), UNITS, turn):
+            people = range(count)
+            base = users.trained_on(people, place, NOBODY if config.relation == "zero-out" else CELLS["paid the most"])
             yield Group(
-                users.trained_on(Crowd(without(people, place)) if config.poisson else base),
+                users.trained_on(without(people, place)) if config.poisson else base,
                 [
-                    Neighbour(
-                        f"{count} people, {position}, {kind}", users.trained_on(Crowd(people, place, CELLS[kind]))
-                    )
+                    Neighbour(f"{count} people, {position}, {kind}", users.trained_on(people, place, CELLS[kind]))
                     for kind in kinds
                 ],
                 missing=place if config.poisson else None,
@@ -91,8 +89,8 @@ class PolicyGradientConformance(Suite):
             words, call = "people who come one after the other", users.of_arrivals(iter(()))
             if not config.poisson:
                 words = "the first person removed, and all others a place earlier"
-                call = users.trained_on(Crowd(range(1, UNITS)))
-            yield Group(users.trained_on(Crowd(range(UNITS))), [Neighbour(words, call, covered=False)])
+                call = users.trained_on(range(1, UNITS))
+            yield Group(users.trained_on(range(UNITS)), [Neighbour(words, call, covered=False)])
 
     def attack(self, asked: dict[str, Any]) -> PlanCanary:
         """Return the entry's attack; ``units`` is the number of places for users."""
@@ -127,15 +125,6 @@ def _facts(
 @lru_cache(maxsize=64)
 def _plan(config: DPPG, facts: EnvironmentSpec, budget: Budget, units: int | None = None) -> PGPlan:
     return make_pg_plan(config, facts, budget, units)
-
-
-@dataclass(frozen=True)
-class Crowd:
-    """People in the order in which they come, of whom one may see and be paid other ``cells``."""
-
-    people: Sequence[int]
-    different: int | None = None
-    cells: Cells | None = None
 
 
 @dataclass(frozen=True)
@@ -175,9 +164,9 @@ class Users:
             Bounds(**shared, observation=facts.observation, actions=facts.actions or 1), visits=facts.horizon
         )
 
-    def trained_on(self, crowd: Crowd) -> Call:
-        """Return the call that learns from these people."""
-        return lambda seed: self._train(self._opened(crowd), seed)
+    def trained_on(self, people: Sequence[int], different: int | None = None, cells: Cells | None = None) -> Call:
+        """Return the call that learns from people in this order, of whom one may see and be paid other ``cells``."""
+        return lambda seed: self._train(self._opened(people, different, cells), seed)
 
     def of_arrivals(self, arrivals: Iterator[Any]) -> Call:
         """Return the call that learns from a stream, once."""
@@ -211,14 +200,12 @@ class Users:
         policy = np.frombuffer(release.policy.to_bytes(), np.uint8)
         return handed_out(release, policy=policy)
 
-    def _opened(self, crowd: Crowd) -> Any:
-        """Return the crowd as a public call takes it."""
+    def _opened(self, people: Sequence[int], different: int | None, cells: Cells | None) -> Any:
+        """Return the people as a public call takes them."""
         if self.source == "stream":
-            arrivals = (
-                (f"p{p}", self._answering(p, crowd.cells if p == crowd.different else None)) for p in crowd.people
-            )
+            arrivals = ((f"p{p}", self._answering(p, cells if p == different else None)) for p in people)
             return UserStream(self.facts, arrivals, named=True, units=UNITS)
-        seen, paid, names = self.visits.rows(crowd.people, crowd.different, crowd.cells)
+        seen, paid, names = self.visits.rows(people, different, cells)
         if self.source == "arrays":
             return Bandit.of_arrays(seen, paid, self.visits.bounds, people=names)
         columns = {"person_id": names} | {f"observation_{i}": column for i, column in enumerate(seen.T)}
@@ -227,7 +214,7 @@ class Users:
 
     def _answering(self, person: int, cells: Cells | None) -> Any:
         """Return what a person of a stream does: act on every visit's observation, and be paid by action."""
-        seen, paid, _ = self.visits.rows([person], None if cells is None else person, cells)
+        seen, paid, _ = self.visits.rows([person], person, cells)
 
         def answer(policy: Acting) -> Interaction | None:
             if cells == NOBODY:
