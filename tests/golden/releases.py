@@ -5,9 +5,9 @@ number of people who are there beside the values, one coordinate more; dp-pg's d
 released; the default's values follow its value function where products of ratios are cut; of several steps an action
 without support in a stratum no longer takes the weights of the others with it; dp-gld keeps its iterates in the box;
 stratified hands out its model of the probabilities, which is what is compared; the default off policy is TD of a table
-where noise is small, and on policy TD or statistics follow its check; dp-pg's baseline has .35 of the clip, its
-released policy is sharpened, and in episodes its vectors have a statistic of their length; functional-q with a path for
-each action takes expected noise from the differences of actions.
+where noise is small, and on policy TD, which does not go far, or statistics follow its check; dp-pg's baseline has .35
+of the clip, its released policy is sharpened, and in episodes its vectors have a statistic of their length;
+functional-q with a path for each action takes expected noise from the differences of actions.
 """
 
 from __future__ import annotations
