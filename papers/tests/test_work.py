@@ -6,8 +6,11 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import cloudpickle
+import jax
+import jax.numpy as jnp
 import pytest
 from papers.tests.controlled import Controlled, contents
 
@@ -17,7 +20,7 @@ from dprl_papers.harness.runner import Runner, Task
 from dprl_papers.harness.spec import load_paper
 from dprl_papers.harness.store import Store
 from dprl_papers.harness.versions import machine_facts
-from dprl_papers.harness.work import work
+from dprl_papers.harness.work import forget_compiled, work
 
 SEEDS = {(units, seed): 1 for units in (10, 40) for seed in (0, 1)}
 
@@ -127,3 +130,17 @@ def test_a_figure_of_a_paper_from_the_command_line(tmp_path):
     assert found[0].stdout == found[1].stdout
     assert found[1].stderr == ""
     assert contents(tmp_path / "1") == contents(tmp_path / "2")
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="only Linux counts memory maps")
+def test_compiled_programs_are_forgotten_before_their_maps_run_out():
+    maps = lambda: Path("/proc/self/maps").read_bytes().count(b"\n")  # noqa: E731
+    programs = [jax.jit(lambda x, i=i: i * jnp.cumsum(x)) for i in range(50)]
+    for program in programs:
+        program(jnp.arange(3.0))
+    many = maps()
+    forget_compiled()
+    assert maps() >= many - 10  # far from the limit nothing is compiled again
+    forget_compiled(share=0.0)
+    assert maps() < many - 100
+    assert programs[2](jnp.arange(3.0)).tolist() == [0.0, 2.0, 6.0]
