@@ -70,8 +70,8 @@ def partition(
 def _write(files: Sequence[Path], layout: Layout, parts: int, folder: Path, progress: Any) -> None:
     """Write the whole folder: both passes, each part, and the manifest that makes it one."""
     cuts, rows = _cuts(files, layout, parts)
-    tell = progress or (lambda rows: None)
-    if progress:
+    tell = (lambda rows: None) if progress is None else progress
+    if progress is not None:
         progress.expect(2 * rows)  # each is routed, and written
     _route(files, layout, cuts, folder, tell)
     done: list[Part] = []

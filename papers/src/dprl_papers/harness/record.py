@@ -186,10 +186,8 @@ def pages() -> dict[Path, str]:
         text = path.read_text(encoding="utf-8")
         made[path] = re.sub(r"(<!-- figure (\S+) -->\n).*?(?=<!-- end \2 -->)", block, text, flags=re.DOTALL)
         rows += [_row(paper, f, figures.get(f.name)) for f in paper.figures]
-        seconds = sum(f["made"]["seconds"] for f in figures.values())
-        rows.append(
-            [number, f"{len(figures)} of {len(paper.figures)}", f"`dprl reproduce {number}`", "", f"{seconds:,.0f}", ""]
-        )
+        done, seconds = f"{len(figures)} of {len(paper.figures)}", _seconds(figures.values())
+        rows.append([number, done, f"`dprl reproduce {number}`", "", f"{seconds:,.0f}", ""])
     table = _table(["Paper", "Figure", "Command", "On record", "Seconds", "Commit"], rows)
     path, between = PAGES / "README.md", re.compile(r"(?<=<!-- records -->\n).*?(?=<!-- end records -->)", re.DOTALL)
     return made | {path: between.sub(lambda _: table + "\n", path.read_text(encoding="utf-8"))}
@@ -202,6 +200,16 @@ def _row(paper: Paper, figure: Measured | Programmed, found: Mapping[str, Any] |
     made = found["made"]
     what = f"{_count(made['cells'])}, {_trials(found)}" + (", stale" if stale(found, paper) else "")
     return [*cells, what, f"{made['seconds']:,.0f}", ", ".join(c[:10] for c in made["commits"])]
+
+
+def _seconds(figures: Iterable[Mapping[str, Any]]) -> float:
+    """Return how long all figures of a paper took; cells that figures share count once."""
+    parts, beside = dict[Any, float](), 0.0
+    for figure in figures:
+        own = figure["made"]["cells"][figure["kind"] == "programmed" :]
+        parts |= {(cell["what"], *cell["commits"], cell["seconds"]): cell["seconds"] for cell in own}
+        beside += figure["made"]["seconds"] - sum(cell["seconds"] for cell in own)
+    return sum(parts.values()) + beside
 
 
 def _trials(found: Mapping[str, Any]) -> str:
