@@ -8,8 +8,8 @@ not computed again; a row takes a quarter of a minute to three minutes of one co
 of the same families. But some decisions were made after rows of this table had been seen, of a first choice: that
 off-policy TD is checked, by which slack and clip, and that no statistics follow there; that on-policy a table is not
 left to few modes, and in how many steps and how far TD follows there; and that lengths are left to statistics from a
-strength of 250 on. So members 102 to 105, which are in no row, are computed afterwards where the first two of these
-decisions matter: the last two tables, which have the rows that are computed so far.
+strength of 250 on. So members 102 to 105, which are in no row, were computed afterwards where the first two of these
+decisions matter: the last two tables.
 
 ``python -m benchmarks.default_table [--locked] [--most N] [--default] [--unseen]``: the seeds for judging, or those of
 a release; at most N rows more; the default alone again in all rows; or members that are in no row. But for those of a
