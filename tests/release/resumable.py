@@ -19,7 +19,7 @@ from dprl.mechanisms.run_key import RunKey
 from dprl.release import touch
 
 from ..interruption import interrupted
-from ..sample_log import BOUNDS, columns
+from ..sample_log import BOUNDS, columns, write_parquet
 
 LOG = columns()
 BUDGET = dprl.Budget(1.0, 1e-5)
@@ -126,6 +126,12 @@ def bounds_file(folder: Path, bounds: dprl.Bounds) -> Path:
     path, stated = folder / "bounds.toml", bounds.as_dict().items()
     path.write_text("".join(f"{name} = {json.dumps(value)}\n" for name, value in stated if value is not None))
     return path
+
+
+def on_the_command_line(folder: Path, log: Any, bounds: dprl.Bounds, epsilon: float) -> list[Any]:
+    """The log in a file, its bounds in another, and the budget, as commands take them."""
+    stated = bounds_file(folder, bounds)
+    return [write_parquet(log, folder / "log.parquet"), "--bounds", stated, "--epsilon", epsilon, "--delta", 1e-5]
 
 
 def fix_key(patch: pytest.MonkeyPatch) -> None:

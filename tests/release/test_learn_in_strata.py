@@ -17,8 +17,7 @@ from dprl.accounting.budget import Budget
 from dprl.protocols import Bounds
 from dprl.report.comparisons import learned_words
 
-from ..sample_log import write_parquet
-from .resumable import Learning, bounds_file, fix_key, refused_before_the_charge
+from .resumable import Learning, fix_key, on_the_command_line, refused_before_the_charge
 
 PEOPLE, BUDGET = 3_000, Budget(2.0, 1e-5)
 VERIFIER = Path(__file__).parents[2] / "verify" / "dprl_verify.py"
@@ -118,18 +117,8 @@ def test_interrupted_before_the_values_it_comes_to_the_same_end(tmp_path, monkey
 
 
 def test_the_command_line_plans_and_learns(tmp_path, said):
-    log, out = write_parquet(columns(), tmp_path / "log.parquet"), tmp_path / "out"
-    arguments = [
-        log,
-        "--bounds",
-        bounds_file(tmp_path, BOUNDS),
-        "--epsilon",
-        "2",
-        "--delta",
-        "1e-5",
-        "--person-column",
-        "person_id",
-    ]
+    arguments = [*on_the_command_line(tmp_path, columns(), BOUNDS, 2), "--person-column", "person_id"]
+    out = tmp_path / "out"
     planned = said("plan", *arguments, "--learn")
     assert any(line.endswith("fitted-q with the basis strata of 4 functions") for line in planned)
     assert sum(line.startswith("the learned policy less ") for line in planned) == 3

@@ -24,7 +24,7 @@ from dprl.report.comparisons import learned_words
 
 from ..resealed import reseal
 from ..sample_log import write_parquet
-from .resumable import Learning, bounds_file, fix_key, refused, refused_before_the_charge
+from .resumable import Learning, fix_key, on_the_command_line, refused, refused_before_the_charge
 
 PEOPLE = 3_000
 BOUNDS = Bounds(
@@ -223,18 +223,7 @@ def test_a_log_in_parts_is_refused(tmp_path):
 
 
 def test_the_command_line_learns_and_evaluates(tmp_path, said):
-    log, out = write_parquet(columns(), tmp_path / "log.parquet"), tmp_path / "out"
-    arguments = [
-        log,
-        "--bounds",
-        bounds_file(tmp_path, BOUNDS),
-        "--epsilon",
-        "5",
-        "--delta",
-        "1e-5",
-        "--cuts",
-        "age:30,50",
-    ]
+    arguments, out = [*on_the_command_line(tmp_path, columns(), BOUNDS, 5), "--cuts", "age:30,50"], tmp_path / "out"
     planned = said("plan", *arguments, "--learn")
     assert planned[1].startswith("choice of a policy: noisy maximum of ")
     assert sum(line.startswith("the learned rule less ") for line in planned) == 3

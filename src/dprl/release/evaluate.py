@@ -11,7 +11,6 @@ anywhere, the same call with ``resume`` goes on (docs/proofs/resume.md).
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -48,7 +47,7 @@ from dprl.protocols import Bounds
 from dprl.registry import default_for, find
 from dprl.release.artifacts import certificate_of, estimate_of
 from dprl.release.certificate import status_of
-from dprl.release.engines.engine import check_engine, open_engine
+from dprl.release.engines.engine import as_sent, check_engine, open_engine
 from dprl.release.pipeline import Handout, Purpose, ReleaseRequest, release
 from dprl.release.plan import check_best, load_behavior, load_policies, named_policies, opened_log
 from dprl.release.run_folder import RunFolder
@@ -242,8 +241,8 @@ def evaluate(
     else:
         plan = make_plan(*facts, targets, *how, pairs, subgroups)
     if where.engine == "ray":  # a file's function is loaded again where it is needed
-        targets = [_sent(named[name], policy) for name, policy in policies.items()]
-        below = _sent(log.behavior_policy, behavior)
+        targets = [as_sent(named[name], policy) for name, policy in policies.items()]
+        below = as_sent(log.behavior_policy, behavior)
     request = {"compare": [list(pair) for pair in pairs]} if pairs else {}
     request |= {"subgroups": list(subgroups)} if subgroups else {}
     request |= {"best": plan.first.parts.share} if plan.first is not None else {}
@@ -380,14 +379,6 @@ def _released(
         purpose = Purpose(log.unit, RELATION, f"evaluate {plan.name}")
         reading, whole = partial(read_rows, plan, log, units, targets, behavior), {**shared, **request}
         return release(asked, certificate, account, purpose, whole, read=reading, make=made, restore=_restored)
-
-
-def _sent(spec: Any, policy: Any) -> Any:
-    """Return a policy as workers get it: where it stands in a file, or itself."""
-    if isinstance(spec, str) and ".py:" in spec:
-        file, _, function = spec.rpartition(":")
-        return f"{os.path.abspath(file)}:{function}"
-    return policy
 
 
 def _restored(path: Path) -> Release:

@@ -8,9 +8,9 @@ every policy that was ever shown: whatever is learned from them tells less. Ever
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
-from unittest.mock import patch
 
 import jax
 import jax.numpy as jnp
@@ -23,6 +23,7 @@ from dprl.environments.people import LoggedPeople, People
 from dprl.learning.policy_gradient import trainer
 from dprl.learning.policy_gradient.estimator import Trajectory
 from dprl.learning.policy_gradient.pg_plan import PGPlan, program_of
+from dprl.learning.policy_gradient.trainer import PolicyGradient
 from dprl.learning.policy_gradient.users import AskedPeople
 from dprl.mechanisms.action_coins import ActionCoins
 from dprl.mechanisms.gaussian_sum import GaussianSum
@@ -71,21 +72,44 @@ def push(facts: EnvironmentSpec, interactions: int = 1) -> tuple[np.ndarray, np.
     return found if interactions > 1 else tuple(x[0] for x in found)  # type: ignore[return-value]
 
 
-def exact_sums(plan: PGPlan, people: Any) -> np.ndarray:
-    """Return ``(T, dimension)``, int64 where verified: each batch's sum before its noise, by the release's own loop.
+class _Silence:
+    """A noise source that draws nothing and samples nobody, and a journal that keeps the exact sums.
 
-    No noise is added, so that what is shown to people follows from the sums.
+    It is handed to one run: nothing that another release in this process uses is touched.
     """
-    (program, rates), totals = program_of(plan), list[Any]()
 
-    def keep(mechanism: GaussianSum, total: Any, draw: Any) -> Any:
-        totals.append(total)
-        return total
+    secure = False
 
+    def __init__(self) -> None:
+        self.totals: list[np.ndarray] = []
+        self.count = 0
+
+    def gaussian(self, step: Any, dimension: int, std: float) -> np.ndarray:
+        return np.zeros(dimension, np.int64)
+
+    def normals(self, step: Any, dimension: int) -> np.ndarray:
+        return np.zeros(dimension)
+
+    def participation_mask(self, step: Any, count: int, rate: float) -> np.ndarray:
+        """Nobody's; notes how many have one."""
+        self.count = count
+        return np.zeros(count, dtype=bool)
+
+    def stream(self, name: str) -> _Silence:
+        return self
+
+    def step(self, step: int, count: int, compute: Callable[[], Any]) -> np.ndarray:
+        """Return what a step keeps; see :class:`dprl.protocols.Journal`."""
+        self.totals.append(np.asarray(compute()))
+        return self.totals[-1]
+
+
+def exact_sums(plan: PGPlan, people: Any) -> np.ndarray:
+    """Return ``(T, dimension)``, int64 where verified: each batch's sum before its noise, by the release's own loop."""
+    (program, rates), silence = program_of(plan), _Silence()
     asked, coins = AskedPeople(people, program.shape.users), ActionCoins.of_key(random.key(0))
-    with patch.object(type(program.mechanism), "add_noise", keep):
-        trainer.run_on_host(program, asked, SeededNoise.from_seed(0), rates, coins)
-    return np.stack(totals)
+    trainer.run_on_host(program, asked, silence, rates, coins, journal=silence)
+    return np.stack(silence.totals)
 
 
 # --- what is seen of it ---------------------------------------------------------------------------------------------
@@ -158,11 +182,16 @@ class Crowded(LoggedPeople):
 
 
 def vectors_of(plan: PGPlan, people: Any) -> np.ndarray:
-    """Return ``(count, dimension)`` int64: what each of those with a coin adds to a batch by the first policy."""
-    program, rates = program_of(plan)
-    asked, state = AskedPeople(people, None), program.init(rates, ActionCoins.of_key(random.key(0)))
-    places = np.arange(asked.units)
-    return np.stack([asked.total(program, 0, program.mechanism, state, places == place) for place in places])
+    """Return ``(count, dimension)`` int64: what each of those who have a coin adds to a batch under the first policy.
+
+    It runs by the release's own loop.
+    """
+    (program, rates), silence = program_of(plan), _Silence()
+    asked, coins, mechanism = AskedPeople(people, None), ActionCoins.of_key(random.key(0)), program.mechanism
+    once = PolicyGradient(replace(program.shape, steps=1), replace(mechanism, steps=1))
+    trainer.run_on_host(once, asked, silence, rates, coins)
+    state, places = program.init(rates, coins), np.arange(silence.count)
+    return np.stack([asked.total(program, 0, mechanism, state, places == place) for place in places])
 
 
 def _resampled(plan: PGPlan) -> PlanCanary:

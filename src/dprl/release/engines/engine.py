@@ -7,6 +7,7 @@ What an engine is and how many shards it has changes no digit of a release and s
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -56,6 +57,14 @@ class RayUnits:
 
 Engine = Shard | RayUnits
 """The units of a log in parts, a :class:`~dprl.engine.unit_source.Source` that is read once before the first sum."""
+
+
+def as_sent(spec: Any, policy: Any) -> Any:
+    """Return a policy as workers get it: where it stands in a file, or itself."""
+    if isinstance(spec, str) and ".py:" in spec:
+        file, _, function = spec.rpartition(":")
+        return f"{os.path.abspath(file)}:{function}"
+    return policy
 
 
 def check_engine(engine: str | None, shards: int | None, address: str | None) -> Workplace:
