@@ -65,9 +65,14 @@ coverage: .venv/.installed
 defaults: .venv/.installed
 	$(BIN)/python -m benchmarks.default_table
 
+# two figures of 000 play Pong
+.venv/.papers: .venv/.installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[atari]'
+	@touch $@
+
 # hours; what was computed is kept, and the same command goes on where it was; what is finished goes on record, in
 # papers/results, and into the tables of docs/papers
-papers: .venv/.installed
+papers: .venv/.papers
 	for paper in 000 001 002 003 004 beyond; do \
 		$(BIN)/dprl reproduce $$paper --out .papers/$$paper || exit; \
 		$(BIN)/dprl reproduce $$paper --out .papers/$$paper --pages || exit; \
