@@ -18,7 +18,7 @@ from typing import Any
 
 import cloudpickle
 import jax
-from joblib.externals.loky import get_reusable_executor
+from joblib.externals.loky import get_reusable_executor, process_executor
 from joblib.externals.loky.process_executor import TerminatedWorkerError
 
 from dprl import cluster
@@ -72,7 +72,7 @@ def spread(
 def _in_processes(runner: Runner, tasks: Sequence[Task], workers: int) -> Generator[Done, None, None]:
     one_thread_a_cell()  # for the processes that are started here
     content, facts = _packed(runner), machine_facts()
-    options: dict[str, Any] = {"reuse": False, "initializer": _end_with, "initargs": (os.getpid(),)}
+    options: dict[str, Any] = {"reuse": False, "initializer": _begin, "initargs": (os.getpid(),)}
     executor = get_reusable_executor(workers, **options)
     waiting, running = list(tasks), set()
     try:
@@ -90,8 +90,11 @@ def _in_processes(runner: Runner, tasks: Sequence[Task], workers: int) -> Genera
         executor.shutdown(kill_workers=True)
 
 
-def _end_with(parent: int) -> None:
-    """Let this process end when the one that started it has, however that ended."""
+def _begin(parent: int) -> None:
+    """Let this process end when the one that started it has, however that ended, and no sooner."""
+    # where psutil is installed, loky ends a process that has grown by 300 MB, which a compiler's does after a few
+    # cells, and the next compiles everything again
+    process_executor._USE_PSUTIL = False
 
     def watch() -> None:
         while os.getppid() == parent:
