@@ -131,6 +131,14 @@ def test_a_lazy_frame_that_cannot_tell_its_columns():
     assert refused.value.__context__ is None
 
 
+@pytest.mark.parametrize("odd", [7, b"person-007", "\ud800"], ids=ascii)
+def test_a_name_of_another_kind_among_categories(odd):
+    """It had the whole column refused, before anything was charged."""
+    names = [odd if name == LOG["person_id"][0] else name for name in LOG["person_id"]]
+    frame = pd.DataFrame({**LOG, "person_id": pd.Categorical(names)})
+    assert_same(load(frame), load(pd.DataFrame({**LOG, "person_id": names})))
+
+
 @pytest.mark.parametrize("method", ["to_arrow", "__arrow_c_stream__", "__array__"])
 def test_a_table_that_raises_when_it_is_opened(method):
     """As a query engine does that begins to compute: its message may quote a cell."""

@@ -127,7 +127,8 @@ def _column(name: str, values: Any) -> tuple[pa.DataType, Any] | None:
         if not hasattr(values, "__array__"):
             return None
         values = values if hasattr(values, "iloc") else told(lambda: np.asarray(values))
-        if values.dtype != np.dtype(object):
+        categories = getattr(values.dtype, "categories", values)  # of pandas, which may be of any kind, too
+        if np.dtype(object) not in (values.dtype, categories.dtype):
             if values.ndim == 1 and (getattr(values.dtype, "kind", "") in "US" or str(values.dtype)[:6] == "string"):
                 return pa.string(), list(values)  # text is looked at later, cell by cell
             if values.ndim not in (1, 2):
