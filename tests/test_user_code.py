@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+import threading
+import warnings
 
 import numpy as np
 import pytest
@@ -11,7 +13,7 @@ from dprl.data import memory
 from dprl.environment_spec import EnvironmentSpec
 from dprl.environments.user_stream import Interaction, UserStream
 from dprl.policies.loading import policy_probabilities
-from dprl.user_code import quietly
+from dprl.user_code import quietly, suppress_warnings
 
 SECRET = "PATIENT-ZERO"
 
@@ -53,6 +55,27 @@ def test_an_interruption_passes_without_its_text():
     assert caught.value.args == ()
     assert caught.value.__context__ is None
     assert caught.value.__cause__ is None
+
+
+def test_a_thread_is_not_heard_when_another_one_ends():
+    """The filters are the process's: whoever put back its own would let others' warnings through."""
+    begun, ended = threading.Event(), threading.Event()
+
+    def other():
+        with suppress_warnings():
+            begun.set()
+            ended.wait()
+            warnings.warn(SECRET, stacklevel=1)
+
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        thread, before = threading.Thread(target=other), warnings.filters[:]
+        with suppress_warnings():
+            thread.start()
+            begun.wait()
+        ended.set()
+        thread.join()
+        assert (heard, warnings.filters) == ([], before)
 
 
 @RAISED

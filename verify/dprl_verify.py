@@ -828,6 +828,7 @@ def check_noise(content):
             least, column = path_sensitivity(row, relation, content["assumed_public"]), 1.0
             delta += path_delta(row, content)
         else:
+            need("clip_norm" in row or row["dimension"] == 1, "a reward is one number, and each of them is a step")
             least, column = relation[0] * row.get("clip_norm", 1.0), 1.0
         enough = row["sensitivity"] >= least * (1.0 - SLACK)
         enough = enough and row["std"] >= row["noise_multiplier"] * row["sensitivity"] * column * (1.0 - SLACK)

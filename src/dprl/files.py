@@ -23,8 +23,12 @@ _RANDOM = "[a-z0-9_]{8}"  # how tempfile ends a name
 
 
 @contextmanager
-def replacing(path: str | Path) -> Iterator[Path]:
+def replacing(path: str | Path, mode: int = 0o644) -> Iterator[Path]:
     """Give a temporary file beside ``path``, which takes its place when the block ends, and is gone if it fails.
+
+    Args:
+        path: of the file.
+        mode: that it has in the end. Until then it is its owner's alone.
 
     Raises:
         DprlError: the file cannot be written, in one sentence with its path and why.
@@ -35,7 +39,7 @@ def replacing(path: str | Path) -> Iterator[Path]:
         temporary = Path(name)
         try:
             yield temporary
-            os.fchmod(handle, 0o644)
+            os.fchmod(handle, mode)
             os.fsync(handle)
             temporary.replace(path)
         finally:

@@ -8,11 +8,16 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+import threading
 import traceback
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import TypeVar
+
+import numpy as np
 
 from dprl.errors import DprlError, explained, require
 
@@ -33,6 +38,32 @@ def quietly(call: Callable[[], T], otherwise: S) -> T | S:
     except BaseException:  # what it says belongs to the rows
         return otherwise
     raise KeyboardInterrupt
+
+
+_lock, _inside, _filters = threading.Lock(), 0, warnings.catch_warnings()
+
+
+@contextmanager
+def suppress_warnings() -> Iterator[None]:
+    """Suppress warnings, of arithmetic too, for none may depend on the rows.
+
+    Which warnings are heard is for the whole process to say: they come back when the last thread is out.
+    """
+    global _inside, _filters
+    with _lock:
+        if _inside == 0:
+            _filters = warnings.catch_warnings()
+            _filters.__enter__()
+        warnings.simplefilter("ignore")
+        _inside += 1
+    try:
+        with np.errstate(all="ignore"):
+            yield
+    finally:
+        with _lock:
+            _inside -= 1
+            if _inside == 0:
+                _filters.__exit__(None, None, None)
 
 
 _PREFIX = "_dprl_"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+import threading
 import warnings
 from dataclasses import dataclass
 from typing import Any
@@ -211,3 +212,44 @@ def test_the_second_run_sees_the_outputs_of_the_first():
     for a, b in zip(one.entries[0], two.entries[0], strict=True):
         np.testing.assert_array_equal(a.released, b.released)
     assert [a.total for a in one.entries[0]] != [b.total for b in two.entries[0]]
+
+
+def test_what_another_thread_releases_meanwhile_is_its_own():
+    """Else it would be the audit's, and its exact sum would be written down."""
+    mechanism, recorder, released = GaussianSum(parts=((3, 1.0),), noise_multiplier=2.0), Recorder(), []
+
+    def elsewhere() -> None:
+        total, draw = np.arange(3) + len(released), np.asarray(mechanism.draw(SecureNoise.fresh(), 0))
+        released.append(np.array_equal(mechanism.add_noise(total, draw), total + draw))
+        released.append(type(SeededNoise.from_seed(5)) is SeededNoise)
+
+    def call(seed: int) -> dict[str, np.ndarray]:
+        other = threading.Thread(target=elsewhere)
+        other.start()
+        other.join()
+        return descent(DATA)(seed)
+
+    tapes = [recorder.record(call) for _ in range(2)]
+    assert released == [True] * 4
+    assert [tape.mechanisms for tape in tapes] == [[MECHANISM]] * 2
+
+
+def test_two_threads_that_record_leave_nothing_at_the_doors():
+    before, second_is_in, first_is_done = vars(GaussianSum)["add_noise"], threading.Event(), threading.Event()
+
+    def second(seed: int) -> dict[str, np.ndarray]:
+        second_is_in.set()
+        first_is_done.wait()
+        return descent(DATA)(seed)
+
+    other = threading.Thread(target=Recorder().record, args=(second,))
+
+    def first(seed: int) -> dict[str, np.ndarray]:
+        other.start()
+        second_is_in.wait(0.2)
+        return descent(DATA)(seed)
+
+    Recorder().record(first)
+    first_is_done.set()
+    other.join()
+    assert vars(GaussianSum)["add_noise"] is before

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import sys
 import warnings
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +14,8 @@ import pytest
 from dprl.data.readers import read_log
 from dprl.errors import DprlError
 from dprl.protocols import Bounds
+
+from ..sample_log import assert_same
 
 HORIZON = 12
 BOUNDS = Bounds(
@@ -27,6 +32,66 @@ def test_without_minari_one_sentence(monkeypatch):
     monkeypatch.setitem(sys.modules, "minari", None)
     with pytest.raises(DprlError, match=r"pip install 'dprl\[minari\]'"):
         read_log("minari:any/data-v0", bounds=BOUNDS)
+
+
+def episode(length: int, **odd: Any) -> SimpleNamespace:
+    """One with as many transitions, of which something is as it must not be."""
+    numbers = np.random.default_rng(length)
+    found = {
+        "observations": numbers.uniform(-1.0, 1.0, (length + 1, 2)),
+        "actions": numbers.integers(0, 2, length),
+        "rewards": numbers.uniform(0.0, 1.0, length),
+        "terminations": np.arange(length) == length - 1,
+        "truncations": np.zeros(length, bool),
+    }
+    return SimpleNamespace(**{**found, **odd})
+
+
+class Held:
+    """A dataset in memory, as the protocol of sources has it."""
+
+    observation_space = type("Box", (), {"shape": (2,)})()
+    action_space = type("Discrete", (), {"start": 0})()
+
+    def __init__(self, *episodes: Any) -> None:
+        self._episodes = episodes
+
+    def iterate_episodes(self) -> Any:
+        yield from self._episodes
+
+
+def loaded(dataset: Held) -> Any:
+    bounds = replace(BOUNDS, observation=((-1.0, 1.0),) * 2)
+    return read_log(dataset, bounds=bounds, behavior_policy="uniform").load()
+
+
+ODD: dict[str, dict[str, Any]] = {
+    "text for a reward": {"rewards": [0.0, "HIV+", 1.0]},
+    "components too many": {"observations": np.zeros((4, 4))},
+    "a state too few": {"observations": np.zeros((3, 2))},
+    "a mapping for states": {"observations": {"x": 1}},
+    "an action too few": {"actions": np.zeros(2)},
+    "no flags": {"terminations": None},
+}
+
+
+@pytest.mark.parametrize("odd", ODD.values(), ids=ODD)
+def test_an_odd_episode_is_missing_and_changes_no_other(odd):
+    """It ended the release, in a message with the numbers of rows; or its cells moved into the next person's rows."""
+    odd_one = Held(episode(5), episode(3, **odd), episode(4))
+    assert_same(loaded(odd_one), loaded(Held(episode(5), episode(4))))
+
+
+@pytest.mark.parametrize("error", [TypeError, IndexError, OSError])
+def test_a_dataset_that_cannot_be_read_is_said_to_be_damaged(error):
+    class Damaged(Held):
+        def iterate_episodes(self) -> Any:
+            yield episode(3)
+            raise error("of patient 7")
+
+    with pytest.raises(DprlError, match="is damaged") as refused:
+        loaded(Damaged())
+    assert refused.value.__context__ is None
 
 
 @pytest.fixture(scope="module")

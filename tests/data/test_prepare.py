@@ -393,6 +393,11 @@ def test_a_log_of_another_section_is_refused(tmp_path):
     assert loaded(tmp_path / "log.parquet", plain).valid.all()
 
 
+def test_a_log_that_is_written_is_its_owners_alone(tmp_path):
+    dprl.prepare(pa.table(VISITS), LONG, out=tmp_path / "log.parquet")
+    assert (tmp_path / "log.parquet").stat().st_mode & 0o777 == 0o600
+
+
 def test_what_is_wrong_is_said_before_anything_is_written(tmp_path):
     out = tmp_path / "log.parquet"
     table = pa.table(VISITS)

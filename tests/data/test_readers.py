@@ -126,8 +126,29 @@ def test_a_lazy_frame_that_cannot_tell_its_columns():
         def clear(self):
             raise RuntimeError("could not parse 'person-007'")
 
-    with pytest.raises(DprlError, match="columns of the lazy table cannot be told") as refused:
+    with pytest.raises(DprlError, match="columns of the table cannot be told") as refused:
         read_log(Planless(TABLE), bounds=BOUNDS)
+    assert refused.value.__context__ is None
+
+
+@pytest.mark.parametrize("odd", [7, b"person-007", "\ud800"], ids=ascii)
+def test_a_name_of_another_kind_among_categories(odd):
+    """It had the whole column refused, before anything was charged."""
+    names = [odd if name == LOG["person_id"][0] else name for name in LOG["person_id"]]
+    frame = pd.DataFrame({**LOG, "person_id": pd.Categorical(names)})
+    assert_same(load(frame), load(pd.DataFrame({**LOG, "person_id": names})))
+
+
+@pytest.mark.parametrize("method", ["to_arrow", "__arrow_c_stream__", "__array__"])
+def test_a_table_that_raises_when_it_is_opened(method):
+    """As a query engine does that begins to compute: its message may quote a cell."""
+
+    def fails(*_, **asked):
+        raise ValueError("could not convert 'person-007'")
+
+    table = type("Relation", (), {method: fails})()
+    with pytest.raises(DprlError, match="columns of the table cannot be told") as refused:
+        read_log({**LOG, "reward": table} if method == "__array__" else table, bounds=BOUNDS)
     assert refused.value.__context__ is None
 
 
@@ -136,7 +157,7 @@ def test_a_lazy_frame_of_polars_itself():
     pl = pytest.importorskip("polars")
     assert_same(load(pl.LazyFrame(LOG)), EXPECTED)
     for frame in (pl.LazyFrame(LOG).select("absent"), pl.scan_parquet("absent.parquet")):
-        with pytest.raises(DprlError, match="columns of the lazy table cannot be told"):
+        with pytest.raises(DprlError, match="columns of the table cannot be told"):
             read_log(frame, bounds=BOUNDS)
 
 

@@ -28,6 +28,16 @@ def states(count: int = 50) -> np.ndarray:
     return np.random.default_rng(0).uniform(-2.0, 12.0, (count, 2))
 
 
+@pytest.mark.parametrize("kind", ["softmax", "mlp:64"])
+def test_a_state_is_answered_alike_whoever_else_is_asked_about(kind):
+    """Else one person more would move others' vectors."""
+    one, many = policy(kind), states(1030)
+    found = one(many)
+    for some in (slice(0, 1), slice(0, 3), slice(1, None), slice(1025, None), slice(0, 0)):
+        assert one(many[some]).tobytes() == found[some].tobytes()
+    assert one(many[::-1])[::-1].tobytes() == found.tobytes()
+
+
 @pytest.mark.parametrize("kind", ["softmax", "mlp:4", "gaussian"])
 def test_what_is_read_is_what_was_written(tmp_path, kind):
     one = policy(kind)

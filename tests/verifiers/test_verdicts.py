@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from dprl.accounting import events
+from dprl.accounting.accountant import epsilon_of
 from dprl.accounting.advisories import ADVISORIES, MENDED, WithdrawnError
 from dprl.accounting.certificate import seal, write
 from dprl.accounting.verification import verify
@@ -20,7 +22,7 @@ from dprl.errors import DprlError, UnreadableError
 
 from ..accounting.test_verification import make_keys
 from .conftest import SCRIPT
-from .corpus import SENSES, VERSIONS, cases, content_of
+from .corpus import SENSES, VERSIONS, cases, content_of, put
 
 FAST = ("importance-sampling", "best", "people")
 """Of every composition one: the others go the same ways."""
@@ -72,6 +74,20 @@ def test_every_change_meets_a_certificate_that_has_room_for_it(stored, tmp_path)
     bases = {name: folder for found in stored.values() for name, folder in found.items()}
     met = {name.partition(": ")[2] for name, _ in cases(bases, tmp_path)}
     assert set(SENSES) <= met
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_many_rewards_are_no_vector(alone, stored, tmp_path, version):
+    """A hundred of them in one step of dimension 100 would cost what one does: a tenth of the epsilon."""
+    folder = Path(shutil.copytree(stored[version]["observed-reward"], tmp_path / "r"))
+    content = content_of(folder)
+    (row,) = content["mechanisms"]
+    row |= {"steps": 1, "dimension": row["steps"]}
+    content["event"] = {"type": "Gaussian", "noise_multiplier": row["noise_multiplier"]}
+    epsilon = epsilon_of(events.from_json(content["event"]), content["delta_of_event"])
+    content |= {"epsilon": epsilon, "epsilon_of_event": epsilon, "ledger": None}
+    put(folder, content, {"epsilon": epsilon})
+    assert (verdict(folder), alone.check(str(folder))[0]) == ("does not hold",) * 2
 
 
 def ran(*arguments: str | Path) -> tuple[int, str]:

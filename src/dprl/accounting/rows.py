@@ -206,6 +206,7 @@ class RewardRow(MovedRow):
 
     def least_sensitivity(self, relation: RewardRelation, content: Mapping[str, Any]) -> float:
         """Return how far apart two rewards are."""
+        require(self.dimension == 1, "A reward is one number, and each of them is a step.")
         return relation.radius
 
 

@@ -14,11 +14,11 @@ import io
 import logging
 import math
 import sys
+import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
-from functools import partialmethod
 from typing import Any, Literal
 from unittest.mock import patch
 
@@ -42,6 +42,7 @@ from dprl.mechanisms.reward_noise import RewardGradient, RewardNoise
 from dprl.protocols import NoiseSource
 
 _SLACK = 1.0 + 1e-9  # of float sums here
+_AT_THE_DOORS = threading.RLock()  # one thread at a time: of two, what one puts there would stay
 SEED = 11
 """Seed of every recorded call, which stands for the key that neighbours share."""
 
@@ -185,7 +186,10 @@ jax.tree_util.register_dataclass(CoinsWithout, data_fields=["inner"], meta_field
 
 
 class Recorder:
-    """The keeper of the mechanisms' doors while neighbours are released: the first call is what later ones replay."""
+    """The keeper of the mechanisms' doors while neighbours are released: the first call is what later ones replay.
+
+    The doors are the process's, and open as ever to what any other thread releases meanwhile.
+    """
 
     def __init__(self) -> None:
         self._first: ReleaseTrace | None = None
@@ -228,8 +232,19 @@ class Recorder:
             return RecordingAnswers(original(mechanism, noise), tape.questions, first.questions)
 
         source = RecordingNoise(noise or SeededNoise.from_seed(SEED), tape.calls, missing=missing)
-        with contextlib.ExitStack() as stack:
-            stack.enter_context(patch.object(SeededNoise, "from_seed", staticmethod(lambda seed: source)))
+        thread = threading.get_ident()
+
+        def door(recorded: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:
+            def entered(mechanism: Any, *asked: Any, **chosen: Any) -> Any:
+                if threading.get_ident() != thread:
+                    return original(mechanism, *asked, **chosen)
+                return recorded(mechanism, original, *asked, **chosen)
+
+            return entered
+
+        with _AT_THE_DOORS, contextlib.ExitStack() as stack:
+            seeded = door(lambda kind, original, seed: source, vars(SeededNoise)["from_seed"].__func__)
+            stack.enter_context(patch.object(SeededNoise, "from_seed", classmethod(seeded)))
             for owner, recorded in (
                 (GaussianSum, add_noise),
                 (FilteredGaussianSum, add_noise),
@@ -238,7 +253,7 @@ class Recorder:
                 *((answering, bind) for answering in (FunctionNoise, RewardNoise, RewardGradient)),
             ):
                 name = recorded.__name__
-                stack.enter_context(patch.object(owner, name, partialmethod(recorded, vars(owner)[name])))
+                stack.enter_context(patch.object(owner, name, door(recorded, vars(owner)[name])))
             stack.enter_context(listening(tape.messages))
             tape.results = {name: np.asarray(value) for name, value in call(SEED).items()}
         self._first = self._first or tape

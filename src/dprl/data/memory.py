@@ -52,20 +52,26 @@ def deferred(source: Any) -> OpenedLog | None:
     """Return a lazy frame of polars, or whatever gives an Arrow stream, read when it is asked for; None for all else.
 
     Raises:
-        DprlError: a lazy frame cannot tell its columns.
+        DprlError: it cannot tell its columns.
     """
     if hasattr(source, "collect") and hasattr(source, "clear"):
-        schema = quietly(lambda: source.clear().collect().to_arrow().schema, None)
-        if schema is None:
-            raise DprlError(
-                "The columns of the lazy table cannot be told: the library that made it raised an error; its own "
-                "collect() says which."
-            )
+        schema = told(lambda: source.clear().collect().to_arrow().schema)
         return _later(schema, lambda names: source.select(names).collect().to_arrow())
     if hasattr(source, "__arrow_c_stream__"):
-        schema = _without_views(pa.RecordBatchReader.from_stream(source).schema)
+        schema = _without_views(told(lambda: pa.RecordBatchReader.from_stream(source).schema))
         return _later(schema, lambda names: pa.table(source).cast(schema).select(names))
     return None
+
+
+def told(call: Callable[[], Any]) -> Any:
+    """Return what another library tells of the columns of its table; whatever it raises may quote a cell."""
+    found = quietly(call, None)
+    if found is None:
+        raise DprlError(
+            "The columns of the table cannot be told: the library that made it raised an error; called by itself it "
+            "says which."
+        )
+    return found
 
 
 def _later(schema: pa.Schema, rows: Callable[[list[str]], pa.Table]) -> OpenedLog:
@@ -120,8 +126,9 @@ def _column(name: str, values: Any) -> tuple[pa.DataType, Any] | None:
     if not isinstance(values, list | tuple):
         if not hasattr(values, "__array__"):
             return None
-        values = values if hasattr(values, "iloc") else np.asarray(values)
-        if values.dtype != np.dtype(object):
+        values = values if hasattr(values, "iloc") else told(lambda: np.asarray(values))
+        categories = getattr(values.dtype, "categories", values)  # of pandas, which may be of any kind, too
+        if np.dtype(object) not in (values.dtype, categories.dtype):
             if values.ndim == 1 and (getattr(values.dtype, "kind", "") in "US" or str(values.dtype)[:6] == "string"):
                 return pa.string(), list(values)  # text is looked at later, cell by cell
             if values.ndim not in (1, 2):

@@ -6,6 +6,8 @@ and names are looked at when the log is opened; episodes are read when it is loa
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,7 @@ import pyarrow as pa
 
 from dprl.data.schema import OpenedLog
 from dprl.errors import DprlError
+from dprl.user_code import quietly
 
 _SCALARS = {
     "episode_id": pa.int64(),
@@ -53,35 +56,41 @@ def minari_log(dataset: Any, identifier: str, name: str) -> OpenedLog:
     """
     observation = _kind("observation", dataset.observation_space)
     action = _kind("action", dataset.action_space)
+    widths = tuple(kind.list_size if pa.types.is_fixed_size_list(kind) else 1 for kind in (observation, action))
     types = {**_SCALARS, "observation": observation, "next_observation": observation, "action": action}
 
     def rows(names: list[str]) -> pa.Table:
         """Return the named columns, one row a transition."""
-        first = float(getattr(dataset.action_space, "start", 0))
-        try:
-            found = [_episode(number, episode, first) for number, episode in enumerate(dataset.iterate_episodes())]
-        except (OSError, KeyError, ValueError):
+        found = quietly(lambda: [episode for episode in _episodes(dataset, widths) if episode], None)
+        if found is None:
             raise DprlError(
                 f"The Minari dataset {identifier!r} is damaged and cannot be read to its end: put a whole copy there."
-            ) from None
+            )
         return pa.table({name: _join([columns[name] for columns in found], types[name]) for name in names})
 
     return OpenedLog(name, list(types), list(types.values()), rows)
 
 
-def _episode(number: int, episode: Any, first_action: float) -> dict[str, np.ndarray]:
-    length = len(episode.rewards)
+def _episodes(dataset: Any, widths: tuple[int, ...]) -> Iterator[dict[str, np.ndarray]]:
+    """Yield the columns of each episode; none of one that is not as the spaces say, which is missing."""
+    first = float(getattr(dataset.action_space, "start", 0))
+    for number, episode in enumerate(dataset.iterate_episodes()):
+        yield quietly(partial(_episode, number, episode, widths, first), {})
+
+
+def _episode(number: int, episode: Any, widths: tuple[int, ...], first_action: float) -> dict[str, np.ndarray]:
+    length, (components, of_action) = len(episode.rewards), widths
     # one observation more than there are transitions: the last one is where the episode ended
-    observation = np.asarray(episode.observations, dtype=np.float64).reshape(length + 1, -1)
+    observation = np.asarray(episode.observations, dtype=np.float64).reshape(length + 1, components)
     return {
         "episode_id": np.full(length, number),
         "t": np.arange(length),
         "observation": observation[:-1],
         "next_observation": observation[1:],
-        "action": np.asarray(episode.actions, dtype=np.float64).reshape(length, -1) - first_action,
-        "reward": np.asarray(episode.rewards, dtype=np.float64),
-        "terminated": np.asarray(episode.terminations, dtype=bool),
-        "truncated": np.asarray(episode.truncations, dtype=bool),
+        "action": np.asarray(episode.actions, dtype=np.float64).reshape(length, of_action) - first_action,
+        "reward": np.asarray(episode.rewards, dtype=np.float64).reshape(length),
+        "terminated": np.asarray(episode.terminations, dtype=bool).reshape(length),
+        "truncated": np.asarray(episode.truncations, dtype=bool).reshape(length),
     }
 
 

@@ -16,7 +16,6 @@ import hashlib
 import json
 import mmap
 import os
-import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
@@ -31,6 +30,7 @@ from numpy.lib import format as npy
 from dprl.data.schema import Schema, column_of
 from dprl.errors import DprlError
 from dprl.strict_json import read_regular, strict_object
+from dprl.user_code import suppress_warnings
 
 SCHEMA = "dprl.parts/2"
 MANIFEST = "parts.json"
@@ -287,8 +287,7 @@ class Parts:
     def _array(self, name: str, count: int) -> tuple[np.ndarray, mmap.mmap]:
         """Return the ``count`` int64 numbers of a file, and its map."""
         path = self.folder / name
-        with _whole(self.folder), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of a header that is odd Python
+        with _whole(self.folder), suppress_warnings():  # of a header that is odd Python
             found: Any = npy.open_memmap(path, mode="r")  # which never unpickles
             _require(found.dtype == np.int64 and found.shape == (count,) and len(found.base) == path.stat().st_size)
         return np.asarray(found), found.base

@@ -257,7 +257,7 @@ def prepare(source: Any, bounds: Mapping[str, Any] | str | Path, out: str | Path
     Args:
         source: path of a ``.parquet`` or ``.csv`` file, a pyarrow Table, a data frame or a mapping of arrays.
         bounds: TOML file, or the table in it, with public bounds and a section ``[prepare]``.
-        out: new Parquet file, which appears whole or not at all.
+        out: new Parquet file of mode 0600, which appears whole or not at all.
 
     Returns:
         One row for each transition, as :func:`dprl.read_log` reads it. As private as the table.
@@ -277,6 +277,6 @@ def prepare(source: Any, bounds: Mapping[str, Any] | str | Path, out: str | Path
     made = becoming(open_source(source), preparation)
     table = made.rows(made.names)
     if out is not None:
-        with replacing(out) as temporary:
+        with replacing(out, 0o600) as temporary:
             pq.write_table(table, temporary)
     return table

@@ -78,7 +78,7 @@ def open_source(source: Any) -> OpenedLog:
         in_memory = "dataset in memory"
         return open_minari(named.removeprefix("minari:")) if named else minari_log(source, in_memory, in_memory)
     if hasattr(source, "to_arrow"):  # polars
-        source = source.to_arrow()
+        source = memory.told(source.to_arrow)
     if isinstance(source, pa.Table):
         return _of_schema("table in memory", source.schema, source.select)
     if isinstance(source, Mapping):

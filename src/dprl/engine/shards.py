@@ -9,10 +9,9 @@ noise are drawn here: who draws gives the coins, and adds the noise to the sum o
 from __future__ import annotations
 
 import hashlib
-import warnings
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
 from typing import Any, NamedTuple, TypeVar
@@ -29,6 +28,7 @@ from dprl.engine.ratios import policy_columns, step_ratios
 from dprl.engine.value_query import clipped_total, exact_sum
 from dprl.mechanisms.gaussian_sum import ADDS_ONE_UNIT
 from dprl.policies.loading import load_policy
+from dprl.user_code import suppress_warnings
 
 BLOCK_ROWS = 1 << 16
 """Most rows of several units that are prepared at a time, where their features are few."""
@@ -237,11 +237,3 @@ def _digest(vectors: np.ndarray, columns: np.ndarray | None, log: Trajectories) 
         digest.update(steps[start:stop])
         total += int.from_bytes(digest.digest(), "big")
     return total
-
-
-@contextmanager
-def suppress_warnings() -> Iterator[None]:
-    """Suppress arithmetic warnings, for no warning may depend on the rows."""
-    with np.errstate(all="ignore"), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield

@@ -114,7 +114,8 @@ class UserStream(People):
 
     Attributes:
         facts: what is public.
-        users: the iterable; it is asked for one batch at a time.
+        users: the iterable; it is asked for one batch at a time. What may fail for one person belongs in that person's
+            ``answer``: a generator that raised has ended, and with it everybody who would follow.
         named: whether people are told apart. If so, who has no name answers nothing; if not, every arrival with None
             for a name counts as a person of its own, which the certificate says.
         units: places that are declared, if they are.

@@ -9,7 +9,6 @@ from __future__ import annotations
 import inspect
 import itertools
 import os
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +21,7 @@ from dprl.policies.models import is_model, model_policy
 from dprl.policies.rules import FILE as RULE
 from dprl.policies.rules import Rule, read_rule
 from dprl.protocols import Bounds, Policy
-from dprl.user_code import load_python, place, quietly
+from dprl.user_code import load_python, place, quietly, suppress_warnings
 
 TOLERANCE = 1e-6
 """How far a row of probabilities may be from summing to 1, and from itself when it is asked alone."""
@@ -292,8 +291,7 @@ def policy_probabilities(policy: Policy, states: np.ndarray, actions: int, batch
         batch: most rows in one call.
     """
     probabilities = np.zeros((len(states), actions), dtype=np.float64)
-    with warnings.catch_warnings(), np.errstate(all="ignore"):
-        warnings.simplefilter("ignore")
+    with suppress_warnings():
         pending = [(i, min(i + batch, len(states))) for i in range(0, len(states), batch)]
         while pending:
             start, stop = pending.pop()

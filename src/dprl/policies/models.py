@@ -7,7 +7,6 @@ one action that it takes (``predict`` of scikit-learn and d3rlpy).
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from dprl.errors import DprlError
+from dprl.user_code import suppress_warnings
 
 _PROBABILITIES = ("predict_proba", "calc_action_choice_probability")
 
@@ -42,8 +42,7 @@ class ModelPolicy:
 
     def __call__(self, states: np.ndarray, /) -> np.ndarray:
         """Return probabilities ``(N, A)`` of the actions."""
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # such as of scikit-learn, that these columns have no names
+        with suppress_warnings():  # such as of scikit-learn, that these columns have no names
             if _is_torch(self.model):
                 tensor = next(iter(self.model.parameters())).new_tensor(states)
                 return self.model(tensor).detach().cpu().numpy().astype(np.float64)

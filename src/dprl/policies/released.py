@@ -22,6 +22,7 @@ from dprl.tensor_file import intervals, read_back, to_bytes
 
 FILE = "policy.safetensors"
 _SCHEMA = "dprl.policy/1"
+_ROWS = 1 << 10  # states that are asked about together
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,8 +44,17 @@ class ReleasedPolicy:
         object.__setattr__(self, "theta", theta)
 
     def __call__(self, states: Any, /) -> np.ndarray:
-        """Return probabilities ``(N, A)`` float64 of ``(N, d)`` states; of discrete actions alone."""
-        found = np.asarray(self.parametric.probabilities(self.theta, self._states(states)), np.float64)
+        """Return probabilities ``(N, A)`` float64 of ``(N, d)`` states; of discrete actions alone.
+
+        A state's bits are the same in any batch.
+        """
+        seen = self._states(states)
+        # blocks of one size: of another one a product of matrices may round a row differently
+        padded = np.pad(seen, ((0, _ROWS - len(seen) % _ROWS), (0, 0)))
+        blocks = [
+            self.parametric.probabilities(self.theta, padded[i : i + _ROWS]) for i in range(0, len(padded), _ROWS)
+        ]
+        found = np.concatenate(blocks)[: len(seen)].astype(np.float64)
         return found / found.sum(axis=1, keepdims=True)
 
     def greedy(self, states: Any) -> np.ndarray:

@@ -21,13 +21,13 @@ from dprl.accounting import verification
 from dprl.accounting.budget import Budget
 from dprl.accounting.ledger import Ledger
 from dprl.accounting.reward_relation import RewardRelation, parse_relation
-from dprl.engine.shards import suppress_warnings
 from dprl.errors import DprlError
 from dprl.mechanisms.noise import SecureNoise, SeededNoise
 from dprl.release.run_folder import RunFolder, check_run
 from dprl.release.save import save_release
 from dprl.report import render
 from dprl.report.shown import Certificate, Shown
+from dprl.user_code import suppress_warnings
 
 Account = tuple[Ledger, str]
 """A ledger, and the name under which it holds the budget of a dataset."""

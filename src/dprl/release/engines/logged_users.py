@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from dprl.engine.shards import sum_of, suppress_warnings
+from dprl.engine.shards import sum_of
 from dprl.engine.unit_source import Included, Source
 from dprl.environments.bandit_parts import BanditInParts, UsersInParts
 from dprl.environments.people import People
@@ -23,6 +23,7 @@ from dprl.errors import DprlError
 from dprl.learning.policy_gradient.trainer import PolicyGradient
 from dprl.learning.policy_gradient.users import AskedPeople, Simulated, acting, blocks_of, sum_of_met
 from dprl.release.engines.ray_workers import RayWorkers, Workplace, open_workers
+from dprl.user_code import suppress_warnings
 
 
 @dataclass(frozen=True)
