@@ -163,3 +163,13 @@ def test_the_simulator_pays_what_it_says():
 def test_values_in_place_of_missing_ones_are_refused():
     with pytest.raises(DprlError, match=r"^bounds: fill is for logs that are evaluated"):
         Bandit.of_arrays(*rows(), BOUNDS | {"fill": {0: 0.0}})
+
+
+def test_a_cell_of_an_array_that_is_no_number_is_its_persons_alone():
+    """It was quoted in what NumPy raised."""
+    bounds = {"units": 3, "reward": [0.0, 1.0], "observation": [[0.0, 9.0]], "actions": 2}
+    paid = [[0.0, 1.0], [0.0, 1.0], [1.0, 0.0]]
+    expected = Bandit.of_arrays([[1.0], [np.nan], [3.0]], paid, bounds).entering()
+    for odd in (["HIV+"], [2.0, 3.0], [None], {}):
+        found = Bandit.of_arrays([[1.0], odd, [3.0]], paid, bounds).entering()
+        assert all(np.array_equal(a, b) for a, b in zip(found, expected, strict=True))

@@ -45,10 +45,10 @@ def test_a_planned_q_is_released_with_one_path_an_action():
     model = walk.transition_matrix(planner.POINTS)
     plan = make_learning_plan(FunctionalQ(variant="output", people=1000), walk.facts, BUDGET, model)
     rewards = np.tile(0.5 - np.abs(planner.POINTS - 0.5), (2, 1))
-    rewards[0, 3] = np.nan  # counts as 0
+    rewards[0, 3], rewards[1, 4:6] = np.nan, (3e14, -1.1)  # each counts as 0, as what is beyond the bounds does
     exact = planner.released(model, rewards, Exact(), 0.9, walk.facts)
     assert (exact.network, exact.value) == ("table:257", (0.0, pytest.approx(5.0)))
-    best = np.asarray(planner.optimal_q(model, np.nan_to_num(rewards), 0.9))
+    best = np.asarray(planner.optimal_q(model, np.where(np.abs(rewards) <= 0.5, rewards, 0.0), 0.9))
     np.testing.assert_allclose(exact(planner.POINTS).T, best, rtol=1e-6, atol=1e-6)
     noisy = planner.released(model, rewards, answers_of(plan, SeededNoise.from_seed(0)), 0.9, walk.facts)
     moved = (noisy(planner.POINTS).T - best) / plan.mechanism.std

@@ -24,6 +24,7 @@ from dprl.environment_spec import EnvironmentSpec
 from dprl.environments.people import Act, Answers, Claim, LoggedPeople
 from dprl.errors import DprlError
 from dprl.protocols import Bounds, Interval
+from dprl.user_code import quietly
 
 
 @dataclass
@@ -71,7 +72,7 @@ class Bandit(LoggedPeople):
     ) -> Bandit:
         """Users from arrays: ``(R, d)`` observations, ``(R, A)`` rewards and, if given, ``(R,)`` who came."""
         known = bandit_bounds(bounds)
-        seen, paid = (np.asarray(cells, np.float64) for cells in (observations, rewards))
+        seen, paid = _numbers(observations, len(known.observation)), _numbers(rewards, known.actions or 1)
         rows = len(seen)
         if seen.shape != (rows, len(known.observation)) or paid.shape != (rows, known.actions):
             raise DprlError(
@@ -163,6 +164,15 @@ def bandit_bounds(bounds: Bounds | Mapping[str, Any] | str | Path | None) -> Bou
 def as_claimed(observations: np.ndarray, rewards: np.ndarray) -> dict[str, np.ndarray]:
     """Raw rows as a ledger claims them (:mod:`dprl.accounting.fingerprint`); in a bandit's no action was taken."""
     return {"observation": observations, "action": np.zeros(len(rewards)), "reward": rewards}
+
+
+def _numbers(cells: Any, width: int) -> np.ndarray:
+    """Return an array as numbers; where that is none, its rows ``(R, width)``, NaN where one holds anything else."""
+    found = quietly(lambda: np.asarray(cells, np.float64), None)
+    if found is None:
+        rows = [quietly(lambda row=row: np.asarray(row, np.float64), None) for row in cells]
+        found = np.array([np.full(width, np.nan) if row is None or row.shape != (width,) else row for row in rows])
+    return found
 
 
 def _codes(people: Any) -> np.ndarray:

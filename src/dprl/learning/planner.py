@@ -92,10 +92,12 @@ def released(model: Any, rewards: Any, answers: Any, discount: float, facts: Env
 
     Args:
         rewards: ``(A, N)`` rewards at the points: private, and seen by nothing but ``answers``, as optimal Q-values.
-            One that is no number counts as 0; none is clipped, which could make the difference of two neighbours steep.
+            One that is no number counts as 0, and so does one beyond the declared bounds, for which the rounding of
+            value iteration is not charged. None is clipped, which could make the difference of two neighbours steep.
     """
     low, high = facts.reward_bounds
-    rewards = np.where(np.isfinite(rewards), rewards, 0.0)
+    largest = max(abs(low), abs(high)) * (1.0 + 2.0**-20)
+    rewards = np.where(np.abs(rewards) <= largest, rewards, 0.0)
     noisy = np.asarray(noisy_q(optimal_q(model, rewards, discount), answers))
     value = (low / (1.0 - discount), high / (1.0 - discount))
     table = (noisy - (value[0] + value[1]) / 2.0) / ((value[1] - value[0]) / 2.0)
