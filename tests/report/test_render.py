@@ -392,9 +392,10 @@ def test_of_several_differences_the_intervals_that_hold_together_are_shown(shown
 
 def test_a_confounder_is_spoken_of_where_the_interval_that_is_shown_tells_a_sign(shown: Shown) -> None:
     said = "rests on the assumption that within a stratum"
-    assert "to carry an interval to zero: 1.40 for new <b> less old." in shown(
-        contrasts=[difference(0.5, 2.5, confounding=1.4)]
-    ).text
+    assert (
+        "to carry an interval to zero: 1.40 for new <b> less old."
+        in shown(contrasts=[difference(0.5, 2.5, confounding=1.4)]).text
+    )
     assert said not in shown(contrasts=[difference(0.5, 2.5, confounding=1.4)] * 2).text
     page = shown(contrasts=[difference(1.5, 2.5, confounding=1.4)] * 2)
     assert said in page.text
