@@ -155,6 +155,18 @@ def test_what_the_rule_is_worth_more_than_the_best_action_is_the_smallest_differ
         assert best["simultaneous_interval"][end] == min(c["simultaneous_interval"][end] for c in fixed)
 
 
+def test_actions_that_were_not_valued_are_said_not_to_have_been():
+    """The behaviour policy hardly ever takes the third: nobody knows whether it is better for everybody."""
+    chances = {"behavior_policy": lambda states: np.tile([0.495, 0.495, 0.01], (len(states), 1))}
+    log = columns()
+    del log["behavior_prob"]
+    found = learned(log, bounds=replace(BOUNDS, actions=3, max_importance_ratio=2.1), seed=1, **chances)
+    assert "always_2" not in found.values
+    said = " Of 3 actions for everybody only 2 could be valued."
+    assert learned_words(dict(found.estimate))["against_best"].endswith(said)
+    assert said not in learned_words(dict(learned(seed=1).estimate))["against_best"]
+
+
 def test_policies_of_your_own_are_chosen_from_as_well(tmp_path):
     file = tmp_path / "own.py"
     file.write_text(

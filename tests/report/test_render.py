@@ -239,6 +239,7 @@ def test_interval_that_ends_at_the_public_bound_is_marked(estimate: Artifact, ce
     estimate["targets"][2]["interval"] = [-500.0, 130.0]  # horizon one, reward -500 to 500
     page = Page(render(estimate, certificate))
     assert page.cells("arm_1")[0][2].endswith("130.0†")
+    assert "what lay beyond them was moved to their ends" in page.text
     assert not page.cells("arm_2")[0][2].endswith("†")
     # discounted 0.5, two steps: the value lies between -750 and 750
     estimate.update(discount=0.5, bounds={**estimate["bounds"], "horizon": 2})
@@ -389,6 +390,18 @@ def test_of_several_differences_the_intervals_that_hold_together_are_shown(shown
     assert "Is the policy" not in shown().text
 
 
+def test_a_confounder_is_spoken_of_where_the_interval_that_is_shown_tells_a_sign(shown: Shown) -> None:
+    said = "rests on the assumption that within a stratum"
+    assert (
+        "to carry an interval to zero: 1.40 for new <b> less old."
+        in shown(contrasts=[difference(0.5, 2.5, confounding=1.4)]).text
+    )
+    assert said not in shown(contrasts=[difference(0.5, 2.5, confounding=1.4)] * 2).text
+    page = shown(contrasts=[difference(1.5, 2.5, confounding=1.4)] * 2)
+    assert said in page.text
+    assert "the interval that a difference has by itself, which is narrower than that of all together" in page.text
+
+
 def test_what_a_missing_value_becomes_stands_beside_its_component(estimate: Artifact, certificate: Artifact) -> None:
     public = certificate["assumed_public"]
     size = len(public["bounds"]["observation"])
@@ -433,12 +446,14 @@ def test_each_subgroup_has_a_sentence(shown: Shown, low: float, high: float, say
     page = shown(subgroups=[group(low, high)])
     assert says in page.text
     assert "about 120" in page.text
+    assert "all values in this section are wide enough to hold together in 95% of repetitions, and so are" in page.text
     assert "Who benefits" not in shown().text
 
 
 def test_subgroups_without_a_difference_are_of_the_first_policy(shown: Shown) -> None:
     page = shown(subgroups=[group(0.0, 1.0, contrasts=[])])
     assert "with age <b>: new <b> is worth 0.50, between 0.10 and 0.90." in page.text
+    assert "and so are those of all differences" not in page.text
 
 
 # --- projections --------------------------------------------------------------------------------------------------

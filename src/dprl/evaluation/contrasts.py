@@ -34,8 +34,8 @@ class Contrast:
         privacy_standard_error: of the value.
         sampling_standard_error: of the value; where the errors of the two are not known together, at most.
         confounding: where propensities were estimated, how strong an unmeasured confounder must be to carry the
-            interval to zero: by how many times it must change the odds of an action (Tan 2006); 1 where the interval
-            holds zero.
+            ``interval`` to zero: by how many times it must change the odds of an action (Tan 2006); 1 where that holds
+            zero.
     """
 
     policy: int

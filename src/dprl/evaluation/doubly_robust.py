@@ -30,7 +30,8 @@ class DoublyRobust(ValueFunctionConfig):
 
     Attributes:
         value_budget_fraction: share of mu^2 that pays for values and intervals; the rest pays for the value function.
-        modes: of the value function; see :class:`~dprl.evaluation.adassp.AdaSSP`.
+        modes: of the value function; see :class:`~dprl.evaluation.adassp.AdaSSP`. More than the default bias values by
+            what no interval counts, the more the larger ratios and epsilon are.
         second_moment_weight: weight of a unit's squared estimate, from which the sampling error is told.
     """
 

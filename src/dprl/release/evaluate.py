@@ -125,8 +125,9 @@ class Release(Handout):
     def to_frame(self) -> pa.Table:
         """Return all released values and differences as an Arrow table, which has ``to_pandas()``; a row for each.
 
-        Its columns are ``policy``, ``against`` (of a difference), ``subgroup``, ``value``, the interval from ``low`` to
-        ``high``, and the standard errors of the privacy noise and of sampling.
+        Its columns are ``policy``, ``against`` (of a difference), ``subgroup``, ``value``, its own interval (which
+        may not hold together with others) from ``low`` to ``high``, and the standard errors of the privacy noise and of
+        sampling.
         """
         return frame_of(self.estimate)
 

@@ -54,7 +54,7 @@ def learned_words(estimate: Mapping[str, Any]) -> dict[str, Any] | None:
         "how": words["how"].get(learner.text("name"), words["how"]["other"]),
         "better": case == "better",
         "lead": words["lead"][case].format(**logged, what=what, rule=choice.text("policy", "(unnamed)")),
-        "against_best": _against_best(choice.section("less_best_action"), len(cases) == 1, first.total_error),
+        "against_best": _against_best(estimate, len(cases) == 1, first.total_error),
         "cases": cases,
         "branches": _branches(cases),
         "classes": [(name, plain(count)) for name, count in rules.section("levels").items()],
@@ -91,17 +91,22 @@ def _policy_table(found: Fields, called: list[str]) -> tuple[list[tuple[int, str
     return list(enumerate(["feature", *(action_name(action, called) for action in range(len(columns)))])), rows
 
 
-def _against_best(found: Fields, single: bool, error: float | None) -> str:
-    """Return the sentence on a rule and the best action for everybody; an empty one where no action was valued."""
+def _against_best(estimate: Fields, single: bool, error: float | None) -> str:
+    """Return what is said of a rule and the best action for everybody that was valued; nothing where none was."""
+    found = estimate.section("choice").section("less_best_action")
     if (interval := found.interval("simultaneous_interval")) is None:
         return ""
     (low, high), places, value = interval, decimals(error, resolution=2.0), found.number("value")
     case = "better" if low > 0.0 else "worse" if high < 0.0 else "unshown"
     if single:
         case = "single" if low >= 0.0 else "single_unshown"
-    return WORDS["learned"]["against_best"][case].format(
+    words, actions = WORDS["learned"]["against_best"], estimate.section("bounds").number("actions")
+    valued = len(estimate.entries("targets")) - 2  # beside the rule and what was done
+    left_out = words["left_out"] if actions is not None and valued < actions else ""
+    return (words[case] + left_out).format(
         value=number(value, places), less=number(-(value or 0.0), places), most=number(-low, places),
         interval=words_of(interval, places), turned=words_of((-high, -low), places),
+        valued=valued, actions=plain(actions),
     )  # fmt: skip
 
 
@@ -131,8 +136,8 @@ def contrasts_view(estimate: Fields) -> list[dict[str, Any]]:
             "name": contrast.name, "policy": contrast.names[0], "against": contrast.names[1],
             "better": better if side else "", "worse": worse, "amount": amount, "between": between,
             "silent": low <= least - most < most - least <= high,
-            # how strong a confounder must be to carry an interval to zero, where it is away from zero
-            "confounding": "" if strength is None or strength <= 1.0 else number(strength, 2),
+            # how strong a confounder must be to carry an interval to zero, where the one that is shown is not there
+            "confounding": number(strength, 2) if side and strength is not None and strength > 1.0 else "",
             **contrast.in_words(places, interval),
         })  # fmt: skip
     return out
