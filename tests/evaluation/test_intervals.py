@@ -259,3 +259,20 @@ def test_estimates_survive_as_plain_data_and_those_of_earlier_versions_are_read(
         "sampling_standard_error": 0.02, "reference": None,
     }  # fmt: skip
     assert ValueEstimate.from_mapping(earlier) == ValueEstimate(0.5, (0.4, 0.6), 0.01, 0.02)
+
+
+@pytest.mark.parametrize("events", [2.0, 2.5])
+def test_a_few_events_far_from_the_middle_are_counted(events):
+    """On policy one person's return can lie twice as far from the mean as from the middle of the range."""
+    units, rng = 2_000, np.random.default_rng(0)
+    bounds, policy = one_decision(units, 1.0), lambda states: np.full((len(states), 2), 0.5)
+    plan = make_plan(ImportanceSampling(discount=1.0), bounds, Budget(8.0, 1e-6), [policy])
+    columns = columns_of(np.zeros((2, 1), dtype=int), observation_0=0.5, reward=np.array([0.0, 1.0]))
+    nothing, event = plan.query.unit_vectors(read_log(columns, bounds=bounds).load(), [policy])
+    held = 0
+    for happened in rng.binomial(units, events / units, 2_000):
+        noise = rng.normal(0.0, plan.value_mechanism.noise_std, len(event))
+        noisy = (units - happened) * nothing + happened * event + noise
+        low, high = plan.query.decode(plan.value_mechanism, noisy)[0].interval
+        held += low <= events / units <= high
+    assert held >= 0.95 * 2_000  # without that .935 and .938

@@ -397,3 +397,26 @@ def test_shapes_do_not_depend_on_which_cells_are_empty():
     designs = [Design(known, Strata(bounds).table([FIRST, MIXED]), (), False, 0.02) for known in of]
     assert designs[0].asked.shape == designs[1].asked.shape
     assert len({len(known.to_bytes().splitlines()) for known in of}) == 1
+
+
+def test_what_is_kept_for_its_noise_is_counted_where_strata_are_left_out():
+    """Strata whose counts are near the limit: of those that are kept the noise is positive in the mean."""
+    rng, strata, noise = np.random.default_rng(0), 300, 10.0
+    bounds = Bounds(
+        units=90_000, horizon=1, reward=(-1.0, 1.0), observation=((0.0, strata - 1.0),), actions=2,
+        strata=("observation_0",),
+    )  # fmt: skip
+    second = lambda states: np.tile([0.0, 1.0], (len(states), 1))  # noqa: E731
+    # a stratum that fares badly has a third of the people, and outcomes of all others lie above the model
+    people = np.tile([176, 29], (strata, 1)) * np.where(np.arange(strata) == 0, strata / 2, 1.0)[:, None]
+    paid = people * np.where(np.arange(strata) == 0, -0.9, [[-0.9], [0.9]]).T
+    biases, counted_ = [], []
+    for _ in range(60):
+        theta = np.concatenate([2.0 * people.ravel(), paid.ravel()]) + 2.0 * noise * rng.normal(size=4 * strata)
+        known = Propensities(theta, Strata(bounds), 2.0 * noise)
+        design = asked(bounds, [second], overlap="trim").around(known).design
+        table = np.tile([0.0, 1.0], (strata, 1))
+        error = (known.counts - people) / np.maximum(known.counts, 1.0) * (design.cells > 0.0)
+        biases.append(float((design.shares[:, None] * table * error * (paid / people - design.outcomes)).sum()))
+        counted_.append(design.second_order(table))
+    assert 0.02 < np.mean(biases) < np.mean(counted_) < 2.0 * np.mean(biases)

@@ -299,7 +299,7 @@ class AroundQuery(Question):
         most = [variance_at_most(float(v), float(e), largest) for v, e in zip(found, errors, strict=True)]
         ends = self.centre + radius * means
         surely = [variance_at_most(float(v), float(e), largest, t) for v, e in zip(found, errors, strict=True)]
-        widths = [radius * _half_width(t, v / units, noise, units) for v in most]
+        widths = [radius * _half_width(t, v / units, noise, units, float(x)) for v, x in zip(most, small, strict=True)]
         low, high = float(ends[0]), float(ends[-1])
 
         hidden, limit = float(self.losses[0]), bounds.cumulative_ratio
@@ -424,10 +424,10 @@ def _between(low: float, high: float, declared: Interval, error: float) -> tuple
     return low + (high - low) * share, [max(unit, 1.0) * (1.0 - share), max(unit, 1.0) * share]
 
 
-def _half_width(t: float, sampling: float, noise: float, units: float) -> float:
+def _half_width(t: float, sampling: float, noise: float, units: float, away: float = 0.0) -> float:
     """Return the half-width of a mean of numbers in [-1, 1] with a sampling variance, and noise, which is not
-    skewed.
+    skewed. One unit lies at most ``1 + away`` from a mean that is ``away`` from zero.
     """
     variance = sampling + noise**2
     share = sampling / variance if variance > 0.0 else 0.0
-    return t * math.sqrt(variance) + share * skew_margin(t, 1.0, units)
+    return t * math.sqrt(variance) + share * skew_margin(t, 1.0 + away, units)

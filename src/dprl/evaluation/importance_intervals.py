@@ -161,7 +161,8 @@ def centred(known: Known, parts: list[float]) -> ValueEstimate:
         min(first**2, 1.0) * known.of_count,
     )
     upper = largest_variance(known, variance, noise)
-    half, error, margin = half_width(known, upper), known.error(upper, spread), _skewed(known, upper)
+    away = min(abs(first), 1.0 / scale.largest)
+    half, error, margin = half_width(known, upper, away), known.error(upper, spread), _skewed(known, upper, away)
     reach = [unit * (_far(known, m, error, share) + margin - m) for m in (-first, first)]
     reach = reach if known.counted else [max(unit * half, far) for far in reach]
     missing = max(1.0 - mean_weight + known.t * weight_error, 0.0) if WEIGHTS_BELOW_ONE in notes else 0.0
@@ -195,18 +196,19 @@ def largest_variance(known: Known, variance: float, noise: float) -> float:
     return variance_at_most(variance, noise, known.most_variance, known.margin)
 
 
-def half_width(known: Known, variance: float) -> float:
+def half_width(known: Known, variance: float, away: float) -> float:
     """Half-width of the interval of a mean of numbers in [-1, 1] with one unit's ``variance``, and noise.
 
-    The margin for skewness is for the part of the error that is sampling: the noise is normal.
+    The margin for skewness is for the part of the error that is sampling: the noise is normal. One unit lies at most
+    ``1 + away`` from a mean that is ``away`` from zero.
     """
-    return known.t * known.error(variance, known.spread) + _skewed(known, variance)
+    return known.t * known.error(variance, known.spread) + _skewed(known, variance, away)
 
 
-def _skewed(known: Known, variance: float) -> float:
+def _skewed(known: Known, variance: float, away: float) -> float:
     error = known.error(variance, known.spread)
     sampled = 0.0 if error == 0.0 else variance / known.units / error**2
-    return sampled * skew_margin(known.t, 1.0, known.units)
+    return sampled * skew_margin(known.t, 1.0 + away, known.units)
 
 
 def between_bounds(known: Known, parts: list[float]) -> ValueEstimate:
@@ -254,7 +256,7 @@ def normalised(known: Known, parts: list[float]) -> ValueEstimate:
         if square <= 0.0 or total <= 0.0 or inside < 0.0:
             return 0.0, 1.0
         middle, half = -linear / (2.0 * square), math.sqrt(inside) / (2.0 * square)
-        half += _skewed(known, pair.square(known, ratio)) / total
+        half += _skewed(known, pair.square(known, ratio), 0.0) / total
         return middle - half, middle + half
 
     # what estimated probabilities add depends on R: it is that of the farther end

@@ -297,7 +297,7 @@ class ImportanceQuery(Question):
             widest = (known.declared[1] - known.declared[0]) / 2.0
             if not self.bounds.cuts_products:
                 upper = largest_variance(known, variance, 0.0)
-                half = half_width(known, upper)
+                half = half_width(known, upper, 0.0)
                 if not self.pairs:  # towards an end of the range it is wider, for people who may be missing
                     error, end = known.error(upper, known.spread), 1.0 / self.scale.largest
                     wider = known.t * (math.hypot(error, known.share_spread * end) - error)

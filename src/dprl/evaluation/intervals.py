@@ -230,8 +230,9 @@ def of_distances(
     upper = variance + VARIANCE_MARGIN * math.hypot(*errors, 2.0 * product_noise)
     upper = min(upper, sum(math.sqrt(v) for v in most) ** 2)
     error = math.sqrt(upper / units + noise**2)
-    skew = (upper / units / error**2 if error > 0.0 else 0.0) * skew_margin(t, largest, units)
     mean = means[0] - means[1]
+    away = min(abs(mean), largest)
+    skew = (upper / units / error**2 if error > 0.0 else 0.0) * skew_margin(t, largest + away, units)
     ends = [
         farthest_ratio(m, error, share, share_noise, t)
         if counted

@@ -97,8 +97,12 @@ class Propensities:
 
     def supported(self, least: float) -> Bool[np.ndarray, "strata actions"]:
         """Return where an action was taken clearly often, and with a propensity of at least ``least``."""
+        return self.counts >= self.enough(least)
+
+    def enough(self, least: float) -> Float[np.ndarray, "strata one"]:
+        """Return the noisy count from which on an action is supported in a stratum."""
         people = np.maximum(self.people, 0.0)[:, None]
-        return self.counts >= np.maximum(least * people, max(FEWEST, CLEAR * self.count_noise))
+        return np.maximum(least * people, max(FEWEST, CLEAR * self.count_noise))
 
     def shares(self, least: float) -> Float[np.ndarray, "strata actions"]:
         """Return estimated propensities, of an action and of not being lost then; zero where it is not supported."""

@@ -13,6 +13,7 @@ from functools import cached_property
 
 import numpy as np
 from jaxtyping import Bool, Float
+from scipy.special import ndtr
 
 from dprl.evaluation.intervals import product_weight
 from dprl.evaluation.propensities import Propensities
@@ -218,8 +219,16 @@ class Design:
         return float(np.linalg.norm(self._relative * self.shares[:, None] * table * (self.raw - self.outcomes)))
 
     def second_order(self, table: Float[np.ndarray, "strata actions"]) -> float:
-        """Return a bound of the bias from noise that meets itself, to second order."""
-        left = self._relative**2 * self.shares[:, None] * table * (self.raw - self.outcomes)
+        """Return a bound of the bias from noise that meets itself, to second order; and where strata are left out,
+        from counts that were kept for their noise: three times its mean in a count that is what was released of it,
+        for what was released is larger.
+        """
+        noise = self._relative
+        if self.trims:
+            above = np.maximum(self.known.counts - self.known.enough(self.least), 0.0) / self.known.count_noise
+            # the mean of a standard normal that is known to lie above -x is pdf(x) / cdf(x)
+            noise = noise + 3.0 * np.exp(-(above**2) / 2.0) / math.sqrt(2.0 * math.pi) / ndtr(above)
+        left = noise * self._relative * self.shares[:, None] * table * (self.raw - self.outcomes)
         return abs(float(left.sum()))
 
     @cached_property
