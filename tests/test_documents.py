@@ -16,6 +16,8 @@ ROOT = documents.ROOT
 DOCS = [path for path in sorted((ROOT / "docs").rglob("*.md")) if not {"generated", "_build"} & {*path.parts}]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *DOCS]
 CONSOLE = console.pages()
+CODE = [path for room in ("src", "papers", "tests", "benchmarks") for path in (ROOT / room).rglob("*.py")]
+WORDS = {word for path in CODE for word in re.findall(r"\w+", path.read_text(encoding="utf-8"))}
 
 
 def name_of(path):
@@ -32,6 +34,18 @@ def test_links_lead_to_files(path):
     text = re.sub(r"^```.*?^```$|`[^`\n]*`", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
     targets = re.findall(r"\]\((?![a-z]+:|#)([^)#\s]+)", text)
     assert [target for target in targets if not (path.parent / target).exists()] == []
+
+
+@pytest.mark.parametrize(
+    "path", [*sorted((ROOT / "docs" / "proofs").glob("*.md")), ROOT / "docs" / "symbols.md"], ids=name_of
+)
+def test_files_and_names_of_the_code_are_there(path):
+    """Names of several words, that is: a short one may be a symbol."""
+    said = re.findall(r"`([\w./]+)`", path.read_text(encoding="utf-8"))
+    files = [one.replace("papers/", "dprl_papers/", 1) for one in said if one.endswith(".py")]
+    assert [one for one in files if not any(f"/{name_of(file)}".endswith(f"/{one}") for file in CODE)] == []
+    names = [name for one in said for name in re.findall(r"\b(?![a-z]_)[a-z_]*_[a-z]{4,}$|\b(?:[A-Z][a-z]+){2,}", one)]
+    assert [name for name in names if name not in WORDS] == []
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "docs" / "how-to").glob("*.md")), ids=name_of)

@@ -58,7 +58,7 @@ def run(
     Args:
         program: the algorithm.
         noise: a :class:`~dprl.mechanisms.noise.SeededNoise`; each stage draws from its own stream.
-        data: :class:`SharedTransitions` or :class:`PaddedUnits`, with the columns that the program asks for.
+        data: :class:`~dprl.engine.unit_source.Blocks`, with the columns that the program asks for.
         mechanisms: in place of the stages' own, such as :func:`noiseless`.
         batch: units in one block of a Poisson batch; a batch takes as many blocks as it needs.
 
