@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import subprocess
 import sys
@@ -10,6 +11,8 @@ import pytest
 from benchmarks import console, documents
 
 import dprl
+from dprl.release.artifacts import estimate_of
+from dprl.release.learning_artifacts import policy_training_of, q_training_of
 
 MADE = documents.made()
 ROOT = documents.ROOT
@@ -56,6 +59,13 @@ def test_pages_that_say_how_to_are_short(path):
 def test_the_reference_has_every_public_name():
     page = (ROOT / "docs" / "reference" / "python.md").read_text(encoding="utf-8")
     assert set(re.findall(r":: dprl\.(\w+)$", page, flags=re.MULTILINE)) == set(dprl.__all__)
+
+
+@pytest.mark.parametrize("made", [estimate_of, q_training_of, policy_training_of])
+def test_the_page_of_files_has_every_field(made):
+    page = (ROOT / "docs" / "certificate.md").read_text(encoding="utf-8")
+    fields = set(re.findall(r'"(\w+)":', inspect.getsource(made)))
+    assert {field for field in fields if f"`{field}`" not in page} == set()
 
 
 def test_the_command_line_page_has_every_command():
