@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
+import pkgutil
 import re
 import subprocess
 import sys
@@ -11,6 +13,8 @@ import pytest
 from benchmarks import console, documents
 
 import dprl
+import dprl_papers
+from dprl.config import documented
 from dprl.release.artifacts import estimate_of
 from dprl.release.learning_artifacts import policy_training_of, q_training_of
 
@@ -49,6 +53,22 @@ def test_files_and_names_of_the_code_are_there(path):
     assert [one for one in files if not any(f"/{name_of(file)}".endswith(f"/{one}") for file in CODE)] == []
     names = [name for one in said for name in re.findall(r"\b(?![a-z]_)[a-z_]*_[a-z]{4,}$|\b(?:[A-Z][a-z]+){2,}", one)]
     assert [name for name in names if name not in WORDS] == []
+
+
+@pytest.mark.parametrize("package", [dprl, dprl_papers])
+def test_attributes_that_docstrings_name_are_there(package):
+    for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+        if module.name != "dprl.__main__":
+            for kind in vars(importlib.import_module(module.name)).values():
+                if inspect.isclass(kind) and kind.__module__ == module.name:
+                    assert set(documented(kind)) <= members_of(kind), kind
+
+
+def members_of(kind):
+    """Names of what a class and its bases declare, define, or set in their methods."""
+    own = [base for base in kind.__mro__ if base.__module__.startswith("dprl")]
+    declared = {name for base in own for name in inspect.get_annotations(base)}
+    return {*dir(kind), *declared, *re.findall(r"\bself\.(\w+)", " ".join(map(inspect.getsource, own)))}
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "docs" / "how-to").glob("*.md")), ids=name_of)
