@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
+import pkgutil
 import re
 import subprocess
 import sys
@@ -10,12 +13,18 @@ import pytest
 from benchmarks import console, documents
 
 import dprl
+import dprl_papers
+from dprl.config import documented
+from dprl.release.artifacts import estimate_of
+from dprl.release.learning_artifacts import policy_training_of, q_training_of
 
 MADE = documents.made()
 ROOT = documents.ROOT
 DOCS = [path for path in sorted((ROOT / "docs").rglob("*.md")) if not {"generated", "_build"} & {*path.parts}]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *DOCS]
 CONSOLE = console.pages()
+CODE = [path for room in ("src", "papers", "tests", "benchmarks") for path in (ROOT / room).rglob("*.py")]
+WORDS = {word for path in CODE for word in re.findall(r"\w+", path.read_text(encoding="utf-8"))}
 
 
 def name_of(path):
@@ -34,6 +43,34 @@ def test_links_lead_to_files(path):
     assert [target for target in targets if not (path.parent / target).exists()] == []
 
 
+@pytest.mark.parametrize(
+    "path", [*sorted((ROOT / "docs" / "proofs").glob("*.md")), ROOT / "docs" / "symbols.md"], ids=name_of
+)
+def test_files_and_names_of_the_code_are_there(path):
+    """Names of several words, that is: a short one may be a symbol."""
+    said = re.findall(r"`([\w./]+)`", path.read_text(encoding="utf-8"))
+    files = [one.replace("papers/", "dprl_papers/", 1) for one in said if one.endswith(".py")]
+    assert [one for one in files if not any(f"/{name_of(file)}".endswith(f"/{one}") for file in CODE)] == []
+    names = [name for one in said for name in re.findall(r"\b(?![a-z]_)[a-z_]*_[a-z]{4,}$|\b(?:[A-Z][a-z]+){2,}", one)]
+    assert [name for name in names if name not in WORDS] == []
+
+
+@pytest.mark.parametrize("package", [dprl, dprl_papers])
+def test_attributes_that_docstrings_name_are_there(package):
+    for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+        if module.name != "dprl.__main__":
+            for kind in vars(importlib.import_module(module.name)).values():
+                if inspect.isclass(kind) and kind.__module__ == module.name:
+                    assert set(documented(kind)) <= members_of(kind), kind
+
+
+def members_of(kind):
+    """Names of what a class and its bases declare, define, or set in their methods."""
+    own = [base for base in kind.__mro__ if base.__module__.startswith("dprl")]
+    declared = {name for base in own for name in inspect.get_annotations(base)}
+    return {*dir(kind), *declared, *re.findall(r"\bself\.(\w+)", " ".join(map(inspect.getsource, own)))}
+
+
 @pytest.mark.parametrize("path", sorted((ROOT / "docs" / "how-to").glob("*.md")), ids=name_of)
 def test_pages_that_say_how_to_are_short(path):
     assert len(path.read_text(encoding="utf-8").splitlines()) <= 100
@@ -42,6 +79,13 @@ def test_pages_that_say_how_to_are_short(path):
 def test_the_reference_has_every_public_name():
     page = (ROOT / "docs" / "reference" / "python.md").read_text(encoding="utf-8")
     assert set(re.findall(r":: dprl\.(\w+)$", page, flags=re.MULTILINE)) == set(dprl.__all__)
+
+
+@pytest.mark.parametrize("made", [estimate_of, q_training_of, policy_training_of])
+def test_the_page_of_files_has_every_field(made):
+    page = (ROOT / "docs" / "certificate.md").read_text(encoding="utf-8")
+    fields = set(re.findall(r'"(\w+)":', inspect.getsource(made)))
+    assert {field for field in fields if f"`{field}`" not in page} == set()
 
 
 def test_the_command_line_page_has_every_command():

@@ -204,7 +204,7 @@ def documented(kind: type) -> dict[str, str]:
     """
     found: dict[str, str] = {}
     for base in reversed(kind.__mro__):
-        _, _, section = inspect.cleandoc(base.__doc__ or "").partition("\nAttributes:\n")
+        section = inspect.cleandoc(base.__doc__ or "").partition("\nAttributes:\n")[2].partition("\n\n")[0]
         for names, text in re.findall(r"^    (\w[\w, ]*): (.*(?:\n {8,}.*)*)", section, flags=re.MULTILINE):
             plain = " ".join(re.sub(r":\w+:`~?([^`]*)`|``|\\", r"\1", text).split())
             found.update(dict.fromkeys(names.split(", "), plain))

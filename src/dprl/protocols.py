@@ -38,7 +38,7 @@ class Policy(Protocol):
 class NoiseSource(Protocol):
     """Where every coin and every Gaussian of a mechanism comes from; never defaulted.
 
-    Both methods are functions of (run key, step) alone: the same step asked twice gives the same draw.
+    Draws are functions of (run key, stream, step) alone: the same step asked twice gives the same draw.
     """
 
     secure: bool
@@ -48,6 +48,10 @@ class NoiseSource(Protocol):
 
     def describe(self) -> str:
         """Return the source in words, for the certificate."""
+        ...
+
+    def stream(self, name: str) -> NoiseSource:
+        """Return the source of one mechanism, whose draws are independent of those under any other name."""
         ...
 
     def participation_mask(self, step: Any, count: int, rate: float) -> Any:

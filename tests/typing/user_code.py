@@ -60,6 +60,8 @@ def options() -> None:
     print(release.value + low + high, release.to_frame().to_pandas(), release.report())
     release.plot().save("plot.html")
     dprl.evaluate("log.parquet", policy, BUDGET, algorithm=dprl.DPPG(users=10))  # wrong
+    dprl.train("cart-pole", BUDGET, algorithm=dprl.DPPG(users=10), engine="ray")
+    dprl.train("cart-pole", BUDGET, algorithm=dprl.DPPG(users=10), engine="rey")  # wrong
     dprl.evaluate("log.parquet", policy, 1.0)  # wrong
     dprl.evaluate("log.parquet", policy, BUDGET, bound="bounds.toml")  # wrong
     dprl.DoublyRobust(discont=1.0)  # wrong

@@ -37,7 +37,7 @@ def open_minari(identifier: str) -> OpenedLog:
     except ImportError as error:
         raise DprlError("Reading a Minari dataset needs the package minari: pip install 'dprl[minari]'.") from error
     try:
-        dataset = minari.load_dataset(identifier)
+        dataset = minari.load_dataset(identifier)  # type: ignore[attr-defined]  # a checker may take this file for it
     except Exception as error:  # minari raises many types for one thing
         raise DprlError(
             f"There is no Minari dataset {identifier!r} on this machine that could be opened; "

@@ -42,7 +42,7 @@ class OfUnits(Columns):
 
 @dataclass(frozen=True)
 class Block(Columns):
-    """Rows of ``B`` units as a program sees them: columns and coefficients by name (see :data:`COEFFICIENTS`).
+    """Rows of ``B`` units as a program sees them: columns and coefficients by name.
 
     Each unit has rows of its own, padded to ``L`` with zero weight: columns are ``(B, L, ...)``. Or all units share
     ``L`` transitions of a finite set: features and states are then ``(L, ...)``, and of the coefficients ``(B, L)``

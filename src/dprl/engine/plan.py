@@ -254,7 +254,7 @@ def calibrate(
 
 
 def calibrated_stages(
-    shapes: Sequence[Query], before: Sequence[events.DpEvent], mu: float, budget: Budget, given: float | None = None
+    queries: Sequence[Query], before: Sequence[events.DpEvent], mu: float, budget: Budget, given: float | None = None
 ) -> tuple[Stage, ...]:
     """Give every stage but the last its share of mu^2, and the last one what the accountant leaves of the budget.
 
@@ -263,13 +263,13 @@ def calibrated_stages(
         mu: Gaussian privacy parameter that is available for all stages.
         given: noise multiplier of the last stage in place of the calibrated one.
     """
-    names = ["value", *(shape.name for shape in shapes)]
+    names = ["value", *(query.name for query in queries)]
     if len(set(names)) < len(names):  # two of one name would share their noise
         raise RuntimeError("The stages of a program need names of their own, other than 'value'.")
-    *first, last = shapes
-    if any(shape.sampling_rate < 1.0 or shape.profile is not None for shape in first):
+    *first, last = queries
+    if any(query.sampling_rate < 1.0 or query.profile is not None for query in first):
         raise RuntimeError("Only the last stage of a program may sample units, or have a profile.")
-    stages = [make_stage(shape, math.sqrt(shape.steps / shape.share) / mu) for shape in first]
+    stages = [make_stage(query, math.sqrt(query.steps / query.share) / mu) for query in first]
     spent = [*before, *(stage.mechanism.event() for stage in stages)]
     levels = {1.0: last.steps} if last.profile is None else Counter(last.profile)
 
@@ -283,45 +283,45 @@ def calibrated_stages(
     return (*stages, make_stage(last, multiplier))
 
 
-def make_stage(shape: Query, noise_multiplier: float) -> Stage:
+def make_stage(query: Query, noise_multiplier: float) -> Stage:
     """Return the stage for a requested sum with this noise multiplier."""
-    common = {"parts": ((shape.dimension, shape.clip_norm),), "sampling_rate": shape.sampling_rate}
-    if shape.profile is None:
-        return Stage(shape.name, GaussianSum(**common, noise_multiplier=noise_multiplier, steps=shape.steps))
-    if len(shape.profile) != shape.steps:
+    common = {"parts": ((query.dimension, query.clip_norm),), "sampling_rate": query.sampling_rate}
+    if query.profile is None:
+        return Stage(query.name, GaussianSum(**common, noise_multiplier=noise_multiplier, steps=query.steps))
+    if len(query.profile) != query.steps:
         raise RuntimeError("A profile has a number for every step of its stage.")
-    multipliers = tuple(noise_multiplier * w for w in shape.profile)
-    return Stage(shape.name, GaussianSum(**common, multipliers=multipliers))
+    multipliers = tuple(noise_multiplier * w for w in query.profile)
+    return Stage(query.name, GaussianSum(**common, multipliers=multipliers))
 
 
 def program_at(config: ValueFunctionConfig, facts: PublicFacts, noise_multiplier: float) -> Any:
     """Return the program whose stages all have this noise multiplier, for experiments that have no budget."""
-    return config.program(facts, tuple(make_stage(shape, noise_multiplier) for shape in config.queries(facts)))
+    return config.program(facts, tuple(make_stage(query, noise_multiplier) for query in config.queries(facts)))
 
 
-def filtered_stage(shapes: Sequence[Query], budget: Budget, value_budget_fraction: float) -> tuple[float, Stage]:
+def filtered_stage(queries: Sequence[Query], budget: Budget, value_budget_fraction: float) -> tuple[float, Stage]:
     """Return the stage whose noise is chosen on the way, and the noise multiplier of the values before it.
 
     The stage gets what the values leave of the best order's budget.
     """
-    shape = shapes[0]
-    if len(shapes) != 1 or shape.profile is not None or shape.adaptive is None:
+    query = queries[0]
+    if len(queries) != 1 or query.profile is not None or query.adaptive is None:
         raise RuntimeError("A stage with adaptive noise is the only one of its program, and has no profile.")
     made = plan_filter(
-        budget.epsilon, budget.delta, shape.sampling_rate, shape.steps, shape.adaptive.norm, share=value_budget_fraction
+        budget.epsilon, budget.delta, query.sampling_rate, query.steps, query.adaptive.norm, share=value_budget_fraction
     )
     z = made.noise_multiplier
     mechanism = FilteredGaussianSum(
-        parts=((shape.dimension, shape.clip_norm),),
+        parts=((query.dimension, query.clip_norm),),
         noise_multiplier=z,
-        sampling_rate=shape.sampling_rate,
-        steps=shape.steps,
-        levels=tuple(z * level for level in shape.adaptive.levels),
-        norm_multiplier=z * shape.adaptive.norm,
+        sampling_rate=query.sampling_rate,
+        steps=query.steps,
+        levels=tuple(z * level for level in query.adaptive.levels),
+        norm_multiplier=z * query.adaptive.norm,
         order=made.order,
         budget=made.budget,
     )
-    return math.inf if made.before is None else made.before, Stage(shape.name, mechanism)
+    return math.inf if made.before is None else made.before, Stage(query.name, mechanism)
 
 
 def event_of_stages(value: GaussianSum, stages: Sequence[Stage]) -> events.DpEvent:

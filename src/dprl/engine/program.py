@@ -58,7 +58,7 @@ def run(
     Args:
         program: the algorithm.
         noise: a :class:`~dprl.mechanisms.noise.SeededNoise`; each stage draws from its own stream.
-        data: :class:`SharedTransitions` or :class:`PaddedUnits`, with the columns that the program asks for.
+        data: :class:`~dprl.engine.unit_source.Blocks`, with the columns that the program asks for.
         mechanisms: in place of the stages' own, such as :func:`noiseless`.
         batch: units in one block of a Poisson batch; a batch takes as many blocks as it needs.
 
@@ -232,10 +232,8 @@ def run_on_host(
     state, done = _by(program, _init)(program), 0
     for number, stage in enumerate(program.stages):
         mechanism = stage.mechanism if mechanisms is None else mechanisms[number]
-        stream: Any = noise.stream(stage.name)  # type: ignore[attr-defined]
-        state = run_steps_on_host(
-            program, number, mechanism, stream, data, state, progress, journal.stream(stage.name), done
-        )
+        own = noise.stream(stage.name), data, state, progress, journal.stream(stage.name), done
+        state = run_steps_on_host(program, number, mechanism, *own)
         state = _by(program, _finish)(program, number, state)
         done += mechanism.steps
     return state, _by(program, _answer)(program, state)

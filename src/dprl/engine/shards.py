@@ -114,7 +114,7 @@ def sum_of(totals: Sequence[np.ndarray]) -> np.ndarray:
 
 
 class Shard:
-    """Units ``start`` to ``stop`` of a log in parts. A shard of all units is the :class:`Source` of a release."""
+    """Units ``start`` to ``stop`` of a log in parts. A shard of all units is the source of a release."""
 
     stability = ADDS_ONE_UNIT
 

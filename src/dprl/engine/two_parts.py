@@ -90,7 +90,7 @@ class TwoParts:
         """
         if stability != ADDS_ONE_UNIT:
             raise DprlError("Two parts of the people need a source to which one more person adds one unit.")
-        coins = noise.stream(STREAM)  # type: ignore[attr-defined]
+        coins = noise.stream(STREAM)
         return np.asarray(coins.participation_mask(0, units, self.first / self.units), dtype=bool)
 
 

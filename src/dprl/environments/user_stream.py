@@ -109,8 +109,8 @@ class UserStream(People):
 
     ``person`` is the name that tells people apart: text, or a number, which is the same person as its text. Anything
     else is no name: what is missing in any spelling, what differs from itself, and any other type.
-    ``answer(policy)`` is called once, with an :class:`Acting` policy, and gives an :class:`Answer`; of a person who
-    comes again, and of one without a name where people are named, it is not called.
+    ``answer(policy)`` is called once, with an :class:`Acting` policy, and gives an :class:`Interaction`; of a person
+    who comes again, and of one without a name where people are named, it is not called.
 
     Attributes:
         facts: what is public.

@@ -194,11 +194,7 @@ def smat(vector: Float[Array, " triangle"], size: int) -> Float[Array, "size siz
 
 @dataclass(frozen=True)
 class StatisticsProgram(StartedProgram):
-    """A constant, if it has a share, and then a solution around it; everything public filled in.
-
-    Attributes:
-        ratio: scale W of the returns in the rows (1 on-policy).
-    """
+    """A constant, if it has a share, and then a solution around it; everything public filled in."""
 
     own_columns = ("returns", "start")
 

@@ -58,7 +58,7 @@ class DescentConfig(ValueFunctionConfig):
         sampling_rate: probability with which a unit takes part in an update.
         clip_norm: L2 clip C of a unit's whole vector; by default it follows from the features and the horizon.
         step_size: factor of a mean noisy vector; by default it follows from the clip and the noise, see
-            :func:`travel`.
+            :meth:`travel`.
         cap_step_size: keep the step size within a factor of two of the default, so that one that is ten times off costs
             little.
         average: which iterates the answer is read from: the mean of the last half (``tail``), of ``all``, or the
@@ -182,7 +182,6 @@ class Descent(StartedProgram):
         stages: the last one makes the updates.
         config: options, with clip and step size filled in.
         facts: public facts.
-        level: of the constant value function at the start, in public units.
     """
 
     @cached_property

@@ -42,8 +42,8 @@ class GPOPE(ValueFunctionConfig):
         steps: number of updates.
         sampling_rate: probability with which a unit takes part in an update.
         clip_norm: L2 clip h of a unit's joint (primal, dual) gradient, in units of the root mean square norm of the
-            features; by default it follows the public horizon, see :func:`clip_norm`.
-        step_size: beta of line 7; by default it follows the horizon and the noise, see :func:`resolve`.
+            features; by default it follows the public horizon.
+        step_size: beta of line 7; by default it follows the horizon and the noise.
         schedule: ``constant``, or ``diminishing``: step_size * offset / (i + offset).
         offset: i0 of the diminishing schedule.
         average: which iterates theta is read from: the mean of the last half (``tail``), of ``all``, or the ``last``.
@@ -163,14 +163,7 @@ def unit_gradients(theta: Float[Array, " n"], w: Float[Array, " n"], block: Bloc
 
 @dataclass(frozen=True)
 class GPOPEProgram(PublicProgram):
-    """Algorithm 1 with everything that is public filled in.
-
-    Attributes:
-        config: resolved options.
-        units: declared number of units, for the normaliser.
-        projection: public constraint.
-        features, level: what the starting value function is made of, the constant ``level`` in public units.
-    """
+    """Algorithm 1 with everything that is public filled in."""
 
     def init(self) -> State:
         """Return the state before the first step."""

@@ -63,14 +63,7 @@ class PrivateLSTD(StatisticsConfig):
 
 @dataclass(frozen=True)
 class PrivateLSTDProgram(StatisticsProgram):
-    """Everything public filled in.
-
-    Attributes:
-        size: number of modes; of states, where a support is given.
-        pairs: entries of A that are released; None for all.
-        feature_bound, entry_bound: largest norms of a state's modes and of their outer product with a difference.
-        reward_bound: largest size of a reward in public units.
-    """
+    """Everything public filled in."""
 
     @cached_property
     def support(self) -> Support | None:

@@ -325,7 +325,7 @@ class GaussianSum:
         return events.sampler_delta(epsilon, self.draws)
 
     def event(self) -> events.DpEvent:
-        """Return what the accountant composes: exactly what :meth:`coins`, :meth:`clipped_sum` and :meth:`noisy` do.
+        """Return what the accountant composes: exactly what :meth:`included`, :meth:`clipped_sum` and :meth:`draw` do.
 
         Where every unit takes part once, that is one release for all steps together, and one for each epoch.
         """
@@ -445,7 +445,7 @@ class GaussianSum:
         return points.astype(np.float64) * (self.grid_step if self.certifies else self.factor)
 
     def release(self, total: Num[AnyArray, " _"], draw: Num[AnyArray, " _"]) -> Float[Array, " _"]:
-        """Apply :meth:`noisy` and :meth:`scaled` in one, for loops that keep no step."""
+        """Apply :meth:`add_noise` and :meth:`scaled` in one, for loops that keep no step."""
         return self.scaled(self.add_noise(total, draw))  # type: ignore[return-value]
 
 

@@ -96,7 +96,7 @@ def estimate_of(
         **({"subgroups": [group.as_dict(list(values)) for group in found.groups]} if found.groups else {}),
         **learned,
         "public_cautions": public,
-        "cautions": public + twice + _cautions(plan, values, log.unit) + _of_groups(plan, found.groups),
+        "cautions": public + twice + _cautions(plan, values, log.unit) + _of_groups(found.groups),
         "request": request,
         "bounds": in_force(plan, log),
     }
@@ -211,7 +211,7 @@ def _cautions(plan: Plan, values: Mapping[str, ValueEstimate], unit: str) -> lis
     return out
 
 
-def _of_groups(plan: Plan, groups: Sequence[Subgroup]) -> list[str]:
+def _of_groups(groups: Sequence[Subgroup]) -> list[str]:
     """Return what a reader must know of subgroups before their numbers."""
     out, weights = [], (WEIGHTS_BELOW_ONE, WEIGHTS_ABOVE_ONE)
     for group in groups:

@@ -12,6 +12,7 @@ from typing import Any
 from dprl.accounting.accountant import accountant_name
 from dprl.accounting.certificate import NOT_THE_TRANSITIONS
 from dprl.accounting.reward_relation import UNIT as REWARD_FUNCTION
+from dprl.accounting.rows import OF_SAMPLED_USERS
 from dprl.accounting.user_relation import MECHANISM
 from dprl.environment_spec import EnvironmentSpec
 from dprl.learning.learning_plan import LearningPlan
@@ -233,7 +234,7 @@ def policy_certificate_of(plan: PGPlan, noise: Any, status: str, people: str) ->
         people: ``episodes`` of an environment, or those of a source: ``named`` or ``unnamed``.
     """
     sampled = plan.config.poisson
-    name = "Gaussian noise on sums over sampled users" if sampled else MECHANISM
+    name = OF_SAMPLED_USERS if sampled else MECHANISM
     reading = _SAMPLED_AGAIN if sampled else _READINGS[people]
     return certificate_from(
         plan,

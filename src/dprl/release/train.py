@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypedDict, Unpack, overload
+from typing import Any, Literal, TypedDict, Unpack, overload
 
 import jax
 import numpy as np
@@ -116,7 +116,7 @@ class _Others(TypedDict, total=False):
     progress: Callable[[int], None] | None
     run: str | Path | None
     resume: bool
-    engine: str | None
+    engine: Literal["local", "ray"] | None
     shards: int | None
     address: str | None
 
@@ -150,7 +150,7 @@ def train(
     progress: Callable[[int], None] | None = None,
     run: str | Path | None = None,
     resume: bool = False,
-    engine: str | None = None,
+    engine: Literal["local", "ray"] | None = None,
     shards: int | None = None,
     address: str | None = None,
 ) -> TrainedRelease | TrainedPolicy:

@@ -122,7 +122,7 @@ class OutputGaussian:
         )
 
     def add_noise(self, answer: Any, noise: Any, step: int = 0) -> np.ndarray:
-        """Return ``(dimension,)`` float64: the answer with its noise; arguments as in :meth:`SmoothGaussian.noised`."""
+        """Return ``(dimension,)`` float64: the answer with its noise; arguments as of :class:`SmoothGaussian`'s."""
         return _noisy(answer, self.noise_std, self.dimension, noise, step)
 
 

@@ -43,8 +43,8 @@ class RunShape:
         baseline: whether a vector has a statistic of the return, of which the baseline is made.
         bootstrap: what follows a time limit: the released ``baseline``, the largest return (``bound``), nothing.
         interactions: answers of one user in the same context; the mean of the others' returns is each one's baseline.
-        natural: whether a step is preconditioned by the Fisher matrix on :func:`public_states`.
-        adaptive: whether the gradients released so far bound a step, see :mod:`trust_region`.
+        natural: whether a step is preconditioned by the Fisher matrix on public states, see :mod:`trust_region`.
+        adaptive: whether the gradients released so far bound a step, see there.
         scaled: whether a vector has a statistic of its length, from which later ones are scaled up.
         block: users whose vectors lie in memory at once.
     """
