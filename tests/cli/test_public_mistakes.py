@@ -177,8 +177,9 @@ def test_a_file_that_is_no_csv_as_dprl_reads_it(dprl, place, kind):
 
 
 RUN_FILES = {
-    "not TOML": ("epsilon =", "not valid TOML"),
-    "not text": (b"\xff", "not valid TOML"),
+    "not TOML": ("epsilon =", "not valid TOML: Invalid value"),
+    "not text": (b"\xff", "is not text in UTF-8"),
+    "with a mark of its encoding": (b"\xef\xbb\xbfstepz = 5", "run.toml: ImportanceSampling has no option 'stepz'"),
     "endless digits": ("epsilon = " + "9" * 5000, "not valid TOML"),
     "unknown option": ("stepz = 5", "run.toml: ImportanceSampling has no option 'stepz'"),
     "option of a wrong type": ("variance_margin = true", "run.toml: variance_margin of .* must be a number"),

@@ -13,7 +13,9 @@ from ..sample_log import BOUNDS, BOUNDS_TOML
 def test_bounds_of_every_form_are_the_same(tmp_path):
     path = tmp_path / "bounds.toml"
     path.write_text(BOUNDS_TOML)
-    for source in (path, str(path), BOUNDS, BOUNDS.as_dict()):
+    marked = tmp_path / "marked.toml"
+    marked.write_text(BOUNDS_TOML, encoding="utf-8-sig")  # as editors on Windows save it
+    for source in (path, str(path), marked, BOUNDS, BOUNDS.as_dict()):
         assert read_bounds(source) == BOUNDS
 
 

@@ -77,6 +77,17 @@ def test_rows_without_an_identifier_are_counted():
     assert describe_log(log, BOUNDS, "trajectory", None)["rows_without_an_identifier"] == 1
 
 
+def test_rows_of_a_table_without_an_identifier_are_counted():
+    """They become no rows of the log, where nobody would see that they are gone."""
+    table = pa.table({**VISITS, "patient": ["a", None, "a", "b", "a", "c"]})
+    found = describe_log(table, LONG_BOUNDS, None, None)
+    assert (found["rows_without_an_identifier"], found["transitions"]) == (1, 5)
+    by_visit = LONG_BOUNDS | {"prepare": LONG_BOUNDS["prepare"] | {"episode": "site"}}
+    table = pa.table({**VISITS, "site": ["Bern", None, None, "Basel", "Bern", "Basel"]})
+    assert describe_log(table, by_visit, None, None)["rows_without_an_identifier"] == 2
+    assert describe_log(pa.table(VISITS), LONG_BOUNDS, None, None)["rows_without_an_identifier"] == 0
+
+
 def test_a_log_without_rows():
     found = describe_log({k: [] for k in columns()}, BOUNDS, None, None)
     assert found["transitions"] == found["trajectories"] == found["units"] == 0

@@ -119,7 +119,11 @@ def test_a_section_that_is_no_table(section):
 TABLES: dict[str, tuple[Any, Any, str]] = {
     "a missing column": ({"when": None}, LONG, "no column 'when', which [prepare] names under step"),
     "a missing person": ({"patient": None}, LONG, "no column 'patient', which [prepare] names under person"),
-    "text without codes": ({"score": ["x"] * 6}, LONG, "'score' holds text: declare its values under [prepare.codes]"),
+    "text without codes": (
+        {"score": ["x"] * 6},
+        LONG,
+        "'score' holds text: declare its values under [prepare.codes], or where it has numbers, save it as",
+    ),
     "numbers for text": ({"arm": [0] * 6}, LONG, "'arm' has type int64, but the codes declared for it are text"),
     "lists": ({"score": [[1.0]] * 6}, LONG, "'score' has type list"),
     "truths for a person": ({"patient": [True] * 6}, LONG, "'patient' has type bool; an identifier must be"),
@@ -163,3 +167,11 @@ def test_bounds_without_a_section_are_what_they_were():
     assert read_public(plain) == (read_bounds(plain), None)
     named = LONG | {"observation_names": list("abcde")}
     assert read_bounds(named).observation_names == tuple("abcde")
+
+
+def test_what_is_missing_is_filled_by_the_names_of_the_table():
+    """As strata, subgroups and cuts name its components."""
+    filled = read_bounds(LONG | {"fill": {"score": 2.0}, "flag_missing": ["score"]})
+    assert (filled.fill, filled.flag_missing) == ((2.0, None, None, None, None), (0,))
+    with pytest.raises(DprlError, match="names no observation component 'scores'; there are score, site = "):
+        read_bounds(LONG | {"fill": {"scores": 2.0}})

@@ -165,7 +165,7 @@ def test_the_command(folders, tmp_path):
     answered = questions.read_text()
     for name, answer in ANSWERS.items():
         answered = re.sub(rf"^{name} = .*", lambda _, n=name, a=answer: f"{n} = {json.dumps(a)}", answered, flags=re.M)
-    questions.write_text(answered)
+    questions.write_text(answered, encoding="utf-8-sig")  # as editors on Windows save it
     made = said("--format", "label", "--curator", questions, "--out", out)
     assert (made.exit_code, made.output) == (0, "")
     assert out.read_text() == export_certificate(folders["td"], "label", questions).text

@@ -335,8 +335,12 @@ def test_what_was_declared_of_the_log_is_said_in_words(estimate: Artifact, certi
         "follow from fair <b>, the policy that is declared", "q: All of <b>.",
     ):  # fmt: skip
         assert words in page.text, words
+    column, by_value = {"behavior_probabilities": "column chance"}, {"by": ["site <b>", "arm"], "table": {}}
     for changed, words in (
-        ({"behavior_probabilities": "column chance"}, "The column chance of the log says how likely"),
+        (column, "The column chance of the log says how likely"),
+        (column | {"prepare": {"behavior_prob": "p"}}, "The column chance of the log says how likely"),
+        (column | {"prepare": {"behavior_prob": 0.25}}, "The person in charge declared 0.25 for every decision."),
+        (column | {"prepare": {"behavior_prob": by_value}}, "declared it, by the values of site <b>, arm."),
         ({"bounds": public["bounds"] | {"strata": ["age", "site"]}}, "within strata of age, site, with noise"),
         ({"bounds": public["bounds"] | {"strata": []}}, "within strata of no covariate, with noise"),
     ):

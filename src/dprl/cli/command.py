@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import Field, fields
 from difflib import get_close_matches
 from functools import cache
-from pathlib import Path
 from typing import Annotated, Any, ClassVar, TypeVar
 
 import typer
@@ -19,7 +18,7 @@ from typer.core import TyperCommand
 from dprl.cli import SETTINGS
 from dprl.cli.requests import EXPERT, MAY, MUST, USUAL, OfLog, Request, Settings
 from dprl.config import RENAMED, documented, from_text, merge, read_fields, words_of
-from dprl.errors import DprlError, Mistakes, explained
+from dprl.errors import Mistakes
 from dprl.registry import find_in
 
 R = TypeVar("R", bound=Request)
@@ -188,7 +187,9 @@ def _read(kind: type[R], given: dict[str, Any], mistakes: Mistakes, others: dict
     said = {name: value for name, value in given.items() if value not in (None, []) and name not in wrong}
     source, content = said["config"].name if "config" in said else "", {}
     if source:
-        content = mistakes.attempt(_read_toml, said["config"]) or {}
+        from dprl.data.bounds_file import read_toml
+
+        content = mistakes.attempt(read_toml, said["config"], "run file") or {}
     in_file = [one.name for one in fields(kind) if one.metadata.get("file")]
     for name in [name for name in content if "-" in name and name.replace("-", "_") in in_file]:
         mistakes.add(f"{source}: write {name.replace('-', '_')} in place of {name!r}.")
@@ -255,13 +256,3 @@ def _flag(name: str) -> str:
 def _metavar(hint: Any) -> str:
     words = words_of(hint)
     return _METAVARS.get(words, words.replace(" or ", "|"))
-
-
-def _read_toml(path: Path) -> dict[str, Any]:
-    import tomllib
-
-    with explained(f"Cannot read the run file {path.name!r}"):
-        try:
-            return tomllib.loads(path.read_text(encoding="utf-8"))
-        except (ValueError, RecursionError) as error:
-            raise DprlError(f"The run file {path.name!r} is not valid TOML.") from error

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from dprl.errors import DprlError, explained
 from dprl.protocols import Bounds
 
 _LOGS = (".csv", ".parquet", ".pq")
+_ENCODING = "utf-8-sig"  # editors on Windows begin a file with a byte order mark
 ASKED = '"?"'
 """What a template says where a public fact is to be filled in; see :func:`~dprl.data.template.bounds_template`."""
 
@@ -44,17 +45,19 @@ def read_public(source: Any, **defaults: Any) -> tuple[Bounds, Preparation | Non
         of = "bounds still have" if isinstance(source, Mapping) else f"bounds file {Path(source).name!r} still has"
         raise DprlError(f"The {of} {ASKED} at {', '.join(asked)}: say what is public.")
     section = content.pop(SECTION, None)
+    preparation = None if section is None else read_preparation(section)
+    if preparation is not None and "observation_names" not in content:
+        names, observation = preparation.components(), content.get("observation")
+        if isinstance(observation, Sequence) and len(observation) == len(names):  # else it is refused below
+            content["observation_names"] = names
     try:
         bounds = Bounds.from_mapping(defaults | content)
     except DprlError as error:
         raise DprlError(str(error) if isinstance(source, Mapping) else _placed(str(error), Path(source))) from error
-    if section is None:
+    if preparation is None:
         return bounds, None
-    preparation = read_preparation(section)
     preparation.check_bounds(bounds)
-    names = bounds.observation_names or tuple(preparation.components())
-    actions = bounds.action_names or preparation.action_names(bounds)
-    return replace(bounds, observation_names=names, action_names=actions), preparation
+    return replace(bounds, action_names=bounds.action_names or preparation.action_names(bounds)), preparation
 
 
 def _content(source: Any) -> dict[str, Any]:
@@ -65,25 +68,29 @@ def _content(source: Any) -> dict[str, Any]:
         return dict(source)
     if not isinstance(source, str | Path):
         raise DprlError("Public bounds are a TOML file, a table or a dprl.Bounds.")
-    path = Path(source)
+    return read_toml(Path(source), "bounds file")
+
+
+def read_toml(path: Path, what: str) -> dict[str, Any]:
+    """Return what is in a TOML file, with or without a byte order mark; ``what`` it is begins a refusal."""
     if path.suffix.lower() in _LOGS:
         # what is wrong with a log as TOML would depend on its rows
-        raise DprlError(f"{path.name!r} is a log, not a bounds file: name a TOML file.")
-    with explained(f"Cannot read the bounds file {path.name!r}"):
+        raise DprlError(f"{path.name!r} is a log, not a {what}: name a TOML file.")
+    with explained(f"Cannot read the {what} {path.name!r}"):
         content = path.read_bytes()
     try:
-        return tomllib.loads(content.decode())
+        return tomllib.loads(content.decode(_ENCODING))
     except UnicodeDecodeError as error:
-        raise DprlError(f"The bounds file {path.name!r} is not text; it must be TOML.") from error
+        raise DprlError(f"The {what} {path.name!r} is not text in UTF-8; it must be TOML.") from error
     except (ValueError, RecursionError) as error:  # a number of thousands of digits is a plain ValueError
         where = f": {error}" if isinstance(error, tomllib.TOMLDecodeError) else ""
         where += "; a name with a space or a sign in it stands in quotes" if "after a key" in where else ""
-        raise DprlError(f"The bounds file {path.name!r} is not valid TOML{where}.") from error
+        raise DprlError(f"The {what} {path.name!r} is not valid TOML{where}.") from error
 
 
 def _placed(sentence: str, path: Path) -> str:
     """Return what is wrong with bounds, with their file, and the line of what the sentence names first."""
-    lines = [line.partition("=")[0].strip() for line in path.read_text(encoding="utf-8").splitlines()]
+    lines = [line.partition("=")[0].strip() for line in path.read_text(encoding=_ENCODING).splitlines()]
     named = next((word for word in re.findall(r"\w+", sentence) if word in lines), None)
     line = f", line {lines.index(named) + 1}" if named else ""
     return f"{sentence.removesuffix('.')} ({path.name}{line})."

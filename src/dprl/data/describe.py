@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from dprl.data.prepared import count_unread
+from dprl.data.prepared import count_nameless, count_unread
 from dprl.data.readers import read_log
 from dprl.data.schema import OpenedLog
 from dprl.data.trajectories import TRANSITION, count_defects
@@ -21,9 +21,10 @@ def describe_log(source: Any, bounds: Any, unit: str | None, person: str | None)
     log = read_log(source, bounds=bounds, unit=unit, person=person)
     raw: dict[str, np.ndarray] = {}
     trajectories = log.load(inspect=raw.update)
-    unread, made = {}, log.preparation
+    unread, nameless, made = {}, 0, log.preparation
     if made is not None and isinstance(log.source, OpenedLog) and log.source.raw is not None:
-        unread = count_unread(log.source.raw.rows(made.columns()), made)
+        table = log.source.raw.rows(made.columns())
+        unread, nameless = count_unread(table, made), count_nameless(table, made)
     by_row, reasons = log.unit == TRANSITION, {}
     if "episode" in raw:
         reasons = count_defects(raw, log.bounds, log.unit)
@@ -44,7 +45,7 @@ def describe_log(source: Any, bounds: Any, unit: str | None, person: str | None)
         lost = {f"{counted}_lost": len(np.unique(trajectories.episode_of()[trajectories.stays == 0.0]))}
     # nothing tells which rows follow one another where each stands for itself
     of_trajectories = {
-        "rows_without_an_identifier": int((~identified).sum()),
+        "rows_without_an_identifier": int((~identified).sum()) + nameless,
         "longest_trajectory": int(lengths.max(initial=0)),
         "horizon_declared": known.horizon,
         "mean_trajectory": over(lengths, np.mean),

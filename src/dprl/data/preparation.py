@@ -250,7 +250,10 @@ class Preparation:
                 if texts and not any(re.match(NUMBER, text) for text in texts):
                     raise DprlError(f"Column {column!r} has type {kind}, but the codes declared for it are text.")
         elif kind is not None and schemas.is_text(kind):
-            raise DprlError(f"Column {column!r} holds text: declare its values under [prepare.codes].")
+            raise DprlError(
+                f"Column {column!r} holds text: declare its values under [prepare.codes], or where it has numbers, "
+                "save it as a column of numbers."
+            )
         else:
             schemas.check_number(column, kind, flag=part in ("terminated", "censored"))
 

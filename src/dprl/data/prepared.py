@@ -245,6 +245,14 @@ def count_unread(table: pa.Table, made: Preparation) -> dict[str, tuple[int, int
     return found
 
 
+def count_nameless(table: pa.Table, made: Preparation) -> int:
+    """Return how many rows of the table are in no log, because a name of their person or episode is missing. NOT
+    private.
+    """
+    named = [codes(plain(table.column(column))) >= 0 for column in (made.person, made.episode) if column]
+    return int((~np.logical_and.reduce(named)).sum()) if named else 0
+
+
 # --- cells --------------------------------------------------------------------------------------------------------
 
 

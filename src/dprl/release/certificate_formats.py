@@ -93,7 +93,7 @@ def _read_answers(curator: str | Path | Mapping[str, Any] | None) -> dict[str, A
         with explained(f"{curator} cannot be read"):
             raw = Path(curator).read_bytes()
         try:
-            answers = tomllib.loads(raw.decode())
+            answers = tomllib.loads(raw.decode("utf-8-sig"))
         except ValueError as error:
             raise DprlError(f"{curator} is not TOML in UTF-8: {error}.") from error
     for name, answer in answers.items():

@@ -221,6 +221,11 @@ def behavior(certificate: Fields) -> str:
     public = assumed(certificate)
     bounds, (kind, _, name) = public.section("bounds"), public.text("behavior_probabilities", "").partition(" ")
     within = ", ".join(bounds.texts("strata")) or "no covariate"
+    prepared = public.section("prepare")
+    if kind == "column" and (by := prepared.section("behavior_prob").texts("by")):
+        kind, name = "table", ", ".join(by)
+    elif kind == "column" and prepared.number("behavior_prob") is not None:
+        kind, name = "number", prepared.text("behavior_prob")
     return (
         WORDS["behavior"].get(kind if bounds.get("strata") is None else "strata", "").format(name=name, within=within)
     )
