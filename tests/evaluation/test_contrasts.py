@@ -46,7 +46,9 @@ def test_what_can_be_asked():
         (["treat:treat"], "compares a policy with itself"),
         (["treat:nobody"], "names no two target policies"),
         (["treat"], "names no two target policies"),
-        ("treat:leave", "must be a list"),
+        ("treat:leave", "must be a list of texts"),
+        ([("treat", "leave")], "must be a list of texts"),
+        ({"treat:leave": True}, "must be a list of texts"),
         (["treat:leave", "leave:treat"], "in both directions"),
     ],
 )

@@ -219,6 +219,7 @@ def test_where_people_are_lost_those_who_stay_stand_for_them():
     ("changes", "words"),
     [
         ({"cuts": ["income"]}, "cuts: there is no component 'income'"),
+        ({"cuts": {"age": [30, 50]}}, "cuts must be a list of texts"),
         ({"algorithm": dprl.Recommended()}, "values are by importance sampling"),
         ({"policies": "nobody"}, "Unknown policy 'nobody'"),
         ({"behavior_policy": "column"}, "is a function of states"),

@@ -5,7 +5,7 @@ Everything here is public, or post-processing of released numbers. Derivations: 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import combinations
 from typing import Any
@@ -72,8 +72,8 @@ def asked_pairs(compare: Sequence[str], names: Sequence[str]) -> tuple[tuple[int
     Raises:
         DprlError: a policy is unknown or compared with itself, or there is nothing or too much to compare.
     """
-    if isinstance(compare, str):
-        raise DprlError('compare must be a list, such as ["treated:untreated"].')
+    if isinstance(compare, str | Mapping) or not all(isinstance(asked, str) for asked in compare):
+        raise DprlError('compare must be a list of texts, such as ["treated:untreated"].')
     found: list[tuple[int, int]] = []
     for asked in compare:
         if asked == ALL:

@@ -83,7 +83,7 @@ def read_axes(declared: Sequence[str], bounds: Bounds, where: str = "bounds: str
     Raises:
         DprlError: it is no list of texts, or an axis is none, or is there twice.
     """
-    if isinstance(declared, str) or not all(isinstance(one, str) for one in declared):
+    if isinstance(declared, str | Mapping) or not all(isinstance(one, str) for one in declared):
         raise DprlError(f'{where} must be a list of texts, such as ["site", "age:30,50"].')
     axes = tuple(read_axis(one, bounds, where) for one in declared)
     check_apart(axes, where)
