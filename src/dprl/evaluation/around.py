@@ -428,7 +428,7 @@ def _between(low: float, high: float, declared: Interval, error: float) -> tuple
     """
     above, below = low - declared[0], declared[1] - high
     kept = max(above + below, 0.0)
-    precise = kept / (kept**2 + 2.0 * error**2) if kept > 0.0 else 0.0
+    precise = kept / (kept**2 + 2.0 * error**2) if kept > 1e-150 else 0.0
     share = min(max(0.5 + precise * (above - below) / 2.0, 0.0), 1.0)
     unit = (declared[1] - declared[0]) * precise
     return low + (high - low) * share, [max(unit, 1.0) * (1.0 - share), max(unit, 1.0) * share]
