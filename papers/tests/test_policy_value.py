@@ -186,7 +186,7 @@ def test_doubly_robust_is_what_a_release_computes(domain):
     setting = problem.setting
     config, policies = DoublyRobust(discount=domain.discount), [domain.target_policy]
     plan = make_plan(config, setting.bounds, setting.budget, policies, setting.features.name)
-    (released,), _ = release_rows(plan, InMemory(plan, problem.log, policies), SeededNoise(key_of(1)))
+    (released,) = release_rows(plan, InMemory(plan, problem.log, policies), SeededNoise(key_of(1))).estimates
     assert policy_value.doubly_robust(problem, key_of(1)) == pytest.approx(released.value, abs=1e-4)
 
 

@@ -7,7 +7,8 @@ without support in a stratum no longer takes the weights of the others with it; 
 stratified hands out its model of the probabilities, which is what is compared; the default off policy is TD of a table
 where noise is small, and on policy TD, which does not go far, or statistics follow its check; dp-pg's baseline has .35
 of the clip, its released policy is sharpened, and in episodes its vectors have a statistic of their length;
-functional-q with a path for each action takes expected noise from the differences of actions.
+functional-q with a path for each action takes expected noise from the differences of actions; doubly robust values are
+taken around each unit's own baseline.
 """
 
 from __future__ import annotations

@@ -30,6 +30,7 @@ for test, given in (
     (doubly_robust.test_it_is_unbiased_for_every_value_function, {"seed": 0}),
     (doubly_robust.test_units_are_plain_sums, {"cumulative": 2.5}),
     (doubly_robust.test_no_unit_exceeds_its_clip_norm, {}),
+    (doubly_robust.test_values_are_unbiased_around_what_was_learned_of_the_same_people, {}),
     (noise.test_scale_is_accepted_and_another_is_rejected, {"make": noise.SOURCES["secure"], "wrong": 1.5}),
     (rounded_gaussian.test_no_residue_is_rarer_than_another, {"std": MAX_STD, "modulus": 256}),
     (filtered_sum.test_the_norm_of_more_people_than_may_be_declared_is_cut, {}),

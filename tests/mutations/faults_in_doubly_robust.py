@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from dprl.evaluation import around, reach
+from dprl.evaluation import around, left_out, reach
 
 from .planting import fault, gives
 
@@ -29,3 +29,12 @@ fault("a baseline where the weights are cut", "units are plain sums", (around.Ar
 @fault("a reach of products that are never cut", "no unit exceeds its clip norm", (reach, "farthest"))
 def _(original: Any, *facts: Any, both: Any) -> Any:
     return 0.3 * original(*facts, both=both)
+
+
+@fault(
+    "a baseline with a unit's own rewards in it",
+    "values are unbiased around what was learned of the same people",
+    (left_out.KeptSums, "own"),
+)
+def _(original: Any, *given: Any) -> Any:
+    return 0.0 * original(*given)

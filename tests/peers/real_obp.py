@@ -67,8 +67,12 @@ def test_self_normalised(feedback, bounds, asked):
 
 
 def test_doubly_robust(feedback, bounds, asked):
-    release, found = reference(feedback, bounds, dprl.DoublyRobust(discount=1.0))
-    values = release.value_function(feedback["context"])
+    options = dprl.DoublyRobust(discount=1.0)
+    release, found = reference(feedback, bounds, options)
+    query = dprl.make_plan(options, bounds, BUDGET, [target]).query.around(release.value_function)
+    # for each unit the value function of the others
+    fractions = query.baseline.fractions(dprl.read_log(feedback, bounds=bounds).load(), target)
+    values = query.to_come.low[0] + fractions * query.to_come.width[0]
     expected = DoublyRobust().estimate_policy_value(
         **asked, estimated_rewards_by_reg_model=np.repeat(values[:, None, None], ACTIONS, axis=1)
     )

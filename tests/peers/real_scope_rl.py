@@ -118,12 +118,12 @@ def test_self_normalised(logged, target, asked):
 def test_doubly_robust(logged, target, asked):
     options = dprl.DoublyRobust(discount=DISCOUNT)
     release, found = reference(logged, target, options)
-    # the value function in what a trajectory can still return at each step, as docs/proofs/doubly-robust.md has it
+    # for each unit the value function of the others, in what can still return, as docs/proofs/doubly-robust.md has it
     query = dprl.make_plan(options, BOUNDS, BUDGET, [target]).query
     query = query.around(release.value_function)
-    states = logged["state"].astype(np.float64)
+    log = dprl.read_log(logged, bounds=BOUNDS).load()
     step, come = np.tile(np.arange(STEPS), PEOPLE), query.to_come
-    values = np.array(come.low)[step] + query.baseline.fractions(states) * np.array(come.width)[step]
+    values = np.array(come.low)[step] + query.baseline.fractions(log, target) * np.array(come.width)[step]
     expected = DoublyRobust().estimate_policy_value(
         **asked, state_action_value_prediction=np.repeat(values[:, None], 2, axis=1)
     )

@@ -22,6 +22,7 @@ from dprl.data.parts import Parts
 from dprl.data.readers import Log
 from dprl.data.trajectories import Trajectories
 from dprl.engine.layouts import UnitRows, unit_rows
+from dprl.engine.options import Learned
 from dprl.engine.plan import Plan
 from dprl.engine.program import sum_of_rows
 from dprl.engine.ratios import policy_columns, step_ratios
@@ -76,9 +77,9 @@ class Task:
         """Function that gives a shard, of which the last one is kept with all that it has prepared."""
         return lru_cache(1)(partial(Shard, self))
 
-    def begin(self, start: int, stop: int, weights: np.ndarray | None = None) -> FirstPass:
+    def begin(self, start: int, stop: int, function: Learned | None = None) -> FirstPass:
         """Run :meth:`Shard.begin` on these units, in the process of a worker."""
-        return self._shard(start, stop).begin(weights)
+        return self._shard(start, stop).begin(function)
 
     def total(self, told: tuple[int, Any], start: int, stop: int, included: bytes) -> np.ndarray:
         """Run :meth:`Shard.total` on these units at a stage and its state; ``included`` has a bit for each unit."""
@@ -127,15 +128,15 @@ class Shard:
         # one thread for all steps: each new one would take memory of its own, and keep it
         self._aside = ThreadPoolExecutor(1)
 
-    def begin(self, weights: np.ndarray | None = None) -> FirstPass:
+    def begin(self, function: Learned | None = None) -> FirstPass:
         """Read the rows once: for the value query, and for a digest of what enters the mechanisms.
 
-        Where values are taken around the released value function, a first pass without its ``weights`` gives the
-        digest, and one with them the sum.
+        Where values are taken around the released value ``function``, a first pass without it gives the digest, and
+        one with it the sum.
         """
         plan = self._task.plan
-        mechanism, known = plan.value_mechanism, weights is not None or not plan.around_function
-        query = plan.query.around(None if weights is None else plan.function_of(weights))
+        mechanism, known = plan.value_mechanism, function is not None or not plan.around_function
+        query = plan.query.around(function)
 
         def prepared(units: np.ndarray) -> tuple[np.ndarray, int]:
             log = self._taken(units)
@@ -209,7 +210,7 @@ class Shard:
         return None if self._task.plan.program is None else step_ratios(self._policies[0], log, self._behavior)
 
     def _digest_of_policies(self, log: Trajectories) -> int:
-        """Return the digest of what the policies do, each in its place; with rows and weights it fixes the query."""
+        """Return the digest of what the policies do, each in its place; with rows and function it fixes the query."""
         columns = [policy_columns(policy, log, self._behavior) for policy in self._policies]
         return _digest(np.zeros((log.units, 0)), np.hstack(columns), log)
 

@@ -42,6 +42,7 @@ from dprl.evaluation.intervals import (
     with_missing,
     within_range,
 )
+from dprl.evaluation.left_out import LeftOut
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.protocols import Bounds, Interval
 from dprl.value_functions.features import Features, public_states
@@ -57,7 +58,8 @@ LONGEST, LONGEST_ON_POLICY = 1_000, 100_000
 class Baseline:
     """A released value function as a baseline: as a fraction of what can still come, which shrinks from step to step.
 
-    It is kept in the range that it has on public states, which makes the estimates' range smaller.
+    It is kept in the range that it has on public states, which makes the estimates' range smaller. One that was learned
+    from the units is another for each of them: without that unit.
 
     Attributes:
         function: the released one, which knows no time.
@@ -72,9 +74,13 @@ class Baseline:
     most: float
     radius: float
 
-    def fractions(self, states: Float[np.ndarray, "rows d"]) -> Float[np.ndarray, " rows"]:
-        """Return ``(N,)`` fractions at ``states`` ``(N, d)``; each of its own row, to the last bit."""
-        return np.clip((1.0 + in_public_units(self.function, states)) / self.width, self.least, self.most)
+    def fractions(self, log: Trajectories, policy: Any = None, behavior: Any = None) -> Float[np.ndarray, " rows"]:
+        """Return ``(N,)`` fractions at the states of the log; each of its own unit, to the last bit."""
+        if isinstance(self.function, LeftOut):
+            values = self.function.at_rows(log, policy, behavior)
+        else:
+            values = in_public_units(self.function, log.observation)
+        return np.clip((1.0 + values) / self.width, self.least, self.most)
 
 
 @dataclass(frozen=True)
@@ -176,8 +182,12 @@ class AroundQuery(Question):
             return self
         widths = self.to_come.width
         width = 1.0 + float(np.mean(widths)) / max(float(widths[0]), 1e-300)
-        there = np.clip((1.0 + in_public_units(function, public_states(function.features))) / width, 0.0, 1.0)
-        least, most = float(there.min()), float(there.max())
+        if isinstance(function, LeftOut):
+            there, margin = function.on_public_states()
+        else:
+            there, margin = in_public_units(function, public_states(function.features)), 0.0
+        ends = there.min() - margin, there.max() + margin
+        least, most = (float(np.clip((1.0 + end) / width, 0.0, 1.0)) for end in ends)
         baseline = Baseline(function, width, least, most, self.radius(self.to_come.part(least, most)))
         return replace(self, baseline=baseline)
 
@@ -192,7 +202,7 @@ class AroundQuery(Question):
     ) -> Float[np.ndarray, "units dim"]:
         """Return ``(U, dimension)`` vectors of the units, before they are clipped. Private."""
         baseline = self._known_baseline
-        fractions = baseline.fractions(log.observation)
+        fractions = baseline.fractions(log, policies[0], behavior)
         firsts, weights = [], []
         for policy in policies:
             ratios = step_ratios(policy, log, behavior)
@@ -418,7 +428,7 @@ def _between(low: float, high: float, declared: Interval, error: float) -> tuple
     """
     above, below = low - declared[0], declared[1] - high
     kept = max(above + below, 0.0)
-    precise = kept / (kept**2 + 2.0 * error**2) if kept > 0.0 else 0.0
+    precise = kept / (kept**2 + 2.0 * error**2) if kept > 1e-150 else 0.0
     share = min(max(0.5 + precise * (above - below) / 2.0, 0.0), 1.0)
     unit = (declared[1] - declared[0]) * precise
     return low + (high - low) * share, [max(unit, 1.0) * (1.0 - share), max(unit, 1.0) * share]

@@ -1,7 +1,7 @@
 """Values of target policies by the doubly robust estimator, around a private value function.
 
 Paper: Jiang and Li (2016), "Doubly robust off-policy value evaluation", Eq. (10), with state values in place of action
-values; the value function is learned by AdaSSP on the same units.
+values; the value function is learned by AdaSSP on the same units, and for each unit without its own rows.
 Privacy unit: a trajectory, or a person with all their trajectories. Relation: add or remove one.
 Released: what AdaSSP releases, then one noisy vector of all policies' estimates; see
 :mod:`~dprl.evaluation.around`.
@@ -10,18 +10,23 @@ Proof, unbiasedness and bias bound: docs/proofs/doubly-robust.md.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numpy as np
+from jaxtyping import Float
 from typing_extensions import override
 
 from dprl.engine.algorithm import Algorithm, Setting
 from dprl.engine.program import Program, PublicFacts, Query, Stage, ValueFunctionConfig
 from dprl.evaluation.adassp import AdaSSP
 from dprl.evaluation.around import AroundQuery
+from dprl.evaluation.left_out import KeptSums, LeftOut
 from dprl.protocols import Bounds
 from dprl.value_functions.features import Features
+from dprl.value_functions.linear import ValueFunction
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,8 +35,7 @@ class DoublyRobust(ValueFunctionConfig):
 
     Attributes:
         value_budget_fraction: share of mu^2 that pays for values and intervals; the rest pays for the value function.
-        modes: of the value function; see :class:`~dprl.evaluation.adassp.AdaSSP`. More than the default bias values by
-            what no interval counts, the more the larger ratios and epsilon are.
+        modes: of the value function; see :class:`~dprl.evaluation.adassp.AdaSSP`.
         second_moment_weight: weight of a unit's squared estimate, from which the sampling error is told.
     """
 
@@ -52,7 +56,19 @@ class DoublyRobust(ValueFunctionConfig):
     @override
     def program(self, facts: PublicFacts, stages: tuple[Stage, ...]) -> Program:
         """Return the program with everything public filled in."""
-        return self._inner.program(facts, stages)
+        return KeptSums(self._inner.resolve(facts, stages), stages, facts)
+
+    @override
+    def function(
+        self, theta: Float[np.ndarray, " n"], features: Features, bounds: Bounds, stages: tuple[Stage, ...]
+    ) -> ValueFunction:
+        """Return the value function of what was released, or of weights alone: one that is of nobody's rows."""
+        n, value = features.size, bounds.value_interval(self.discount)
+        if len(theta) == n:
+            return ValueFunction(theta, features, value)
+        modes = (math.isqrt(9 + 8 * stages[-1].mechanism.dimension) - 3) // 2
+        facts = PublicFacts(bounds, features, self.discount, mu=0.0)  # by mu alone the modes were chosen
+        return LeftOut(theta[:n], features, value, KeptSums(self._inner.replace(modes=modes), stages, facts), theta[n:])
 
     @override
     def value_query(

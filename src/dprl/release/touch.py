@@ -112,7 +112,7 @@ class InParts:
     def total(self, function: Learned | None) -> Int[AnyArray, " dim"]:
         """Return the sum of the clipped vectors; around a function this takes a second pass."""
         if self.plan.around_function and function is not None:
-            self._pass = self.units.begin(function.theta)
+            self._pass = self.units.begin(function)
         return self._pass.total
 
     def exact(self, function: Learned | None) -> tuple[int, ...]:

@@ -19,6 +19,7 @@ import numpy as np
 from dprl.data.parts import Parts
 from dprl.data.readers import Log
 from dprl.engine import shards as sizes
+from dprl.engine.options import Learned
 from dprl.engine.plan import Plan
 from dprl.engine.shards import FirstPass, Shard, Task, combine_shards, sum_of
 from dprl.errors import DprlError
@@ -38,13 +39,13 @@ class RayUnits:
         self._workers, self._task = workers, task
         self._ranges: list[tuple[int, int]] = []
 
-    def begin(self, weights: np.ndarray | None = None) -> FirstPass:
+    def begin(self, function: Learned | None = None) -> FirstPass:
         """Read the rows once; see :meth:`~dprl.engine.shards.Shard.begin`."""
         rows = np.cumsum(self._task.parts.rows_of(np.arange(self.units)))
         count = len(self._workers)
         aims = np.arange(1, count) * (int(rows[-1]) if self.units else 0) // count
         self._ranges = list(pairwise([0, *np.searchsorted(rows, aims).tolist(), self.units]))
-        shares = [(start, stop, weights) for start, stop in self._ranges]
+        shares = [(start, stop, function) for start, stop in self._ranges]
         return combine_shards(self._workers.begin(shares))
 
     def total(self, program: Any, stage: int, mechanism: Any, state: Any, included: np.ndarray) -> np.ndarray:
