@@ -17,7 +17,7 @@ from .conftest import SETTINGS, TABULAR
 from .conftest import WITH_NEXT as LOG
 from .test_table import ABSENT, ZERO, changed
 
-WITHOUT = ("importance-sampling", "survival", "best-linear-projection")
+WITHOUT = ("importance-sampling", "stratified", "survival", "best-linear-projection")  # a value function
 PROGRAMS = [name for name in evaluating() if name not in ("gpope", *WITHOUT)]
 # one with stages and one without here, the others with the slow tests
 FAST = ("constant", "td")
