@@ -112,7 +112,8 @@ def answers(config: Any, trials: Trials, keys: Any, step_sizes: Sequence[float])
         each = [_one(program, key, problem.layout, factors) for key, problem in zip(keys, trials, strict=True)]
         theta = np.stack([np.asarray(one) for one in each], axis=1)
     centre, half = scale_of(setting.value)
-    return centre * setting.features.constant() + half * theta.astype(np.float64)
+    # some answer with more behind the weights
+    return centre * setting.features.constant() + half * theta[..., : setting.features.size].astype(np.float64)
 
 
 @partial(jax.jit, static_argnames="program")
