@@ -230,8 +230,7 @@ class OfLog(Featured, OfPeople):
         subgroup: whose values are released besides, by first states: site for each value of a whole number, age:30,50
             for cut points. Repeat the option for several.
         best: choose the best policy, and value that one alone. Others choose than value: both cost what one does.
-        algorithm: how it is computed; default: recommended or stratified. See dprl
-            evaluate --help all.
+        algorithm: by default recommended, or stratified within strata. See dprl evaluate --help all.
     """
 
     target_policy: list[str] | None = must(metavar="POLICY")
