@@ -2,18 +2,20 @@
 
 A row is a family of problems, on or off policy, with so many people and such a budget. The error is that of the value
 function: root mean square over the states that the log visits, over the width of the public value range, over two
-members of the family and three logs of each. The default has its own share of the budget, as shipped; every named
-algorithm, the constant among them, has all of it. A row that was computed is kept in ``results/default_table.json`` and
-not computed again; a row takes a quarter of a minute to three minutes of one core. Numbers were chosen on other seeds
-of the same families. But some decisions were made after rows of this table had been seen, of a first choice: that
-off-policy TD is checked, by which slack and clip, and that no statistics follow there; that on-policy a table is not
-left to few modes, and in how many steps and how far TD follows there; and that lengths are left to statistics from a
-strength of 250 on. So members 102 to 105, which are in no row, were computed afterwards where the first two of these
-decisions matter: the last two tables.
+members of the family and fifteen logs of each. The default has its own share of the budget, as shipped; every named
+algorithm, the constant among them, has all of it. A named algorithm that is more than twice the best after three logs
+of each member stops there. A row that was computed is kept in ``results/default_table.json`` and not computed again; a
+row takes one to ten minutes of one core. Numbers were chosen on other seeds of the same families. But some decisions
+were made after rows of this table had been seen, of a first choice and of three logs: that off-policy TD is checked, by
+which slack and clip, and that no statistics follow there; that on-policy a table is not left to few modes, and in how
+many steps and how far TD follows there; and that lengths are left to statistics from a strength of 250 on. So members
+102 to 105, which are in no row, were computed afterwards where the first two of these decisions matter: the last two
+tables, of three logs each.
 
-``python -m benchmarks.default_table [--locked] [--most N] [--default] [--unseen]``: the seeds for judging, or those of
-a release; at most N rows more; the default alone again in all rows; or members that are in no row. But for those of a
-release docs/defaults.md is written after each row.
+``python -m benchmarks.default_table [--locked] [--most N] [--default] [--unseen] [--part I N]``: the seeds for judging,
+or those of a release; at most N rows more; the default alone again in all rows; members that are in no row; or each
+N-th row from the I-th on, beside other processes. But for those of a release docs/defaults.md is written after each
+row.
 """
 
 from __future__ import annotations
@@ -23,10 +25,13 @@ import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from pathlib import Path
+from tempfile import gettempdir
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from filelock import FileLock
 
 from benchmarks.families import FAMILIES, JUDGING, LOCKED, Member, member
 from benchmarks.harness import ROOT, pin, table
@@ -45,7 +50,9 @@ from dprl.value_functions.features import make_features
 from dprl_papers.baselines.lstd import lstd
 
 KEPT, PAGE = ROOT / "benchmarks" / "results" / "default_table.json", ROOT / "docs" / "defaults.md"
-DELTA, MEMBERS, LOGS = 1e-5, 2, 3
+DELTA, MEMBERS, FIRST_LOGS, LOGS = 1e-5, 2, 3, 15
+FAR = 2.0
+"""Times the best error after the first logs, beyond which a named algorithm is not run on the others."""
 UNSEEN = {False: ((1_000, 1.0), (5_000, 0.1)), True: ((1_000, 4.0), (5_000, 1.0))}
 """People and epsilon of the rows of the last tables, on and off policy."""
 BESIDE = {False: ("td", "return-regression", "constant"), True: ("td", "constant")}
@@ -91,7 +98,16 @@ def programs(
     return made
 
 
-def errors(row: Row, seeds: range, named: Sequence[str] = ("constant", *NAMED)) -> dict[str, float]:
+def computed(row: Row, seeds: range, named: Sequence[str], logs: int, known: Mapping[str, float]) -> dict[str, float]:
+    """Return a row's errors over ``logs`` logs of each member; ``known`` are those of the first logs, if they are."""
+    found = dict(known) or errors(row, seeds, named, FIRST_LOGS)
+    if known or logs > FIRST_LOGS:
+        shown = [name for name in named if name in found]
+        found |= errors(row, seeds, [x for x in shown if found[x] <= FAR * min(found[y] for y in shown)], logs)
+    return found | {"logs": logs * len(seeds)}
+
+
+def errors(row: Row, seeds: range, named: Sequence[str], logs: int) -> dict[str, float]:
     """Return the error of the default, of each ``named`` algorithm, of mid-range and of LSTD."""
     squares: dict[str, list[float]] = {}
     for seed in seeds:
@@ -110,12 +126,13 @@ def errors(row: Row, seeds: range, named: Sequence[str] = ("constant", *NAMED)) 
             gap = np.clip(centre + half * phi @ np.asarray(theta), *value) - truth
             squares.setdefault(name, []).append(float(visits @ gap**2) / (2.0 * half) ** 2)
 
-        for number in range(LOGS):
-            rng = np.random.default_rng([seed, row.off_policy, row.people, number])
-            log = read_log(found.draw(rng, row.people), bounds=bounds).load()
+        rngs = (np.random.default_rng([seed, row.off_policy, row.people, number]) for number in range(logs))
+        drawn = [read_log(found.draw(rng, row.people), bounds=bounds).load() for rng in rngs]
+        longest = max(int(log.lengths().max()) for log in drawn)  # of one length, that nothing is compiled twice
+        for number, log in enumerate(drawn):
             ratios = np.ones(len(log.reward)) if found.on_policy else step_ratios(found.policy(), log)
             made_rows = rows_of(log, ratios, features, discount, value, columns=columns)
-            data = padded_units(made_rows)
+            data = padded_units(made_rows, longest)
             for name, answer in compiled.items():
                 note(name, answer(SeededNoise.from_seed(1_000 * seed + number).key, data))
             note("mid-range", np.zeros(features.size))
@@ -129,7 +146,7 @@ def _answer(program: Any, key: Any, data: Any) -> Any:
 
 def page(kept: Mapping[str, Mapping[str, float]]) -> str:
     """Return the page: the table, and in how many rows the default keeps its promises."""
-    lines, near, worse = [], 0, []
+    lines, near, few, worse = [], 0, 0, []
     for row in rows():
         found = kept.get(row.name)
         if found is None:
@@ -142,6 +159,7 @@ def page(kept: Mapping[str, Mapping[str, float]]) -> str:
             worse.append(row.name)
         numbers = (found[x] for x in ("default", best, "constant", "mid-range", "LSTD, not private"))
         shown = [f"{x:.4f}".lstrip("0") for x in numbers]
+        few += found.get("logs", 0) < MEMBERS * LOGS
         lines.append([row.name, shown[0], f"{shown[1]} {best}", *shown[2:], f"{found['default'] / bar:.2f}"])
     headings = ["family, log, people, epsilon", "default", "best named", "constant", "mid-range", "LSTD, not private",
                 "default over best"]  # fmt: skip
@@ -152,6 +170,7 @@ def page(kept: Mapping[str, Mapping[str, float]]) -> str:
         cells = [[name, *(f"{found[x]:.4f}".lstrip("0") for x in names)] for name, found in others if found]
         last += f"\n\n{table([headings[0], *names], cells)}"
     rest = f" These are not: {'; '.join(worse)}." if worse else ""
+    rest += f" {few} rows are still of {FIRST_LOGS} logs of each member." if few else ""
     return (
         f"# The default beside every named algorithm\n\n{(__doc__ or '').split(chr(10) * 2)[1]}\n\n"
         f"Of {len(lines)} rows {near} ({near / max(len(lines), 1):.0%}) are within 1.5 times the best of all others. "
@@ -166,12 +185,18 @@ def unseen_rows() -> list[Row]:
     return [Row(family, off, *size) for off, sizes in UNSEEN.items() for family in families for size in sizes]
 
 
+def _kept(of_release: bool = False) -> dict[str, dict[str, float]]:
+    return {} if of_release or not KEPT.exists() else json.loads(KEPT.read_text())
+
+
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.default_table")
     parser.add_argument("--locked", action="store_true", help="the seeds of a release, of which nothing is kept")
     parser.add_argument("--most", type=int, default=10**9, help="compute at most so many rows")
     parser.add_argument("--default", action="store_true", help="compute the default again, where all else is kept")
     parser.add_argument("--unseen", action="store_true", help="members in no row")
+    parser.add_argument("--part", type=int, nargs=2, default=(0, 1), metavar=("I", "N"),
+                        help="each N-th row, from the I-th")  # fmt: skip
     asked = parser.parse_args(arguments)
     pin(1)
     if asked.locked and asked.unseen:
@@ -179,16 +204,19 @@ def main(arguments: list[str]) -> int:
     seeds, suffix = (LOCKED if asked.locked else JUDGING)[:MEMBERS], ""
     if asked.unseen:
         seeds, suffix = JUDGING[MEMBERS:6], ", unseen"
-    kept = {} if asked.locked or not KEPT.exists() else json.loads(KEPT.read_text())
+    logs = FIRST_LOGS if asked.unseen else LOGS
+    kept = _kept(asked.locked)
     every = unseen_rows() if asked.unseen else rows()
-    due = [row for row in every if (row.name + suffix in kept) == asked.default]
-    for row in due[: asked.most]:
+    due = [r for r in every if asked.default or kept.get(r.name + suffix, {}).get("logs", 0) < logs * len(seeds)]
+    for row in due[asked.part[0] :: asked.part[1]][: asked.most]:
         name, named = row.name + suffix, BESIDE[row.off_policy] if asked.unseen else ("constant", *NAMED)
-        kept[name] = kept.get(name, {}) | errors(row, seeds, () if asked.default else named)
-        print(name, {name: round(x, 4) for name, x in kept[name].items()}, flush=True)
-        if not asked.locked:
-            KEPT.write_text(json.dumps(kept, indent=1) + "\n")
-            PAGE.write_text(page(kept))
+        found = computed(row, seeds, () if asked.default else named, logs, kept.get(name, {}))
+        print(name, {name: round(x, 4) for name, x in found.items()}, flush=True)
+        with FileLock(Path(gettempdir()) / "dprl-default-table.lock"):  # others may have written their rows
+            kept = (kept if asked.locked else _kept()) | {name: found}
+            if not asked.locked:
+                KEPT.write_text(json.dumps(kept, indent=1) + "\n")
+                PAGE.write_text(page(kept))
     if asked.locked:
         print(page(kept))
     return 0
