@@ -11,10 +11,12 @@ from papers.tests.tiny import SPEC, plugin_file, tiny_request
 
 from dprl.errors import DprlError
 from dprl_papers.harness import record
+from dprl_papers.harness.method import library_methods
 from dprl_papers.harness.plugin import load_plugin
 from dprl_papers.harness.reproduce import RESULTS, reproduce
 from dprl_papers.harness.spec import load_paper, papers, parse
 from dprl_papers.harness.store import read_json
+from dprl_papers.harness.versions import DIRTY, module_file
 
 
 @pytest.fixture(scope="module")
@@ -75,11 +77,27 @@ def test_numbers_older_than_their_code_are_marked(run):
     }
     assert record.stale(fresh, paper) == []
     assert set(record.stale(older, paper)) >= {"dprl_papers/methods/trivial.py", "dprl/evaluation/gone.py"}
+    longer = dataclasses.replace(paper, trials=paper.trials + 1)
+    assert record.stale(figure, longer) == [record.SETTINGS, *record.stale(figure, paper)]
     narrower = dataclasses.replace(paper, figures=(dataclasses.replace(paper.figure("1"), methods=("zero",)),))
     assert record.stale(fresh, narrower) == [record.SPECIFICATION]
     marked = record.markdown(older, paper)
     assert record.STALE in marked
     assert record.without_marks(marked).split() == record.without_marks(record.markdown(fresh, paper)).split()
+
+
+def test_what_measures_makes_numbers_and_what_draws_charts_does_not(run):
+    _, _, results = run
+    made = set(results["figures"][0]["made"]["code"])
+    assert {"dprl_papers/harness/metrics.py", "dprl/value_functions/features.py"} <= made
+    assert not {"dprl_papers/harness/charts.py", "dprl/errors.py"} & made
+
+
+@pytest.mark.parametrize("method", library_methods().values(), ids=lambda method: method.name)
+def test_every_method_hangs_on_a_file_of_its_own(method):
+    """Also where what it does is a function with some of its arguments given."""
+    shared = {module_file(f"dprl_papers.harness.{name}") for name in ("problem", "metrics", "algorithm", "method")}
+    assert {file for file in method.files() if file.suffix == ".py"} - shared
 
 
 def test_words_make_no_number(tmp_path):
@@ -105,10 +123,19 @@ def test_tables_say_what_the_results_have(run):
 
 def test_a_quick_run_goes_on_no_record(run, tmp_path):
     _, _, results = run
-    for change in ({"quick": True}, {"plugin": "own.py"}, {"quick": False, "plugin": None, "paper": "000"}):
+    own = {"quick": False, "plugin": None}
+    for change in ({"quick": True}, {"plugin": "own.py"}, own | {"paper": "000"}, own | {"trials": 3}):
         (tmp_path / RESULTS).write_text(json.dumps(results | change))
         with pytest.raises(DprlError, match="does not go on record"):
             record.write_pages("004", tmp_path / RESULTS)
+
+
+def test_code_that_no_commit_has_makes_no_number_of_a_page(tmp_path):
+    results = read_json(record.RECORD / "001.json")
+    record.refuse_for_record(results, load_paper("001"), "here")
+    results["figures"][0]["made"]["commits"] = ["0" * 40 + DIRTY]
+    with pytest.raises(DprlError, match="that no commit has"):
+        record.refuse_for_record(results, load_paper("001"), "here")
 
 
 def test_claims_are_judged_by_all_that_is_on_record():

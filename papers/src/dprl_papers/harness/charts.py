@@ -24,6 +24,8 @@ COLOURS = 9
 _NAMES = ("ink", "soft", "rule", "paper", *(f"c{i}" for i in range(COLOURS)))
 _VARIABLES = {name: f"#c010{i:02x}" for i, name in enumerate(_NAMES)}
 """A colour of matplotlib's for each variable of the page, which takes its place in the SVG."""
+MARKED = 20
+"""Most points of a line that have a mark; all of them have a bar, and the line goes through each."""
 _MARKS = "os^Dv"
 _DASHES: tuple[Any, ...] = ("-", (0, (6, 3)), (0, (2, 3)), (0, (9, 3, 2, 3)))
 _STYLE: dict[Any, Any] = {
@@ -138,7 +140,7 @@ def _set_scale(set_scale: Any, log: bool, values: Sequence[float]) -> bool:
 def _draw_line(axes: Any, line: Line, most: float, band: bool, below_zero: bool) -> None:
     xs, means, spread = (list(column) for column in zip(*line.points, strict=True))
     means = [m if math.isfinite(m) else math.nan for m in means]
-    axes.plot(xs, means, **line.style)
+    axes.plot(xs, means, markevery=-(-len(xs) // MARKED), **line.style)
     edge = {"transform": axes.get_xaxis_transform(), "linestyle": "", "color": line.style["color"], "clip_on": False}
     for mark, away in (("^", [m > most for m in means]), ("x", [math.isnan(m) for m in means])):
         at = [x for x, there in zip(xs, away, strict=True) if there]

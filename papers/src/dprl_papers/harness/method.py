@@ -6,10 +6,10 @@ and so has any file that is given as a plugin. To add a method, add a file.
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -125,13 +125,15 @@ class Method:
 
 
 def _file_of(function: Any) -> str | None:
+    while isinstance(function, functools.partial):
+        function = function.func
     try:
         return inspect.getsourcefile(inspect.unwrap(function))
     except TypeError:
         return None
 
 
-@cache
+@functools.cache
 def library_methods() -> dict[str, Method]:
     """Return every method of ``dprl_papers/methods/`` by name."""
     found: dict[str, Method] = {}

@@ -78,13 +78,6 @@ def make_line(label: str, values: Mapping[Any, np.ndarray], look: str = "private
     return {"label": label, "points": drawn, "look": look, "dash": dash}
 
 
-def thinned(line: dict[str, Any], most: int = 20) -> dict[str, Any]:
-    """Leave out points, but for the last, until there are few enough for marks."""
-    every = -(-len(line["points"]) // most)
-    kept = [p for i, p in enumerate(line["points"]) if (len(line["points"]) - 1 - i) % every == 0]
-    return line | {"points": kept}
-
-
 def make_chart(
     lines: Sequence[dict[str, Any]], x: str, y: str, *,
     title: str = "", log_x: bool = True, log_y: bool = False, band: bool = False,

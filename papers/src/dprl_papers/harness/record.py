@@ -22,14 +22,28 @@ from dprl_papers.harness.page import capital, tables_of
 from dprl_papers.harness.runner import Runner, Task
 from dprl_papers.harness.spec import Measured, Paper, Programmed, load_paper, papers
 from dprl_papers.harness.store import address, read_json
-from dprl_papers.harness.versions import PACKAGES, closure, libraries, module_file
+from dprl_papers.harness.versions import DIRTY, PACKAGES, closure, libraries, module_file
 
 ROOT = PACKAGES["dprl_papers"].parents[2]
-RECORD, PAGES, SPECIFICATION = ROOT / "papers" / "results", ROOT / "docs" / "papers", "its specification"
+RECORD, PAGES = ROOT / "papers" / "results", ROOT / "docs" / "papers"
+SPECIFICATION, SETTINGS = "its specification", "the paper's settings"
 STALE = "> **Stale.**"
 """What the line begins with that marks a figure whose code has changed."""
-_ROOMS = tuple(f"dprl/{room}/" for room in ("evaluation", "learning", "mechanisms", "protectors", "environments"))
+_ROOMS = ("evaluation", "learning", "mechanisms", "protectors", "environments", "value_functions")
 _PLUMBING = ("dprl/evaluation/plan.py", "dprl_papers/harness/", "dprl_papers/registered.py")
+_MEASURES = (
+    "algorithm",
+    "domain",
+    "dqn",
+    "exact_chain",
+    "metrics",
+    "neural",
+    "problem",
+    "q_learning",
+    "simulated",
+    "transitions",
+)
+"""What of the harness draws logs, learns or measures."""
 _WORDS = ("name", "title", "where", "statement", "note", "claims", "module", "extra", "quick")
 
 
@@ -60,7 +74,7 @@ def made_by(runner: Runner, figure: Measured | Programmed, parts: Iterable[Mappi
         "commits": sorted({commit for cell in cells for commit in cell["commits"]}),
         "versions": libraries(),
         "seconds": round(max(within, cells[0]["seconds"]), 1),
-        "code": {SPECIFICATION: specification(figure)}
+        "code": {SPECIFICATION: specification(figure), SETTINGS: settings(request.paper)}
         | {name: digest(file) for name, file in sorted((_name(file), file) for file in closure(files, _counts))},
         "cells": cells,
     }
@@ -78,10 +92,14 @@ def _cell(what: str, made: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _counts(path: Path) -> bool:
-    """Return whether numbers hang on a file: on algorithms, mechanisms, simulators, papers, and a plugin's files."""
-    name = _name(path)
-    plumbing = name.startswith(_PLUMBING) or name.endswith("__init__.py")
-    return not plumbing and (not name.startswith("dprl/") or name.startswith(_ROOMS))
+    """Return whether numbers hang on a file: on algorithms, mechanisms, simulators, papers, and a plugin's files.
+
+    This is for the marks on pages. A cell is computed again where any file behind it has changed.
+    """
+    package, _, rest = _name(path).partition("/")
+    if path.name == "__init__.py" or (package == "dprl" and rest.partition("/")[0] not in _ROOMS):
+        return False
+    return not _name(path).startswith(_PLUMBING) or (rest.startswith("harness/") and path.stem in _MEASURES)
 
 
 def _name(path: Path) -> str:
@@ -109,27 +127,37 @@ def specification(figure: Measured | Programmed) -> str:
     return address({name: x for name, x in vars(figure).items() if name not in _WORDS})[:16]
 
 
+def settings(paper: Paper) -> str:
+    """Return the digest of what all figures of a paper share: trials, seeds, budgets' delta, logs and tuned numbers."""
+    tuned = [(t.method, t.domain, t.epsilon, t.units, t.best) for t in paper.tuned]
+    logs = [(log.domain, log.units) for log in paper.logs]
+    shared = {name: getattr(paper, name) for name in ("trials", "seed", "delta")}
+    return address(shared | {"logs": logs, "tuned": tuned})[:16]
+
+
 def stale(figure: Mapping[str, Any], paper: Paper) -> list[str]:
     """Return what has changed since a figure was computed, by name."""
-    changed = []
-    for name, was in figure["made"]["code"].items():
+    asked = {SPECIFICATION: specification(paper.figure(figure["name"])), SETTINGS: settings(paper)}
+
+    def now(name: str) -> str:
         package, _, rest = name.partition("/")
         file = PACKAGES[package] / rest if rest else None
-        now = specification(paper.figure(figure["name"])) if file is None else digest(file) if file.is_file() else ""
-        if now != was:
-            changed.append(name)
-    return changed
+        return asked.get(name, "") if file is None else digest(file) if file.is_file() else ""
+
+    return [name for name, was in figure["made"]["code"].items() if now(name) != was]
 
 
 # --- the record -------------------------------------------------------------------------------------------------------
 
 
 def merged(old: Mapping[str, Any] | None, new: Mapping[str, Any], paper: Paper) -> dict[str, Any]:
-    """Return results with what ``old`` has of other figures, in the order of the paper's; a quick run keeps nothing.
+    """Return results with what ``old`` has of other figures, in the order of the paper's.
 
-    Claims are judged anew, as some compare one figure with another.
+    A run of other trials, seeds or budgets keeps nothing, and so does a quick one. Claims are judged anew, as some
+    compare one figure with another.
     """
-    if old is None or any(old.get(name) != new[name] for name in ("schema", "paper", "quick", "plugin")):
+    alike = ("schema", "paper", "quick", "plugin", "trials", "seed", "delta")
+    if old is None or any(old.get(name) != new[name] for name in alike):
         return dict(new)
     figures = {f["name"]: f for f in (*old["figures"], *new["figures"])}
     order = [f.name for f in paper.figures]
@@ -141,22 +169,33 @@ def write_pages(number: str, out: Path) -> list[Path]:
     """Put the results of ``out``, if it has any, on record, and write the paper's page and the table of all records.
 
     Raises:
-        DprlError: this is no checkout of the repository, or ``out`` has a quick run, or a plugin's.
+        DprlError: this is no checkout of the repository, or ``out`` has a quick run, a plugin's, one of other trials
+            than the paper's, or numbers of code that no commit has.
     """
     if not (PAGES / f"{number}.md").is_file():
         raise DprlError("--pages writes papers/results and docs/papers: use it in a checkout of the repository.")
-    found, file = read_json(out), RECORD / f"{number}.json"
-    if found is not None and (found["quick"] or found["plugin"] or found["paper"] != number):
-        raise DprlError(f"{str(out)!r} has a quick run, a plugin's, or another paper's: it does not go on record.")
+    found, file, paper = read_json(out), RECORD / f"{number}.json", load_paper(number)
+    if found is not None:
+        refuse_for_record(found, paper, str(out))
     old = read_json(file)
     if new := old if found is None else _rounded(found):
         RECORD.mkdir(exist_ok=True)
-        text = json.dumps(merged(old, new, load_paper(number)), indent=1, ensure_ascii=False)
+        text = json.dumps(merged(old, new, paper), indent=1, ensure_ascii=False)
         write_atomically(file, f"{text}\n".encode())
     made = pages()
     for path, text in made.items():
         write_atomically(path, text.encode())
     return [*([file] if new else []), *made]
+
+
+def refuse_for_record(found: Mapping[str, Any], paper: Paper, where: str) -> None:
+    """Refuse results that the paper's page must not show."""
+    if found["quick"] or found["plugin"] or found["paper"] != paper.number:
+        raise DprlError(f"{where!r} has a quick run, a plugin's, or another paper's: it does not go on record.")
+    if any(found[name] != getattr(paper, name) for name in ("trials", "seed", "delta")):
+        raise DprlError(f"{where!r} has other trials, seeds or a delta than the paper's: it does not go on record.")
+    if any(commit.endswith(DIRTY) for figure in found["figures"] for commit in figure["made"]["commits"]):
+        raise DprlError(f"{where!r} has numbers of code that no commit has: commit it, and compute them again.")
 
 
 def _rounded(value: Any) -> Any:
@@ -199,7 +238,7 @@ def _row(paper: Paper, figure: Measured | Programmed, found: Mapping[str, Any] |
         return [*cells, "no", "", ""]
     made = found["made"]
     what = f"{_count(made['cells'])}, {_trials(found)}" + (", stale" if stale(found, paper) else "")
-    return [*cells, what, f"{made['seconds']:,.0f}", ", ".join(c[:10] for c in made["commits"])]
+    return [*cells, what, f"{made['seconds']:,.0f}", ", ".join(map(_short, made["commits"]))]
 
 
 def _seconds(figures: Iterable[Mapping[str, Any]]) -> float:
@@ -215,6 +254,10 @@ def _seconds(figures: Iterable[Mapping[str, Any]]) -> float:
 def _trials(found: Mapping[str, Any]) -> str:
     """Return how many trials a figure has; one that is a program of its own may take fewer, and its captions say so."""
     return ("at most " if found["kind"] == "programmed" else "") + f"{found['made']['trials']} trials"
+
+
+def _short(commit: str) -> str:
+    return commit[:10] + DIRTY * commit.endswith(DIRTY)
 
 
 def _count(cells: Sequence[Any]) -> str:
@@ -236,7 +279,7 @@ def markdown(figure: Mapping[str, Any], paper: Paper) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in made["versions"].items())
     lines = [
         f"*`{made['command']}`: {_trials(figure)}, seeds {first} to {last}; {_count(made['cells'])} in "
-        f"{made['seconds']:,.0f} s; commit {', '.join(c[:10] for c in made['commits'])}; {versions}.*",
+        f"{made['seconds']:,.0f} s; commit {', '.join(map(_short, made['commits']))}; {versions}.*",
         "",
     ]
     if changed := stale(figure, paper):

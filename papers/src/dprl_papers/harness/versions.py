@@ -16,6 +16,8 @@ from dprl import machine
 
 PACKAGES = {path.name: path for path in (Path(dprl.__file__).parent, Path(__file__).parents[1])}
 """Where the library is, and the reproductions of papers."""
+DIRTY = "-dirty"
+"""How the name of a commit ends if the code is not what it has."""
 
 
 @cache
@@ -89,10 +91,14 @@ def machine_facts() -> dict[str, Any]:
 
 @cache
 def commit() -> str | None:
-    """Return the commit of the sources, with ``-dirty`` where they differ from it; None outside of a checkout."""
-    describe = ["git", "-C", str(PACKAGES["dprl_papers"]), "describe", "--always", "--dirty", "--abbrev=40"]
+    """Return the commit of the sources, with ``-dirty`` where code differs from it; None outside of a checkout."""
+
+    def git(*asked: str) -> str:
+        command = ["git", "-C", str(PACKAGES["dprl_papers"]), *asked]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
     try:
-        found = subprocess.run(describe, capture_output=True, text=True, check=True)
+        changed = git("status", "--porcelain", "--", *map(str, PACKAGES.values()))
+        return git("rev-parse", "HEAD") + DIRTY * bool(changed)
     except (OSError, subprocess.CalledProcessError):
         return None
-    return found.stdout.strip()

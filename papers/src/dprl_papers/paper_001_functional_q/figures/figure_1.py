@@ -18,7 +18,7 @@ from __future__ import annotations
 from typing import Any
 
 from dprl.report.formatting import number, plain
-from dprl_papers.harness.programmed import Run, drawn, make_chart, make_claim, make_line, make_table, mean_text, thinned
+from dprl_papers.harness.programmed import Run, drawn, make_chart, make_claim, make_line, make_table, mean_text
 from dprl_papers.paper_001_functional_q import returns
 from dprl_papers.paper_001_functional_q.returns import PAPERS_STEP
 
@@ -36,8 +36,7 @@ def draw(run: Run) -> dict[str, Any]:
                 for i, std in enumerate(STDS)
             ]
             title = f"Learning rate {plain(step)}, J = {resets}"
-            shown = [thinned(line) for line in lines]
-            charts.append(make_chart(shown, "samples", "return", title=title, log_x=False, band=True))
+            charts.append(make_chart(lines, "samples", "return", title=title, log_x=False, band=True))
             rows.append([title, *(mean_text(found[i, j, :, -1]) for i in range(len(STDS)))])
             final[step, resets] = found[:, j, :, -1].mean(-1)
     caption = f"Return after {run.trials} runs of 78 updates (mean ± standard error); chance has {returns.RANDOM}, the "

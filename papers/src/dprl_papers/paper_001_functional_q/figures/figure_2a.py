@@ -17,7 +17,7 @@ import math
 from typing import Any
 
 from dprl.report.formatting import number, plain
-from dprl_papers.harness.programmed import Run, drawn, make_chart, make_claim, make_line, make_table, mean_text, thinned
+from dprl_papers.harness.programmed import Run, drawn, make_chart, make_claim, make_line, make_table, mean_text
 from dprl_papers.paper_001_functional_q import returns
 from dprl_papers.paper_001_functional_q.balle import balle_returns
 from dprl_papers.paper_001_functional_q.returns import PAPERS_STEP, Point
@@ -45,12 +45,10 @@ def draw(run: Run) -> dict[str, Any]:
     found |= {name: returns.measured(run, point)["return"] for name, point in runs.items()}
     balle = balle_returns(epsilon, delta, run.trials, run.seed)
     lines = [
-        thinned(
-            make_line(
-                name,
-                {BATCH * (t + 1): v for t, v in enumerate(values.T)},
-                look="none" if "no privacy" in name else "private",
-            )
+        make_line(
+            name,
+            {BATCH * (t + 1): v for t, v in enumerate(values.T)},
+            look="none" if "no privacy" in name else "private",
         )
         for name, values in found.items()
     ]
