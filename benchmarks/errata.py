@@ -20,6 +20,7 @@ from dprl.accounting.accountant import epsilon_of
 from dprl.accounting.budget import Budget
 from dprl.accounting.calibration import noise_multiplier_for
 from dprl.environments.cart_pole import CartPole
+from dprl_papers.baselines.smooth_gaussian import SmoothGaussian, smooth_epsilon
 from dprl_papers.first_sum import initial_release_epsilon
 from dprl_papers.paper_000_dptd.privacy import JOINT, best_beta, multiplier, renyi_order, weights
 from dprl_papers.paper_000_dptd.theory import chain
@@ -173,6 +174,22 @@ def of_paper_004() -> Iterator[Number]:
     yield "004 E14", "largest eta", (1.0 + math.sqrt(3.0)) / 2.0
 
 
+def of_balle_2016() -> Iterator[Number]:
+    """Yield the table of what the noise costs; the unit of noise is S."""
+    delta = 1e-5
+    for dimension, epsilon in ((39, 0.1), (39, 0.3), (39, 1.0), (39, 3.0), (2, 1.0)):
+        at = f"d = {dimension}, epsilon {epsilon:g}"
+        noise = SmoothGaussian(epsilon=epsilon, delta=delta, dimension=dimension)
+        twice = smooth_epsilon(delta, dimension, noise.alpha, noise.beta)
+        least = SmoothGaussian(epsilon=epsilon, delta=delta, dimension=dimension, calibration="exact")
+        yield "Balle 2016", f"noise as published, {at}", noise.noise_over_bound
+        yield "Balle 2016", f"epsilon if ln S moved by beta, {at}", twice
+        yield "Balle 2016", f"true epsilon, {at}", noise.true_epsilon
+        yield "Balle 2016", f"noise that the claim needs, {at}", least.noise_over_bound
+        without = noise_multiplier_for(events.gaussian, Budget(epsilon, delta))
+        yield "Balle 2016", f"the same without dilation, {at}", without
+
+
 def wrong_bounds(count: int, seed: int) -> int:
     """Return on how many random problems in one to three dimensions Lemma 2's bound on the eigenvalues is false."""
     rng, wrong = np.random.default_rng(seed), 0
@@ -185,7 +202,7 @@ def wrong_bounds(count: int, seed: int) -> int:
 
 
 def main() -> None:
-    for numbers in (of_paper_000, of_paper_001, of_paper_003, of_paper_004):
+    for numbers in (of_paper_000, of_paper_001, of_paper_003, of_paper_004, of_balle_2016):
         for erratum, what, value in numbers():
             print(f"{erratum:14} {what:70} {float(value):.5g}")
 
