@@ -11,16 +11,67 @@ from typing import Any
 
 import numpy as np
 from scipy import stats
+from scipy.integrate import quad
 from scipy.linalg import solve_discrete_lyapunov
 from scipy.special import logsumexp
 
+from dprl.accounting import events
+from dprl.accounting.accountant import epsilon_of
 from dprl.accounting.budget import Budget
+from dprl.accounting.calibration import noise_multiplier_for
+from dprl.environments.cart_pole import CartPole
+from dprl_papers.baselines.smooth_gaussian import SmoothGaussian, smooth_epsilon
+from dprl_papers.first_sum import initial_release_epsilon
+from dprl_papers.paper_000_dptd.privacy import JOINT, best_beta, multiplier, renyi_order, weights
+from dprl_papers.paper_000_dptd.theory import chain
 from dprl_papers.paper_003_dp_pg.published import wasted
 from dprl_papers.paper_004_gpope.figures.moments import plain_recursion, variance_at_start
-from dprl_papers.paper_004_gpope.recursion import Recursion
+from dprl_papers.paper_004_gpope.recursion import Recursion, second_moment
+from dprl_papers.paper_004_gpope.theory import Bound
 
 Number = tuple[str, str, Any]
 """The erratum, what the number is, and the number."""
+
+
+def of_paper_000() -> Iterator[Number]:
+    """Yield numbers of E1, E3, E5, E13 and of figures ``2a``, ``privacy`` and ``slope``."""
+    delta, units, steps = 1e-5, 1000, 1000
+    sigma = multiplier(10_000, steps, 1.0, delta)
+    yield "000 E1", "epsilon of the initial gradients", initial_release_epsilon(10_000, sigma, JOINT, delta)
+    last = weights(steps)[-1]
+    yield "000 E1", "noise of late gradients over what they need, T = 1000", 1.0 / last
+    rho = (math.sqrt(1.0 - math.log(delta)) - math.sqrt(-math.log(delta))) ** 2
+    yield "000 E3", "T over n^2 at least, by (i), epsilon 1", 0.2 * rho
+    yield "000 E3", "n = T at most, by (i)", 5.0 / rho
+    order, square = renyi_order(1.0, delta, best_beta(1.0, delta)), multiplier(240, 240, 1.0, delta) ** 2
+    most = 2.0 / 3.0 * square * math.log(240 / (order * (1.0 + square / 4.0)))
+    yield "000 E3", "left side of (ii), n = T = 240", order - 1.0
+    yield "000 E3", "right side of (ii)", most
+    yield "000 E5", "largest |grad_w f|, all weights 1, s' = -s", largest_dual_gradient(50)
+    for over in (24, 27, 8):
+        yield "000 E13", f"first t with nu_t at most 1/{over}", math.ceil((over / 4.0) ** 2 - 3.0)
+    for epsilon in (0.1, 1.0, 10.0, 100.0):
+        yield "000 2a", f"sigma over G on Cart Pole, epsilon {epsilon:g}", multiplier(411, 41_099, epsilon, delta)
+    event = events.poisson_gaussian(1.0 / units, multiplier(units, 100_000, 1.0, delta) / JOINT, 100_000)
+    yield "000 privacy", "epsilon, 2 G in each of 100,000 steps", epsilon_of(event, delta)
+    z = noise_multiplier_for(lambda z: events.poisson_gaussian(1.0 / units, z, steps), Budget(0.1, delta))
+    yield "000 privacy", "noise of the last step before the momentum, epsilon 0.1", z * last
+    yield "000 privacy", "behind the momentum over that", multiplier(units, steps, 0.1, delta) / (z * last)
+    five = chain()
+    yield "000 slope", "L_F on the chain of five", five.problem.lipschitz
+    yield "000 slope", "mu", five.problem.strong_concavity
+    yield "000 slope", "G", five.gradient_bound()
+
+
+def largest_dual_gradient(hidden: int) -> float:
+    """Return the largest |(delta - q) Psi| over the dual box of an ELU network on Cart Pole whose weights are all 1."""
+    elu = lambda x: np.where(x > 0.0, x, np.expm1(x))  # noqa: E731
+    value = lambda state: hidden * elu(state.sum() + 1.0) + 1.0  # noqa: E731
+    state = np.array([high for _, high in CartPole().observation_bounds])
+    layer = np.append(np.tile(np.append(state, 1.0), hidden), np.full(hidden, elu(state.sum() + 1.0)))
+    gradient = np.append(layer, 1.0)
+    error = 1.0 + 0.95 * value(-state) - value(state)
+    return float((abs(error) + gradient.sum()) * np.linalg.norm(gradient))
 
 
 def of_paper_001() -> Iterator[Number]:
@@ -34,6 +85,8 @@ def of_paper_001() -> Iterator[Number]:
     for n in (1, 10, 100, 1000):
         where = "001 E21" if n == 1 else "001 E20"
         yield where, f"Proposition 10, n = {n}", 2.0 * math.sqrt(2.0 / (n * math.pi)) / 0.1
+    largest, _ = quad(lambda x: 100.0 * x * stats.norm.pdf(x) * stats.norm.cdf(x) ** 99, -8.0, 8.0)
+    yield "001 E21", "E(v' - v*) where 100 actions stay in one state", largest / 0.1
     for side in (9, 17, 33, 65, 129):
         at = np.linspace(0.0, 1.0, side)
         inverse = np.linalg.inv(np.exp(-2.0 * np.abs(at[:, None] - at)))
@@ -73,7 +126,7 @@ def of_paper_003() -> Iterator[Number]:
 
 
 def of_paper_004() -> Iterator[Number]:
-    """Yield numbers of E2, E3, E5, E9, E10, E11, E14 and of the table of constants."""
+    """Yield numbers of E2, E3, E5, E9 to E11, E13, E14 and of the table of constants."""
     m, std = 200, 2.0 * math.sqrt(math.log(1e5) / 200)
     least = min(4.0 * math.expm1(1.0 / std**2), 2.0 * math.exp(1.0 / std**2))
     yield "004 E2", "sigma", std
@@ -109,8 +162,32 @@ def of_paper_004() -> Iterator[Number]:
     yield "004 E10", "least eigenvalue of P, beta = 1", values[0]
     yield "004 E10", "largest eigenvalue of P", values[-1]
     yield "004 E11", "problems of 2,000 where the bound fails", wrong_bounds(2000, 0)
+    beta, start = 1.0 / recursion.largest, float(recursion.xi @ recursion.xi)
+    bound = Bound(
+        smallest=recursion.smallest, largest=recursion.largest, start=start, dimension=2 * recursion.features,
+        gradient_variance=0.0, clip_norm=0.0, epsilon=1.0, delta=1e-5,
+    )  # fmt: skip
+    yield "004 E13", "squared error at the start", start
+    yield "004 E13", "after one update without noise", second_moment(recursion, beta, 1, 0.0).distance
+    yield "004 E13", "as (6.4) allows", bound.theorem_2(beta, 1, 1)
     yield "004 E14", "steps above 1/lambda_max, eta = 1", recursion.largest / recursion.smallest
     yield "004 E14", "largest eta", (1.0 + math.sqrt(3.0)) / 2.0
+
+
+def of_balle_2016() -> Iterator[Number]:
+    """Yield the table of what the noise costs; the unit of noise is S."""
+    delta = 1e-5
+    for dimension, epsilon in ((39, 0.1), (39, 0.3), (39, 1.0), (39, 3.0), (2, 1.0)):
+        at = f"d = {dimension}, epsilon {epsilon:g}"
+        noise = SmoothGaussian(epsilon=epsilon, delta=delta, dimension=dimension)
+        twice = smooth_epsilon(delta, dimension, noise.alpha, noise.beta)
+        least = SmoothGaussian(epsilon=epsilon, delta=delta, dimension=dimension, calibration="exact")
+        yield "Balle 2016", f"noise as published, {at}", noise.noise_over_bound
+        yield "Balle 2016", f"epsilon if ln S moved by beta, {at}", twice
+        yield "Balle 2016", f"true epsilon, {at}", noise.true_epsilon
+        yield "Balle 2016", f"noise that the claim needs, {at}", least.noise_over_bound
+        without = noise_multiplier_for(events.gaussian, Budget(epsilon, delta))
+        yield "Balle 2016", f"the same without dilation, {at}", without
 
 
 def wrong_bounds(count: int, seed: int) -> int:
@@ -125,9 +202,9 @@ def wrong_bounds(count: int, seed: int) -> int:
 
 
 def main() -> None:
-    for numbers in (of_paper_001, of_paper_003, of_paper_004):
+    for numbers in (of_paper_000, of_paper_001, of_paper_003, of_paper_004, of_balle_2016):
         for erratum, what, value in numbers():
-            print(f"{erratum:14} {what:70} {float(value):.4g}")
+            print(f"{erratum:14} {what:70} {float(value):.5g}")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """DP-GLD: gradient Langevin dynamics, whose noise is the one that privacy asks for.
 
-Method: Wang, Chen and Xu (2019) after Raginsky, Rakhlin and Telgarsky (2017), in the primal-dual form of paper 000,
-section 6.2: ``x <- x - step * (mean gradient + N(0, s^2 I))`` over the whole log, and a uniformly random iterate as the
-answer. The clip, the two step sizes and the calibration are ours: the paper's constants are not at hand.
+Method: Wang, Chen and Xu (2019), Algorithm 1, after Raginsky, Rakhlin and Telgarsky (2017), in the primal-dual form of
+paper 000, section 6.2: ``x <- x - step * (mean gradient + N(0, s^2 I))`` over the whole log, and a uniformly random
+iterate as the answer. Clip, box, both step sizes and the calibration are ours (docs/papers/000.md, deviation 18).
 Privacy unit: a transition, a trajectory, or a person with all their trajectories. Relation: add or remove one.
 Released: a start, and every noisy sum, hence every iterate. Proof: docs/proofs/dp-gld.md.
 """

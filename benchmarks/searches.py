@@ -1,0 +1,89 @@
+"""``python -m benchmarks.searches``: constants that papers' pages call chosen, beside others of a grid; minutes.
+
+Seeds are from 1000, none of which a figure reports: one line for each constant, with the mean over them.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import numpy as np
+
+from dprl.accounting.budget import Budget
+from dprl.policies import parametric
+from dprl_papers.paper_003_dp_pg.returns import measure, point
+from dprl_papers.paper_beyond import primorl
+from dprl_papers.paper_beyond.figures.value_iteration import PROCESSES
+from dprl_papers.paper_beyond.processes import Process
+from dprl_papers.paper_beyond.value_iteration import Counts, apvi, counting, regressions, vapvi
+
+SEED, BUDGET = 1000, Budget(1.0, 1e-5)
+Line = tuple[str, str, np.ndarray]
+"""What is searched for, the setting, and what each seed has."""
+
+
+def of_policy_gradient(seeds: int = 6) -> Iterator[Line]:
+    """Yield what dp-pg has by its constant among the features: returns on Cart Pole, shares of the gap on bandits."""
+    kept = parametric.CONSTANT
+    settings: tuple[tuple[Any, int, float], ...] = (
+        ("cart-pole", 500, 0.5), ("cart-pole", 500, 1.0), ("bandit", 3000, 0.5), ("treatment", 3000, 0.5)
+    )  # fmt: skip
+    for (problem, users, epsilon), constant in itertools.product(settings, (0.1, 0.2, 0.3, 0.5, 1.0)):
+        parametric.CONSTANT = constant
+        jax.clear_caches()  # compiled programs have the constant of before
+        found = measure(point(problem, users, epsilon), SEED, seeds)
+        yield f"003, {problem}, N = {users}, epsilon {epsilon:g}", f"constant {constant:g}", found
+    parametric.CONSTANT = kept
+
+
+def of_value_iteration(seeds: int = 3) -> Iterator[Line]:
+    """Yield what DP-APVI loses by factors of its bonus and of E, and DP-VAPVI by its C and a factor of E; epsilon 1."""
+    for name, people in itertools.product(PROCESSES, (2000, 20_000)):
+        logs = [_log(name, people, seed) for seed in range(SEED, SEED + seeds)]
+        where = f"{name}, N = {people}"
+        for bonus, edge in itertools.product((1e-5, 1e-4, 1e-3, 1e-2), (0.03, 0.1, 0.3, 1.0)):
+            lost = [_apvi(log, bonus, edge) for log in logs]
+            yield f"beyond, DP-APVI, loss, {where}", f"bonus {bonus:g}, E {edge:g}", np.array(lost)
+        for bonus, edge in itertools.product((0.1, 1.0, 10.0), (0.3, 1.0)):
+            lost = [_vapvi(log, bonus, edge) for log in logs]
+            yield f"beyond, DP-VAPVI, loss, {where}", f"C {bonus:g}, E {edge:g}", np.array(lost)
+
+
+def _log(name: str, people: int, seed: int) -> tuple[Process, Counts, int]:
+    process: Any = PROCESSES[name](seed)
+    return process, Counts.of(process, process.draw(seed, people)), seed
+
+
+def _apvi(log: tuple[Process, Counts, int], bonus: float, edge: float) -> float:
+    process, counts, seed = log
+    mechanism = counting(process, BUDGET)
+    return process.lost(apvi(counts.noisy(mechanism, seed), mechanism.noise_std, bonus, edge))
+
+
+def _vapvi(log: tuple[Process, Counts, int], bonus: float, edge: float) -> float:
+    process, counts, seed = log
+    return process.lost(vapvi(process, counts, regressions(process, BUDGET), seed, bonus, edge))
+
+
+def of_primorl(seeds: int = 4) -> Iterator[Line]:
+    """Yield returns on Cart Pole of PriMORL by its clip norm, 500 people at epsilon 1."""
+    kept = primorl.CLIP
+    for clip in (1.0, 1.0 / 3.0, 0.1):
+        primorl.CLIP = clip  # static in what is compiled, by the mechanism
+        found = [primorl.learn_by_primorl(500, BUDGET, seed) for seed in range(SEED, SEED + seeds)]
+        yield "beyond, PriMORL, return", f"clip norm {clip:.3g}", np.array(found)
+    primorl.CLIP = kept
+
+
+def main() -> None:
+    for lines in (of_policy_gradient, of_value_iteration, of_primorl):
+        for what, setting, found in lines():
+            error = found.std(ddof=1) / len(found) ** 0.5
+            print(f"{what:45} {setting:24} {found.mean():8.3f} +- {error:.3f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
