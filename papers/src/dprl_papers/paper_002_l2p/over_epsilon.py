@@ -12,7 +12,7 @@ from dprl_papers.harness.programmed import Run, drawn, make_chart, make_claim, m
 from dprl_papers.paper_002_l2p import classifiers
 from dprl_papers.paper_002_l2p.classifiers import Kind, Table
 from dprl_papers.paper_002_l2p.returns import RUNS
-from dprl_papers.paper_002_l2p.trainings import ERROR, SCHEDULERS, count_of, error_text, over_trainings
+from dprl_papers.paper_002_l2p.trainings import SCHEDULERS, error_text, errors_over, over_trainings
 
 Found = Mapping[str, Mapping[float, np.ndarray]]
 OWN = ("L2P, adaptive noise", "L2P, public schedule")
@@ -30,7 +30,7 @@ def chart_over(found: Found, title: str, y: str, log_y: bool = True) -> dict[str
 def table_over(found: Found, what: str, run: Run, runs: int, places: int = 3) -> dict[str, Any]:
     """Return the table of what each method has at each epsilon, each value ``(trainings, runs)``."""
     rows = [[name, *(error_text(by[e], places) for e in run.values)] for name, by in found.items()]
-    caption = f"{what[:1].upper()}{what[1:]} (mean over {runs} runs ± standard error, {ERROR.format(count_of(run))})."
+    caption = f"{what[:1].upper()}{what[1:]} (mean over {runs} runs ± standard error, {errors_over(run)})."
     return make_table(caption, ["", *(f"ε = {plain(e)}" for e in run.values)], rows)
 
 

@@ -18,8 +18,6 @@ SCHEDULERS: dict[str, Any] = {
     "L2P, public schedule": "public",
     "L2P, adaptive noise": "adaptive",
 }
-ERROR = "over runs and, of L2P, over {} as well"
-"""What a caption says of errors, with :func:`count_of`."""
 
 
 def seeds_of(run: Run, learned: bool = True) -> range:
@@ -29,8 +27,12 @@ def seeds_of(run: Run, learned: bool = True) -> range:
 
 def count_of(run: Run) -> str:
     """Return how many trainings there are, in words for a caption."""
-    count = len(seeds_of(run))
-    return f"{count} training{'s' if count > 1 else ''}"
+    return "one training" if run.quick else f"{TRAININGS} trainings"
+
+
+def errors_over(run: Run) -> str:
+    """Return what a caption says of errors."""
+    return "over runs" if run.quick else f"over runs and, of L2P, over {TRAININGS} trainings as well"
 
 
 def over_trainings(

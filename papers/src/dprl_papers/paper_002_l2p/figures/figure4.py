@@ -17,7 +17,7 @@ from dprl_papers.harness.programmed import Run, drawn, make_claim, make_table
 from dprl_papers.paper_002_l2p import classifiers
 from dprl_papers.paper_002_l2p.over_epsilon import OWN
 from dprl_papers.paper_002_l2p.returns import RUNS
-from dprl_papers.paper_002_l2p.trainings import ERROR, count_of, error_text, over_trainings
+from dprl_papers.paper_002_l2p.trainings import error_text, errors_over, over_trainings
 
 EPSILON = (0.8,)
 BASELINES = ("SGD-MA", "AGD", "objective perturbation")
@@ -39,7 +39,7 @@ def draw(run: Run) -> dict[str, Any]:
         claims.append(make_claim(words, bool(worst > best), text))
     caption = f"Logistic regression of 3 against 5 at ({plain(epsilon)}, 1e-8): accuracy on what is left out, training "
     caption += f"loss, and a protector's steps of 40 until the budget is spent: mean over {runs} runs ± standard "
-    caption += f"error, {ERROR.format(count_of(run))}."
+    caption += f"error, {errors_over(run)}."
     rows = [
         [name, error_text(at["accuracy"]), error_text(at["loss"]), error_text(at["steps"], 1) if "steps" in at else "–"]
         for name, at in found.items()

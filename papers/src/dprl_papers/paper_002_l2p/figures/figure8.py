@@ -21,7 +21,7 @@ from dprl_papers.harness.programmed import Run, drawn, make_chart, make_claim, m
 from dprl_papers.paper_002_l2p import quadratics
 from dprl_papers.paper_002_l2p.over_epsilon import OWN
 from dprl_papers.paper_002_l2p.quadratics import Problem
-from dprl_papers.paper_002_l2p.trainings import ERROR, SCHEDULERS, count_of, interval, over_trainings
+from dprl_papers.paper_002_l2p.trainings import SCHEDULERS, errors_over, interval, over_trainings
 
 EPSILON = (0.05,)
 OTHERS = ("SGD-Adv", "SGD", "AGD", "L2P-Proj")
@@ -32,7 +32,7 @@ def draw(run: Run) -> dict[str, Any]:
     (epsilon,) = run.epsilon
     rows, claims, charts = [], [], []
     for problem in (quadratics.MANY, quadratics.PRINTED):
-        found = {
+        found: dict[str, Any] = {
             method: over_trainings(
                 run, quadratics.measure, problem, method, epsilon, run.trials, False, learned=method in SCHEDULERS
             )
@@ -61,7 +61,7 @@ def draw(run: Run) -> dict[str, Any]:
         charts.append(make_chart(lines, "first parameter", "second parameter", title=title, log_x=False))
     caption = f"f/60 above its minimum at ({plain(epsilon)}, 1e-8), mean ± half a 95% interval over {run.trials} "
     caption += "repeats: on figure 8's problem, and averaged over problems in each repeat. Intervals are Student's, "
-    caption += f"{ERROR.format(count_of(run))}."
+    caption += f"{errors_over(run)}."
     heads = ["", "one problem", "mean over problems", "chosen on public problems"]
     return drawn(charts=charts, tables=[make_table(caption, heads, rows)], claims=claims)
 
