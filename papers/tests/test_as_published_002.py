@@ -18,8 +18,8 @@ from dprl.protectors.simulation import Simulation
 from dprl_papers.harness.programmed import Run
 from dprl_papers.harness.store import Store, as_json
 from dprl_papers.paper_002_l2p import as_published, ctcdp, quadratics
-from dprl_papers.paper_002_l2p.figures import adaptive_classifiers, bounds
 from dprl_papers.paper_002_l2p.figures import as_published as figure
+from dprl_papers.paper_002_l2p.figures import bounds
 from dprl_papers.records.losses import Records
 from dprl_papers.records.tasks import Quadratics
 
@@ -112,8 +112,6 @@ def test_the_figures_say_what_invented_numbers_have(tmp_path, monkeypatch):
     def kept(self, function, *given):
         if function is bounds.sides:
             return [[1.0, 1.2], [0.5, 0.6], [2.0, 2.1], *([[0.1, 0.2]] * 3)]
-        if function is adaptive_classifiers.measure:
-            return [[0.8 + 0.01 * given[0].seed, 0.4, 20.0]] * len(given[2])
         best = function is as_published.measure
         return as_json({"losses": np.full((2, 3), 1.0 if best else 2.0) + 0.01 * np.arange(3), "steps": 30.0})
 
@@ -123,6 +121,3 @@ def test_the_figures_say_what_invented_numbers_have(tmp_path, monkeypatch):
     assert [c["verdict"] for c in drawn["claims"]] == ["holds", "does not hold"]
     assert "proved 0.101" in drawn["tables"][0]["rows"][8][1]
     assert [c["verdict"] for c in bounds.draw(run)["claims"]] == ["does not hold", "holds"]
-    (table,) = adaptive_classifiers.draw(run)["tables"]
-    assert len(table["rows"]) == 4
-    assert table["rows"][0][1] == "0.810 ± 0.006"

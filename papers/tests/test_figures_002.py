@@ -14,8 +14,8 @@ from dprl_papers.harness.page import render
 from dprl_papers.harness.programmed import Run
 from dprl_papers.harness.spec import load_paper
 from dprl_papers.harness.store import Store, as_json
-from dprl_papers.paper_002_l2p import classifiers, ctcdp, protectors, quadratics, scalability
-from dprl_papers.paper_002_l2p.figures import figure8, noise
+from dprl_papers.paper_002_l2p import classifiers, ctcdp, protectors, quadratics, scalability, trainings
+from dprl_papers.paper_002_l2p.figures import figure6, figure8, noise
 from dprl_papers.paper_002_l2p.returns import Learned
 from dprl_papers.records.losses import QuadraticLoss, Records
 
@@ -85,7 +85,7 @@ def test_figure_8_judges_intervals_and_not_means(run, monkeypatch):
 
 
 def test_every_figure_can_be_drawn_and_judged(run, monkeypatch):
-    """Of invented measurements, in which L2P is better than everybody: every table, chart and claim."""
+    """Of three invented trainings, in which L2P is better than everybody: every table, chart and claim."""
     draw = np.random.default_rng(0)
 
     def measure(run, about, method, *given):
@@ -97,8 +97,9 @@ def test_every_figure_can_be_drawn_and_judged(run, monkeypatch):
         return {"losses": losses, "chosen": "T", "steps": 60.0, "queries": 325.0 if method == "AGD" else 120.0}
 
     def classified(method):
-        good = method in ("L2P, public schedule", "no privacy")
-        return {"accuracy": np.full(3, 0.9 if good else 0.7), "loss": np.full(3, 0.2 if good else 0.4)}
+        good = method.startswith("L2P") or method == "no privacy"
+        found = {"accuracy": np.full(3, 0.9 if good else 0.7), "loss": np.full(3, 0.2 if good else 0.4)}
+        return found | ({"steps": np.full(3, 40)} if method.startswith("L2P") else {})
 
     def cost(steps, segment, *_):
         return {"megabytes": steps if segment else 1.0, "seconds": 1.0}
@@ -109,7 +110,7 @@ def test_every_figure_can_be_drawn_and_judged(run, monkeypatch):
 
     paths, mismatched = (
         (lambda *_: {"L2P, public schedule": [[0.0, 1.0]]}),
-        (lambda *_: classified("L2P, public schedule")),
+        (lambda run, method, *_: classified(method)),
     )
     answering(monkeypatch, {"measure": measure, "paths": paths, "mismatched": mismatched, "cost": cost})
     monkeypatch.setattr(quadratics, "protector_of", protector_of)
@@ -117,7 +118,7 @@ def test_every_figure_can_be_drawn_and_judged(run, monkeypatch):
     shown = [f for f in paper.figures if f.name in OURS]
     assert len(shown) == len(OURS)
     drawn = {
-        f.name: import_module(f.module).draw(dataclasses.replace(run, epsilon=f.epsilon, values=f.values))
+        f.name: import_module(f.module).draw(dataclasses.replace(run, quick=False, epsilon=f.epsilon, values=f.values))
         for f in shown
     }
     verdicts = {name: {c["verdict"] for c in found["claims"]} for name, found in drawn.items()}
@@ -127,6 +128,41 @@ def test_every_figure_can_be_drawn_and_judged(run, monkeypatch):
     page = render(about | {"title": paper.title, "paper": paper.number, "figures": whole}, paper)
     assert all(f.title in page for f in shown)
     assert page.count("<svg") >= 8
+
+
+def test_a_protector_is_its_trainings_in_the_same_runs(run, monkeypatch):
+    """Of one training that is lucky: claims and errors are those of all three, and a baseline is measured once."""
+    asked = []
+
+    def measure(run, problem, method, epsilon, trials, wide, seed):
+        asked.append((method, run.seed, seed))
+        learned = method.startswith("L2P")
+        mean = 2.0 if not learned or method == "L2P-Proj" else (1.0, 3.0, 5.0)[seed]
+        return {"losses": np.full((4, trials), mean)}
+
+    answering(monkeypatch, {"measure": measure})
+    found = figure6.draw(dataclasses.replace(run, quick=False, values=(0.4,)))
+    rows = dict(found["tables"][0]["rows"])
+    assert rows["L2P, adaptive noise"] == "3.000 ± 1.155"
+    assert rows["SGD"] == "2.000 ± 0.000"
+    assert {c["verdict"] for c in found["claims"]} == {"does not hold"}
+    assert [asked.count((m, 0, s)) for m in ("SGD", "L2P-Proj") for s in range(3)] == [1, 0, 0, 1, 1, 1]
+
+
+def test_the_error_of_trainings_and_runs_is_that_of_both():
+    draw = np.random.default_rng(3)
+    effects = (
+        2.0 * draw.normal(size=(20_000, 3, 1)),
+        draw.normal(size=(20_000, 1, 8)),
+        draw.normal(size=(20_000, 3, 8)),
+    )
+    values = sum(effects)
+    found = np.mean([trainings.standard_error(one) ** 2 for one in values])
+    # the part of each pair counts in both
+    assert found == pytest.approx(4.0 / 3.0 + 1.0 / 8.0 + 2.0 / 24.0, rel=0.03)
+    assert found > values.mean(axis=(1, 2)).var()
+    covered = [abs(mean) <= half for mean, half in map(trainings.interval, values[:2000])]
+    assert np.mean(covered) > 0.94
 
 
 def test_ctcdp_asks_for_more_noise_than_any_verified_accountant(run):

@@ -158,10 +158,10 @@ def _last(facts: Published, weights: Weights, tasks: Records, keys: jax.Array, f
     return losses[:, -1], jnp.sum(costs > 0.0, axis=1)
 
 
-def trained(run: Run, problem: Problem, epsilon: float, wide: bool) -> dict[str, Any]:
+def trained(quick: bool, problem: Problem, epsilon: float, wide: bool, seed: int) -> dict[str, Any]:
     """Return the weights that are best on public problems, trained as the other protectors are."""
     facts: Any = calibrated(problem, epsilon)
-    training = quadratics.training_of(run.quick, run.seed, wide)
+    training = quadratics.training_of(quick, seed, wide)
     root = jax.random.key(training.seed)
     weights = best = init_weights(facts.architecture, root)
     moments, lowest = (jax.tree.map(jnp.zeros_like, weights),) * 2, math.inf
@@ -178,13 +178,13 @@ def trained(run: Run, problem: Problem, epsilon: float, wide: bool) -> dict[str,
     return {name: np.asarray(w) for name, w in best.items()}
 
 
-def measure(run: Run, problem: Problem, epsilon: float, trials: int, wide: bool) -> dict[str, Any]:
+def measure(run: Run, problem: Problem, epsilon: float, trials: int, wide: bool, seed: int) -> dict[str, Any]:
     """Return ``losses`` ``(problems, trials)`` above the minimum on the problems of :func:`quadratics.measure`, and the
-    mean number of ``steps``.
+    mean number of ``steps``; ``seed`` is of training.
     """
     at = quadratics.epsilon_of_training(epsilon, wide)
     facts, wanted = calibrated(problem, at), calibrated(problem, epsilon)
-    weights = {n: jnp.asarray(w, jnp.float32) for n, w in run.kept(trained, run, problem, at, wide).items()}
+    weights = {n: jnp.asarray(w, jnp.float32) for n, w in run.kept(trained, run.quick, problem, at, wide, seed).items()}
     tasks = quadratics.problems(problem, 4 if run.quick else quadratics.TARGETS, 1000)
     seeds = quadratics.own_seeds(tasks, jnp.arange(run.seed, run.seed + trials) + 100)
     keys = jax.vmap(jax.vmap(jax.random.key))(seeds)

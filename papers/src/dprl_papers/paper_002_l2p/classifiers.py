@@ -24,6 +24,7 @@ from dprl.protectors.simulation import Simulation, unroll
 from dprl_papers.baselines import agd, descent, objective_perturbation, output_perturbation
 from dprl_papers.harness.programmed import Run
 from dprl_papers.paper_002_l2p.returns import DELTA, Learned, learned
+from dprl_papers.paper_002_l2p.trainings import SCHEDULERS
 from dprl_papers.records import tables
 from dprl_papers.records.losses import Records, accuracy
 from dprl_papers.records.tasks import OTHERS, Classification
@@ -45,6 +46,7 @@ PUBLIC = 6
 METHODS = (
     "no privacy",
     "L2P, public schedule",
+    "L2P, adaptive noise",
     "SGD-MA",
     "SGD-Adv",
     "AGD",
@@ -197,49 +199,59 @@ def training_of(kind: Kind, quick: bool, seed: int, wide: bool) -> Training:
     )
 
 
-def protector_of(run: Run, family: Classification, epsilon: float | None) -> tuple[Simulation, Learned]:
+def protector_of(
+    run: Run, family: Classification, method: str, epsilon: float | None, seed: int
+) -> tuple[Simulation, Learned]:
     """Return trained at one epsilon, or, for None, at all of them at once."""
     middle = math.sqrt(EPSILONS[0] * EPSILONS[-1])
-    architecture = Architecture(scheduler="public", hidden=10)
+    architecture = Architecture(scheduler=SCHEDULERS[method], hidden=10)
     simulation = simulation_of(family, architecture, Budget(epsilon or middle, DELTA))
-    return simulation, learned(run, simulation, training_of(family.kind, run.quick, run.seed, epsilon is None))
+    return simulation, learned(run, simulation, training_of(family.kind, run.quick, seed, epsilon is None))
 
 
 @partial(jax.jit, static_argnums=(0, 1))
 def _protected(
     simulation: Simulation, table: Table, weights: Weights, factor: Any, seeds: jax.Array
-) -> tuple[jax.Array, jax.Array]:
+) -> tuple[jax.Array, ...]:
+    """Return ``(seeds,)`` accuracies on what is left out, training losses, and steps until the budget is spent."""
     family = simulation.family
 
-    def one(seed: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def one(seed: jax.Array) -> tuple[jax.Array, ...]:
         train, test = target(table, seed)
-        theta = unroll(simulation, weights, train, jax.random.fold_in(jax.random.key(5), seed), factor).answer
-        return accuracy(family.record_loss, theta, test), family.loss(train, theta)
+        key = jax.random.fold_in(jax.random.key(5), seed)
+        found = unroll(simulation, weights, train, key, factor, deployed=True)
+        fit = accuracy(family.record_loss, found.answer, test), family.loss(train, found.answer)
+        return *fit, jnp.sum(found.costs > 0.0)
 
     return jax.vmap(one)(seeds)
 
 
-def measure(run: Run, method: str, kind: Kind, table: Table, epsilon: float, trials: int) -> dict[str, Any]:
-    """Return ``accuracy`` and ``loss``, ``(trials,)`` each."""
-    family, seeds = family_of(kind, table), jnp.arange(run.seed, run.seed + trials) + 100
-    if method == "L2P, public schedule":
-        return protected_at(run, family, None, table, epsilon, seeds)
-    best = run.kept(chosen, method, family, epsilon)
+def measure(run: Run, method: str, kind: Kind, table: Table, epsilon: float, trials: int, seed: int) -> dict[str, Any]:
+    """Return ``accuracy`` and ``loss``, ``(trials,)`` each, and a protector's ``steps``; ``seed`` is of training."""
+    family = family_of(kind, table)
+    if method in SCHEDULERS:
+        return protected_at(run, family, method, None, table, epsilon, trials, seed)
+    # one choice for all epsilon where nothing depends on it
+    best = run.kept(chosen, method, family, EPSILONS[0] if method == "no privacy" else epsilon)
+    seeds = jnp.arange(run.seed, run.seed + trials) + 100
     found = _judged(method, family, table, best["rounds"], jnp.asarray(best["numbers"]), seeds)
     return dict(zip(("accuracy", "loss"), found, strict=True))
 
 
 def protected_at(
-    run: Run, family: Classification, trained_at: float | None, table: Table, epsilon: float, seeds: jax.Array
-) -> dict[str, Any]:
+    run: Run, family: Classification, method: str, trained_at: float | None, table: Table, epsilon: float, trials: int,
+    seed: int,
+) -> dict[str, Any]:  # fmt: skip
     """Return what the protector of ``family``'s public tasks is worth at work on the private table."""
-    simulation, protector = protector_of(run, family, trained_at)
+    seeds = jnp.arange(run.seed, run.seed + trials) + 100
+    simulation, protector = protector_of(run, family, method, trained_at, seed)
     wanted = simulation_of(family, simulation.architecture, Budget(epsilon, DELTA)).std
     found = _protected(simulation, table, protector.weights, jnp.float32(wanted / simulation.std), seeds)
-    return dict(zip(("accuracy", "loss"), found, strict=True))
+    return dict(zip(("accuracy", "loss", "steps"), found, strict=True))
 
 
-def mismatched(run: Run, digits: tuple[int, ...], kind: Kind, epsilon: float, trials: int) -> dict[str, Any]:
+def mismatched(
+    run: Run, method: str, digits: tuple[int, ...], kind: Kind, epsilon: float, trials: int, seed: int
+) -> dict[str, Any]:
     """Return the same for figure 4: a protector that was trained on pairs of ``digits`` alone, at 3 against 5."""
-    seeds = jnp.arange(run.seed, run.seed + trials) + 100
-    return protected_at(run, family_of(kind, "digits", digits), epsilon, "digits", epsilon, seeds)
+    return protected_at(run, family_of(kind, "digits", digits), method, epsilon, "digits", epsilon, trials, seed)

@@ -25,6 +25,7 @@ from dprl.protectors.simulation import Simulation, begin, step_of
 from dprl_papers.baselines import agd, descent
 from dprl_papers.harness.programmed import Run
 from dprl_papers.paper_002_l2p.returns import DELTA, Learned, learned
+from dprl_papers.paper_002_l2p.trainings import SCHEDULERS, seeds_of
 from dprl_papers.records.losses import Records
 from dprl_papers.records.tasks import START, Quadratics
 
@@ -42,7 +43,7 @@ REACHES = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
 """Largest candidates of AGD, along a gradient of length one."""
 TUNING, TARGETS = 8, 64
 _TRAIN, _TARGET = 7, 1000  # seeds of problems
-METHODS = ("SGD-Adv", "SGD", "AGD", "L2P-Proj", "L2P, public schedule", "L2P, adaptive noise")
+METHODS = ("SGD-Adv", "SGD", "AGD", *SCHEDULERS)
 
 
 @dataclass(frozen=True)
@@ -166,11 +167,6 @@ def tuned_agd(problem: Problem, epsilon: float) -> np.ndarray:
 # --- protectors -------------------------------------------------------------------------------------------------------
 
 
-def architecture_of(method: str) -> Architecture:
-    schedulers = {"L2P-Proj": "uniform", "L2P, public schedule": "public", "L2P, adaptive noise": "adaptive"}
-    return Architecture(scheduler=schedulers[method])  # type: ignore[arg-type]
-
-
 def training_of(quick: bool, seed: int, wide: bool) -> Training:
     """Return ``wide``: over all epsilon of figure 6 at once."""
     return Training(
@@ -187,11 +183,12 @@ def training_of(quick: bool, seed: int, wide: bool) -> Training:
 
 
 def protector_of(
-    run: Run, problem: Problem, method: str, steps: int, epsilon: float, wide: bool = False
+    run: Run, problem: Problem, method: str, steps: int, epsilon: float, seed: int, wide: bool = False
 ) -> tuple[Simulation, Learned]:
     """Return a protector of ``method`` trained on public problems at ``epsilon``, and what it was trained in."""
-    simulation = simulation_of(family_of(problem, steps), architecture_of(method), Budget(epsilon, DELTA))
-    return simulation, learned(run, simulation, training_of(run.quick, run.seed, wide))
+    architecture = Architecture(scheduler=SCHEDULERS[method])
+    simulation = simulation_of(family_of(problem, steps), architecture, Budget(epsilon, DELTA))
+    return simulation, learned(run, simulation, training_of(run.quick, seed, wide))
 
 
 @partial(jax.jit, static_argnums=0)
@@ -220,9 +217,14 @@ def protected(simulation: Simulation, weights: Weights, tasks: Records, factor: 
 # --- a figure's numbers -----------------------------------------------------------------------------------------------
 
 
-def measure(run: Run, problem: Problem, method: str, epsilon: float, trials: int, wide: bool) -> dict[str, Any]:
+def measure(
+    run: Run, problem: Problem, method: str, epsilon: float, trials: int, wide: bool, seed: int
+) -> dict[str, Any]:
     """Return ``losses`` ``(problems, trials)`` above the minimum, on problems that nothing was tuned or trained on, the
-    first of them figure 8's; what was ``chosen``, the ``steps`` taken, and ``queries`` of the data."""
+    first of them figure 8's; what was ``chosen``, the ``steps`` taken, and ``queries`` of the data.
+
+    ``seed`` is of training.
+    """
     tasks, budget = problems(problem, 4 if run.quick else TARGETS, _TARGET), Budget(epsilon, DELTA)
     seeds, family = jnp.arange(run.seed, run.seed + trials) + 100, family_of(problem)
     least = minimal(tasks)[1][:, None]
@@ -241,7 +243,7 @@ def measure(run: Run, problem: Problem, method: str, epsilon: float, trials: int
         chosen = f"C = {numbers[0]:g}, steps up to {numbers[1]:.2g}"
         return _found(losses[:, 0] - least, chosen, float(taken.mean()), float((gradients + objectives).mean()))
     lengths = PROJECTED if method == "L2P-Proj" and not wide and not run.quick else (LONGEST,)
-    made = [protector_of(run, problem, method, t, epsilon_of_training(epsilon, wide), wide) for t in lengths]
+    made = [protector_of(run, problem, method, t, epsilon_of_training(epsilon, wide), seed, wide) for t in lengths]
     simulation, found = min(made, key=lambda one: min(r["validation"] for r in one[1].log))
     factor = simulation_of(simulation.family, simulation.architecture, budget).std / simulation.std
     losses, taken, _ = protected(simulation, found.weights, tasks, jnp.float32(factor), seeds)
@@ -259,24 +261,19 @@ def _found(losses: Any, chosen: str, steps: float, queries: float) -> dict[str, 
     return {"losses": np.asarray(losses).tolist(), "chosen": chosen, "steps": steps, "queries": queries}
 
 
-def interval(values: np.ndarray) -> tuple[float, float]:
-    """Return mean and half width of its 95% interval."""
-    return float(values.mean()), 1.96 * float(values.std(ddof=1)) / math.sqrt(len(values))
-
-
 def apart(first: Sequence[float], second: Sequence[float]) -> bool:
     """Return whether the first mean's interval lies below the second's."""
     return first[0] + first[1] < second[0] - second[1]
 
 
 def dataless(problem: Problem, quick: bool) -> dict[str, np.ndarray]:
-    """Return ``(problems, 2)`` losses above the minimum of two answers that no data are needed for."""
+    """Return ``(1, problems, 2)`` losses above the minimum of two answers that no data are needed for."""
     tasks = problems(problem, 4 if quick else TARGETS, _TARGET)
     least = minimal(tasks)[1]
     found = {}
     for name, theta in (("no data: the start", START), ("no data: the origin", (0.0, 0.0))):
         losses = jax.vmap(lambda t, theta=theta: family_of(problem).loss(t, jnp.asarray(theta, jnp.float32)))(tasks)
-        found[name] = np.repeat((np.asarray(losses) - least)[:, None], 2, axis=1)
+        found[name] = np.repeat((np.asarray(losses) - least)[None, :, None], 2, axis=2)
     return found
 
 
@@ -299,9 +296,10 @@ def paths(run: Run, problem: Problem, epsilon: float, trials: int) -> dict[str, 
     found["AGD"] = jax.vmap(
         lambda s: agd.descend(config, family.record_loss, rounds, one, start, rho, query, clip, reach, s).visited
     )(seeds)
-    for method in ("L2P-Proj", "L2P, public schedule"):
-        simulation, protector = protector_of(run, problem, method, LONGEST, epsilon)
-        path = protected(simulation, protector.weights, tasks, jnp.float32(1.0), seeds)[2][0]
+    for method in SCHEDULERS:
+        trained = [protector_of(run, problem, method, LONGEST, epsilon, seed) for seed in seeds_of(run)]
+        each = [protected(made, one.weights, tasks, jnp.float32(1.0), seeds)[2][0] for made, one in trained]
+        path = jnp.mean(jnp.stack(each), axis=0)
         found[method] = jnp.concatenate([jnp.broadcast_to(start, (len(seeds), 1, 2)), path], axis=1)
     means = {name: np.asarray(path).mean(axis=0) for name, path in found.items()}
     return {name: path[:: max(1, len(path) // 12)] for name, path in means.items()} | {"minimum": minimal(tasks)[0]}

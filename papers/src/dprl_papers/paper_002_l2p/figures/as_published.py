@@ -17,12 +17,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from dprl.report.formatting import number, plain
 from dprl_papers.harness.programmed import Run, drawn, make_claim, make_table
 from dprl_papers.paper_002_l2p import as_published, quadratics
 from dprl_papers.paper_002_l2p.returns import RUNS
+from dprl_papers.paper_002_l2p.trainings import count_of, interval, over_trainings
 
 VALUES = (0.05, 0.4, 1.6)
 """Of figure 6; figure 8 has the first."""
@@ -36,18 +35,19 @@ def draw(run: Run) -> dict[str, Any]:
     points += [(quadratics.OWN, epsilon, min(run.trials, RUNS), True) for epsilon in run.values]
     rows, below, proved = [], [], []
     for problem, epsilon, trials, wide in points:
-        found = {as_published.NAME: run.kept(as_published.measure, run, problem, epsilon, trials, wide)}
-        found |= {m: run.kept(quadratics.measure, run, problem, m, epsilon, trials, wide) for m in BESIDE}
-        means = {name: quadratics.interval(np.array(at["losses"]).mean(axis=0)) for name, at in found.items()}
+        found = {as_published.NAME: over_trainings(run, as_published.measure, problem, epsilon, trials, wide)}
+        found |= {m: over_trainings(run, quadratics.measure, problem, m, epsilon, trials, wide) for m in BESIDE}
+        means = {name: interval(at["losses"].mean(axis=1)) for name, at in found.items()}
         holds = as_published.proved(as_published.calibrated(problem, epsilon), epsilon)
         for name, (mean, half) in means.items():
             held = f"{plain(epsilon)}, proved {number(holds, 3)}" if name == as_published.NAME else plain(epsilon)
             text = f"{number(mean, 3)} ± {number(half, 3)}"
-            rows.append([f"{problem.label}: {name}", held, text, number(found[name]["steps"], 1)])
+            rows.append([f"{problem.label}: {name}", held, text, number(found[name]["steps"].mean(), 1)])
         below += [quadratics.apart(means[as_published.NAME], means["L2P-Proj"])]
         proved += [holds / epsilon]
-    caption = "Loss above the minimum, f/60, mean over problems ± half a 95% interval over repeats, and steps of 60. "
-    caption += "The first two problems are figure 8's; the third is figure 6's, with one protector for all ε."
+    caption = "Loss above the minimum, f/60, mean over problems ± half a 95% interval over repeats and over "
+    caption += f"{count_of(run)} (Student's), and steps of 60. The first two problems are figure 8's; the third is "
+    caption += "figure 6's, where each protector serves all ε."
     claims = [
         make_claim(
             "L2P as published ends below L2P-Proj everywhere, with 95% intervals that do not overlap.",

@@ -59,7 +59,7 @@ def sides(run: Run, problem: Problem, steps: int, learned: bool, trials: int) ->
     """Return ``(trials,)`` means over problems for each column of the table."""
     budget = Budget(run.epsilon[0], DELTA)
     if learned:
-        simulation, found = quadratics.protector_of(run, problem, "L2P-Proj", steps, budget.epsilon)
+        simulation, found = quadratics.protector_of(run, problem, "L2P-Proj", steps, budget.epsilon, run.seed)
         weights = found.weights
     else:
         simulation, weights = simulation_of(quadratics.family_of(problem, steps), Architecture(layers=0), budget), {}

@@ -6,7 +6,7 @@ Statement: SGD-Adv rarely find the proper directions to go. In contrast, adaptiv
 L2P-Proj behaves similarly to the L2P. However, when ε gets smaller, L2P is capable to use the budget more efficiently
 such that it can converge to a better position.
 
-Note: One protector for all ε, trained on noise of the whole range. The paper's noise follows the gradient's norm:
+Note: Each protector serves all ε, trained on noise of the whole range. The paper's noise follows the gradient's norm:
 “adaptive noise” does, by the norm of the step before and under a Renyi filter. “Public schedule” is ours, and fixes
 the noise of every step beforehand. As published, with ctCDP and the norm of the same batch, no row has a guarantee.
 """
@@ -15,17 +15,14 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
-from dprl_papers.harness.programmed import Run, drawn, make_claim, table_over
+from dprl_papers.harness.programmed import Run, drawn, make_claim
 from dprl_papers.paper_002_l2p import quadratics
-from dprl_papers.paper_002_l2p.over_epsilon import chart_over
+from dprl_papers.paper_002_l2p.over_epsilon import OWN, chart_over, table_over
 from dprl_papers.paper_002_l2p.returns import RUNS
+from dprl_papers.paper_002_l2p.trainings import SCHEDULERS, over_trainings
 
 VALUES = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
 QUICK = (0.05, 1.6)
-OWN = ("L2P, adaptive noise", "L2P, public schedule")
-"""The paper's, by the step before and under a filter; and ours, which fixes all noise beforehand."""
 EXCESS = "loss above the minimum"
 
 
@@ -34,9 +31,9 @@ def draw(run: Run) -> dict[str, Any]:
     runs, problem = min(run.trials, RUNS), quadratics.OWN
     found = {
         method: {
-            epsilon: np.array(run.kept(quadratics.measure, run, problem, method, epsilon, runs, True)["losses"]).mean(
-                axis=0
-            )
+            epsilon: over_trainings(
+                run, quadratics.measure, problem, method, epsilon, runs, True, learned=method in SCHEDULERS
+            )["losses"].mean(axis=1)
             for epsilon in run.values
         }
         for method in quadratics.METHODS
@@ -47,5 +44,5 @@ def draw(run: Run) -> dict[str, Any]:
         words = f"{problem.label}: {own} ends below {method} at every ε."
         text = f"at {len(below)} of {len(run.values)}."
         claims.append(make_claim(words, len(below) == len(run.values), text, ours=own != OWN[0]))
-    table = table_over(found, "ε", f"{problem.label}: {EXCESS}", runs)
+    table = table_over(found, f"{problem.label}: {EXCESS}", run, runs)
     return drawn(charts=[chart_over(found, problem.label, EXCESS)], tables=[table], claims=claims)

@@ -16,12 +16,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from dprl.report.formatting import number, plain
 from dprl_papers.harness.programmed import Run, drawn, make_chart, make_claim, make_table
 from dprl_papers.paper_002_l2p import quadratics
+from dprl_papers.paper_002_l2p.over_epsilon import OWN
 from dprl_papers.paper_002_l2p.quadratics import Problem
+from dprl_papers.paper_002_l2p.trainings import SCHEDULERS, errors_over, interval, over_trainings
 
 EPSILON = (0.05,)
 OTHERS = ("SGD-Adv", "SGD", "AGD", "L2P-Proj")
@@ -32,18 +32,20 @@ def draw(run: Run) -> dict[str, Any]:
     (epsilon,) = run.epsilon
     rows, claims, charts = [], [], []
     for problem in (quadratics.MANY, quadratics.PRINTED):
-        found = {
-            method: run.kept(quadratics.measure, run, problem, method, epsilon, run.trials, False)
+        found: dict[str, Any] = {
+            method: over_trainings(
+                run, quadratics.measure, problem, method, epsilon, run.trials, False, learned=method in SCHEDULERS
+            )
             for method in quadratics.METHODS
         }
-        found |= {name: {"losses": v, "chosen": "–"} for name, v in quadratics.dataless(problem, run.quick).items()}
-        losses = {name: np.array(at["losses"]) for name, at in found.items()}
-        one = {name: quadratics.interval(v[0]) for name, v in losses.items()}
-        mean = {name: quadratics.interval(v.mean(axis=0)) for name, v in losses.items()}
+        found |= {name: {"losses": v, "chosen": ["–"]} for name, v in quadratics.dataless(problem, run.quick).items()}
+        one = {name: interval(at["losses"][:, 0]) for name, at in found.items()}
+        mean = {name: interval(at["losses"].mean(axis=1)) for name, at in found.items()}
         rows += [
-            [f"{problem.label}: {name}", _text(one[name]), _text(mean[name]), found[name]["chosen"]] for name in found
+            [f"{problem.label}: {name}", _text(one[name]), _text(mean[name]), " or ".join(dict.fromkeys(at["chosen"]))]
+            for name, at in found.items()
         ]
-        for own in ("L2P, adaptive noise", "L2P, public schedule"):
+        for own in OWN:
             claims.append(_claim(problem, own, "on figure 8's problem", one))
             claims.append(_claim(problem, own, "in the mean over problems", mean))
         paths = run.kept(quadratics.paths, run, problem, epsilon, run.trials)
@@ -58,7 +60,8 @@ def draw(run: Run) -> dict[str, Any]:
         title = f"Mean paths of the first problem, {problem.label}; the centre of the loss is the last mark"
         charts.append(make_chart(lines, "first parameter", "second parameter", title=title, log_x=False))
     caption = f"f/60 above its minimum at ({plain(epsilon)}, 1e-8), mean ± half a 95% interval over {run.trials} "
-    caption += "repeats: on figure 8's problem, and averaged over problems in each repeat."
+    caption += "repeats: on figure 8's problem, and averaged over problems in each repeat. Intervals are Student's, "
+    caption += f"{errors_over(run)}."
     heads = ["", "one problem", "mean over problems", "chosen on public problems"]
     return drawn(charts=charts, tables=[make_table(caption, heads, rows)], claims=claims)
 

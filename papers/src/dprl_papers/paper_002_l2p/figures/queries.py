@@ -14,6 +14,7 @@ from dprl.report.formatting import number, plain
 from dprl_papers.harness.programmed import Run, drawn, make_claim, make_table
 from dprl_papers.paper_002_l2p import quadratics
 from dprl_papers.paper_002_l2p.returns import RUNS
+from dprl_papers.paper_002_l2p.trainings import SCHEDULERS, count_of, over_trainings
 
 VALUES = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
 QUICK = (0.05, 1.6)
@@ -24,13 +25,17 @@ def draw(run: Run) -> dict[str, Any]:
     """Draw how often the data are asked."""
     rows, fewer, runs = [], [], min(run.trials, RUNS)
     for epsilon in run.values:
-        found = {m: run.kept(quadratics.measure, run, quadratics.OWN, m, epsilon, runs, True) for m in METHODS}
-        asked = {method: at["queries"] for method, at in found.items()}
-        cells = [f"{number(at['steps'], 1)} / {number(at['queries'], 1)}" for at in found.values()]
+        each = {
+            m: over_trainings(run, quadratics.measure, quadratics.OWN, m, epsilon, runs, True, learned=m in SCHEDULERS)
+            for m in METHODS
+        }
+        asked = {method: at["queries"].mean() for method, at in each.items()}
+        cells = [f"{number(at['steps'].mean(), 1)} / {number(asked[method], 1)}" for method, at in each.items()]
         rows.append([plain(epsilon), *cells])
         fewer.append(max(asked["L2P, public schedule"], asked["L2P, adaptive noise"]) < asked["AGD"])
     caption = "Steps taken / queries of the data, 60 records. AGD asks for a gradient and for its candidates' losses, "
-    caption += "and again after a step that does not help; adaptive L2P for gradient and norm."
+    caption += "and again after a step that does not help; adaptive L2P for gradient and norm. "
+    caption += f"Of L2P means over {count_of(run)}."
     words = "L2P requires fewer times in querying the datasets."
     return drawn(
         tables=[make_table(caption, ["ε", *METHODS], rows)],
