@@ -110,6 +110,18 @@ def printed_variances(count: int, seed: int) -> np.ndarray:
     return 1.0 - sum(parts) / -np.expm1(-2.0 * whole)
 
 
+def of_paper_002(step: float = 0.1, batch: int = 20) -> Iterator[Number]:
+    """Yield numbers of E19 and E20: from the minimum of L x^2/2, by noisy gradient steps with eta L = ``step``."""
+    kept = (1.0 - step) ** 2
+    yield "002 E19", "left side over right, m = 20", (1.0 - kept**batch) / (1.0 - kept)
+    later = np.arange(1, batch)
+    yield (
+        "002 E20",
+        "variance of a batch's mean loss over B.4's, 20 steps",
+        1.0 + 2.0 * (1.0 - later / batch) @ kept**later,
+    )
+
+
 def of_paper_003() -> Iterator[Number]:
     """Yield numbers of E3, E5 and E7."""
     for epsilon in (8.0, 9.0, 20.0):
@@ -202,7 +214,7 @@ def wrong_bounds(count: int, seed: int) -> int:
 
 
 def main() -> None:
-    for numbers in (of_paper_000, of_paper_001, of_paper_003, of_paper_004, of_balle_2016):
+    for numbers in (of_paper_000, of_paper_001, of_paper_002, of_paper_003, of_paper_004, of_balle_2016):
         for erratum, what, value in numbers():
             print(f"{erratum:14} {what:70} {float(value):.5g}")
 

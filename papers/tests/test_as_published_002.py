@@ -96,6 +96,16 @@ def test_the_descent_step_of_theorem_b3_leaves_steps_out():
     assert (0.5 * variance) / (0.5 * eta**2) == pytest.approx(5.185, abs=1e-3)
 
 
+def test_losses_of_consecutive_steps_are_not_independent():
+    """E20: 20 noisy steps on x^2/2, long after the start; B.4 divides the variance of a mean loss by their number."""
+    draw, x, losses = np.random.default_rng(0), np.zeros(20_000), []
+    for _ in range(120):
+        x = 0.9 * x + 0.1 * draw.normal(size=x.shape)
+        losses.append(x**2 / 2.0)
+    last = np.array(losses[-20:])
+    assert last.mean(axis=0).var() / (last.var(axis=1).mean() / 20.0) == pytest.approx(7.3157, rel=0.06)
+
+
 def test_a_sampled_batch_knows_no_more():
     """Deviation 2: signal over noise of thirty steps, everybody or a tenth of them, at Figure 8's budget."""
     found = [

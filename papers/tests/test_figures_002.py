@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from dprl.protectors.random_chains import draw_chain
+from dprl.protectors.simulation import unroll
 from dprl_papers.baselines import agd
 from dprl_papers.harness.page import render
 from dprl_papers.harness.programmed import Run
@@ -104,6 +105,9 @@ def test_every_figure_can_be_drawn_and_judged(run, monkeypatch):
     def cost(steps, segment, *_):
         return {"megabytes": steps if segment else 1.0, "seconds": 1.0}
 
+    def cut_cost(steps, batch, *_):
+        return {"megabytes": float(batch), "seconds": 2.0}
+
     def protector_of(*_):
         log = [{"epoch": e, "noise_covariance": -1.0 / e, "validation": 2.0} for e in (1.0, 10.0)]
         return None, Learned({}, log)
@@ -112,7 +116,8 @@ def test_every_figure_can_be_drawn_and_judged(run, monkeypatch):
         (lambda *_: {"L2P, public schedule": [[0.0, 1.0]]}),
         (lambda run, method, *_: classified(method)),
     )
-    answering(monkeypatch, {"measure": measure, "paths": paths, "mismatched": mismatched, "cost": cost})
+    classifying = {"measure": measure, "paths": paths, "mismatched": mismatched}
+    answering(monkeypatch, classifying | {"cost": cost, "cut_cost": cut_cost})
     monkeypatch.setattr(quadratics, "protector_of", protector_of)
     paper = load_paper("002")
     shown = [f for f in paper.figures if f.name in OURS]
@@ -190,7 +195,16 @@ def test_what_is_private_is_no_public_task():
             assert np.isfinite(numbers).all()
 
 
+def test_a_cut_gradient_is_whole_in_one_batch_and_another_in_several():
+    simulation, weights, key, task = scalability._problem(0, 6, every=True)
+    whole = jax.grad(lambda w: jnp.mean(unroll(simulation, w, task, key).losses))(weights)
+    one, three = (scalability.cut_gradient(simulation, weights, task, key, batch) for batch in (6, 2))
+    for name, expected in whole.items():
+        np.testing.assert_allclose(one[name], expected, rtol=1e-4, atol=1e-8)
+    assert any(not np.allclose(three[name] / 3.0, whole[name], rtol=1e-2) for name in whole)
+
+
 @pytest.mark.slow
 def test_nested_checkpoints_take_a_fraction_of_the_memory():
-    full, nested = (scalability.cost(100, segment, 0, runs=False)["megabytes"] for segment in (100, None))
+    full, nested = (scalability.cost(100, segment, 0)["megabytes"] for segment in (100, None))
     assert 0.0 < 3.0 * nested < full

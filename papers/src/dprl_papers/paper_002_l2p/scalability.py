@@ -9,12 +9,14 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from dprl.protectors.projector import Architecture, init_weights
-from dprl.protectors.simulation import Simulation, unroll
+from dprl.protectors.projector import Architecture, Weights, init_weights
+from dprl.protectors.simulation import Simulation, begin, step_of, unroll
 from dprl_papers.records.losses import Records
 from dprl_papers.records.tasks import Classification
 
@@ -43,18 +45,47 @@ class _Bare(Classification):
         return Records(x, jnp.where(x[:, 0] > 0.0, 1.0, -1.0).astype(jnp.float32))
 
 
-def cost(steps: int, segment: int | None, seed: int, runs: bool) -> dict[str, float]:
-    """Return ``megabytes``, and ``seconds`` where it ``runs``: of one exact meta-gradient through ``steps`` steps."""
+def cost(steps: int, segment: int | None, seed: int) -> dict[str, float]:
+    """Return ``megabytes`` and ``seconds`` of one exact meta-gradient through ``steps`` steps."""
+    simulation, weights, key, task = _problem(seed, steps, segment=segment)
+    return _cost(jax.grad(lambda w: unroll(simulation, w, task, key).final), weights)
+
+
+def cut_cost(steps: int, batch: int, seed: int) -> dict[str, float]:
+    """Return the same of :func:`cut_gradient`."""
+    simulation, weights, key, task = _problem(seed, steps, every=True)
+    return _cost(lambda w: cut_gradient(simulation, w, task, key, batch), weights)
+
+
+def cut_gradient(simulation: Simulation, weights: Weights, task: Any, key: jax.Array, batch: int) -> Weights:
+    """Return the sum of the gradients of each batch's mean loss, which stop where the batch begins."""
+
+    def mean_loss(weights: Weights, carry: Any, first: jax.Array) -> tuple[jax.Array, Any]:
+        body = step_of(simulation, weights, task, key)
+        after, (losses, _) = jax.lax.scan(body, carry, first + jnp.arange(batch, dtype=jnp.int32))
+        return jnp.mean(losses), after
+
+    def add(carry: Any, first: jax.Array) -> tuple[Any, None]:
+        total, begun = carry
+        own, after = jax.grad(mean_loss, has_aux=True)(weights, begun, first)
+        return (jax.tree.map(jnp.add, total, own), after), None
+
+    carry = jax.tree.map(jnp.zeros_like, weights), begin(simulation, weights, task)
+    firsts = jnp.arange(0, simulation.hand.steps, batch, dtype=jnp.int32)
+    return jax.lax.scan(add, carry, firsts)[0][0]
+
+
+def _problem(seed: int, steps: int, **options: Any) -> tuple[Simulation, Weights, jax.Array, Records]:
     family = _Bare(records=16, steps=steps, units=1000, walk=None)
-    architecture = Architecture(scheduler="public")
-    simulation = Simulation(family=family, architecture=architecture, std=0.1, segment=segment)
-    weights, key = init_weights(architecture, jax.random.key(seed)), jax.random.key(seed + 1)
-    task = family.sample(key)
-    gradient = jax.jit(jax.grad(lambda w: unroll(simulation, w, task, key).final)).lower(weights).compile()
+    architecture, key = Architecture(scheduler="public"), jax.random.key(seed + 1)
+    simulation = Simulation(family=family, architecture=architecture, std=0.1, **options)
+    return simulation, init_weights(architecture, jax.random.key(seed)), key, family.sample(key)
+
+
+def _cost(function: Callable[[Any], Any], weights: Weights) -> dict[str, float]:
+    gradient = jax.jit(function).lower(weights).compile()
     analysis = gradient.memory_analysis()
-    found = {"megabytes": analysis.temp_size_in_bytes / 1e6 if analysis is not None else 0.0}
-    if runs:
-        began = time.perf_counter()
-        jax.block_until_ready(gradient(weights))
-        found["seconds"] = time.perf_counter() - began
-    return found
+    began = time.perf_counter()
+    jax.block_until_ready(gradient(weights))
+    seconds = time.perf_counter() - began
+    return {"megabytes": analysis.temp_size_in_bytes / 1e6 if analysis is not None else 0.0, "seconds": seconds}
