@@ -84,21 +84,21 @@ def test_the_guarantee_is_the_accountants_and_the_same_for_any_number_of_prompts
     multiplier = language.multiplier_of(1.0, 1e-6)
     assert multiplier == pytest.approx(4.22, rel=2e-3)
     for prompts in (512, 8192):
-        exact = language.mechanism_of(prompts, multiplier)
+        exact = language.SMALL.mechanism_of(prompts, multiplier)
         assert exact.steps == prompts // language.BATCH
         assert accountant.epsilon_of(exact.event(), 1e-6) <= 1.0
 
 
 @pytest.mark.slow
 def test_it_learns_from_prompts_privately():
-    (start,) = language.measured(language.START, 0, None, 1e-6, 1001, 1)
+    (start,) = language.measured(language.SMALL, language.START, 0, None, 1e-6, 1001, 1)
     assert 0.25 < start < 0.45
-    (found,) = language.measured(language.GRADIENT, 2048, 4.0, 1e-6, 1001, 1)
+    (found,) = language.measured(language.SMALL, language.GRADIENT, 2048, 4.0, 1e-6, 1001, 1)
     assert found > start + 0.2
 
 
 @pytest.mark.slow
 def test_comparisons_lead_to_better_answers():
-    (start,) = language.measured(language.START, 0, None, 1e-6, 1001, 1)
+    (start,) = language.measured(language.SMALL, language.START, 0, None, 1e-6, 1001, 1)
     (found,) = favourites.measured(1024, 4.0, 1e-6, 1001, 1)
     assert found > start + 0.1

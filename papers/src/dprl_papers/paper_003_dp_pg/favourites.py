@@ -14,8 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import random
 
-from dprl_papers.paper_003_dp_pg import language
-from dprl_papers.paper_003_dp_pg.language import DIGITS, GROUP, MODEL
+from dprl_papers.paper_003_dp_pg.language import DIGITS, GROUP, JUDGE, SMALL, ascended, multiplier_of
 
 FAVOURITES = "favourites of comparisons"
 STEPS, RATE = 60, 1e-3
@@ -24,26 +23,23 @@ _IMITATE = 36  # of keys
 
 def imitating(model: Any, seed: int) -> Any:
     """Return the policy that imitates the favourites of a reward model."""
-    start = language.public_start()
     key = random.fold_in(random.key(_IMITATE), seed)
-    return language.ascended(start, _of_favourites, STEPS, RATE, key, model, start)
+    return ascended(SMALL.start, _of_favourites, STEPS, RATE, key, model, SMALL.start)
 
 
 def _of_favourites(theta: Any, key: Any, model: Any, start: Any) -> Any:
     """Return the gradient of the mean log-probability of favourites."""
-    tokens = language.asked(start, key, GROUP)
-    best = jnp.argmax(language.gains_of(model, start, tokens), axis=1)
+    tokens = SMALL.asked(start, key, GROUP)
+    best = jnp.argmax(SMALL.gains_of(model, start, tokens), axis=1)
     chosen = jnp.take_along_axis(tokens, best[:, None, None], axis=1)[:, 0]
-    return jax.grad(lambda theta: jnp.mean(MODEL.log_probs(theta, chosen, DIGITS)[0]))(theta)
+    return jax.grad(lambda theta: jnp.mean(SMALL.model.log_probs(theta, chosen, DIGITS)[0]))(theta)
 
 
 def measured(users: int, epsilon: float | None, delta: float, seed: int, seeds: int) -> np.ndarray:
     """Return ``(seeds,)`` shares of right answers to held-out prompts; see :func:`language.measured`."""
-    multiplier = 0.0 if epsilon is None else language.multiplier_of(epsilon, delta)
-    mechanism = language.mechanism_of(users, multiplier or 1.0).in_float(loudness=multiplier)
-    rate = min(language.MOST, language.STEP / multiplier) if multiplier else language.MOST
+    multiplier = 0.0 if epsilon is None else multiplier_of(epsilon, delta)
     found = []
     for i in range(seed, seed + seeds):
-        policy = imitating(language.trained(language.comparing, mechanism, rate, i), i)
-        found.append(float(language.judged(policy, random.fold_in(random.key(language._JUDGE), i))))
+        policy = imitating(SMALL.trained(SMALL.comparing, users, multiplier, i), i)
+        found.append(float(SMALL.judged(policy, random.fold_in(random.key(JUDGE), i))))
     return np.array(found)

@@ -10,7 +10,9 @@ noisy sum, hence every policy; or the reward model, from which a policy then fol
 
 from __future__ import annotations
 
-from functools import cache, partial
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache, cached_property, partial
 from typing import Any
 
 import jax
@@ -32,11 +34,10 @@ PROMPT = DIGITS + 2
 SYMBOLS = "0123456789sc="
 MEANT = 0.35
 """Share of public text that answers an instruction as users mean it."""
-MODEL = Transformer(symbols=len(SYMBOLS), length=PROMPT + DIGITS - 1)
 BATCH, GROUP = 64, 8  # prompts of a step, answers to each
 CLIP = 1.0
 JUDGED = 4096  # held-out prompts
-_PUBLIC, _USERS, _FREE, _JUDGE = 31, 32, 33, 34  # of keys
+_PUBLIC, _USERS, _FREE, JUDGE = 31, 32, 33, 34  # of keys
 START, GRADIENT, COMPARISONS = "public start", "policy gradient", "comparisons"
 STEP, MOST = 0.65, 0.3
 """Step size in clips times the noise multiplier, and the largest step size: chosen on another seed."""
@@ -68,20 +69,6 @@ def right(tokens: Any) -> Any:
     return jnp.all(tokens[..., PROMPT:] == read(tokens, True), axis=-1).astype(jnp.float32)
 
 
-@cache
-def public_start(steps: int = 4000) -> Any:
-    """Return ``(d,)`` weights after training on public text: right sometimes."""
-    return ascended(MODEL.start(random.key(_PUBLIC)), _of_text, steps, 3e-3, random.key(_PUBLIC))
-
-
-def _of_text(theta: Any, key: Any, batch: int = 128) -> Any:
-    """Return the gradient of the mean log-probability of new public text."""
-    first, second = random.split(key)
-    prompts = prompts_of(first, batch)
-    tokens = jnp.concatenate([prompts, read(prompts, random.bernoulli(second, MEANT, (batch,)))], axis=1)
-    return jax.grad(lambda theta: jnp.mean(MODEL.log_probs(theta, tokens, DIGITS)[0]))(theta)
-
-
 @partial(jax.jit, static_argnums=(1, 2))
 def ascended(theta: Any, gradient: Any, steps: int, rate: float, key: Any, *given: Any) -> Any:
     """Return the weights after steps of Adam, of a rate that falls linearly, by ``gradient(theta, key, *given)``."""
@@ -98,113 +85,9 @@ def ascended(theta: Any, gradient: Any, steps: int, rate: float, key: Any, *give
     return jax.lax.scan(one, (theta, nothing, nothing), jnp.arange(steps))[0][0]
 
 
-@jax.jit
-def judged(theta: Any, key: Any) -> Any:
-    """Return the share of right answers to held-out prompts, one drawn for each."""
-    first, second = random.split(key)
-    return jnp.mean(right(MODEL.answers(theta, prompts_of(first, JUDGED), DIGITS, second)))
-
-
-# --- privately: by policy gradient, or by comparisons -----------------------------------------------------------------
-
-
-def mechanism_of(users: int, multiplier: float) -> GaussianSum:
-    """Return what alone sees users' vectors: each in one batch, noise correlated over the batches."""
-    return GaussianSum(
-        parts=((MODEL.size, CLIP),),
-        steps=-(-users // BATCH),
-        batch=BATCH,
-        noise_multiplier=multiplier,
-        relation="zero-out",
-        correlation=Correlation("square-root"),
-    )
-
-
-_SUM = mechanism_of(BATCH, 1.0).in_float()
-
-
-def asked(theta: Any, key: Any, answers: int) -> Any:
-    """Return ``(BATCH, answers, L)`` tokens: new prompts, each with so many answers."""
-    first, second = random.split(key)
-    prompts = jnp.repeat(prompts_of(first, BATCH), answers, axis=0)
-    return MODEL.answers(theta, prompts, DIGITS, second).reshape(BATCH, answers, -1)
-
-
 def in_group(rewards: Any) -> Any:
     """Return the weights of answers in policy gradient: rewards less their own group's mean, over the group's size."""
     return (rewards - jnp.mean(rewards, axis=1, keepdims=True)) / rewards.shape[1]
-
-
-def judging(theta: Any, start: Any, key: Any) -> tuple[Any, Any]:
-    """Return answers of the policy, and their weights when every user says which are right."""
-    tokens = asked(theta, key, GROUP)
-    return tokens, in_group(right(tokens))
-
-
-def comparing(theta: Any, start: Any, key: Any) -> tuple[Any, Any]:
-    """Return two answers of the start, and their weights in the gradient of a reward model's log-likelihood.
-
-    Users prefer by Bradley and Terry; the reward is how much likelier an answer is than at the start, in logarithms.
-    """
-    first, second = random.split(key)
-    tokens = asked(start, first, 2)
-    better, gains = right(tokens), gains_of(theta, start, tokens)
-    prefers = random.bernoulli(second, jax.nn.sigmoid(SHARP * (better[:, 0] - better[:, 1])))
-    sign = jnp.where(prefers, 1.0, -1.0).astype(jnp.float32)
-    weight = sign * jax.nn.sigmoid(-sign * (gains[:, 0] - gains[:, 1]))
-    return tokens, jnp.stack([weight, -weight], axis=1)
-
-
-def gains_of(theta: Any, start: Any, tokens: Any) -> Any:
-    """Return ``(m, G)`` rewards of a reward model: log-probabilities of answers, less those at the start."""
-    flat = tokens.reshape(-1, tokens.shape[-1])
-    gains = MODEL.log_probs(theta, flat, DIGITS)[0] - MODEL.log_probs(start, flat, DIGITS)[0]
-    return gains.reshape(tokens.shape[:2])
-
-
-@partial(jax.jit, static_argnums=0)
-def _noisy_step(told: Any, theta: Any, start: Any, key: Any, rate: Any, noise: Any) -> Any:
-    layers = MODEL.layers_of(theta, *told(theta, start, key), DIGITS)  # type: ignore[call-arg]
-    total = ghost_sum_of_rows(_SUM, layers, jnp.ones(BATCH, bool))
-    return theta + (rate * _SUM.release(total, noise) / (BATCH * CLIP)).astype(jnp.float32)
-
-
-def trained(told: Any, mechanism: GaussianSum, rate: float, seed: int) -> Any:
-    """Return the last weights of one pass over the users of a mechanism in floats.
-
-    Args:
-        told: what users say: :func:`judging` or :func:`comparing`.
-        mechanism: of :func:`mechanism_of`.
-        rate: step size in clips; it falls linearly to zero.
-        seed: of users and noise.
-    """
-    bound = mechanism.bind(SeededNoise.from_seed(seed).stream("users"))
-    key, start = random.fold_in(random.key(_USERS), seed), public_start()
-    theta = start
-    for t in range(mechanism.steps):
-        falling = rate * (1.0 - t / mechanism.steps)
-        theta = _noisy_step(told, theta, start, random.fold_in(key, t), falling, bound.draw(t))
-    return theta
-
-
-def optimised(model: Any, seed: int) -> Any:
-    """Return the policy that a reward model leads to, on prompts that are made up: it costs no privacy.
-
-    What the policy gains in log-probability over the start is taken off its reward, times :data:`HELD`: beyond what the
-    start may say a reward model knows nothing.
-    """
-    key, start = random.fold_in(random.key(_FREE), seed), public_start()
-    return ascended(start, _of_reward, FREE_STEPS, FREE_RATE, key, model, start)
-
-
-def _of_reward(theta: Any, key: Any, model: Any, start: Any) -> Any:
-    tokens = asked(theta, key, GROUP)
-    weights = in_group(gains_of(model, start, tokens) - HELD * gains_of(theta, start, tokens))
-    flat = tokens.reshape(BATCH * GROUP, -1)
-    return jax.grad(lambda theta: weights.reshape(-1) @ MODEL.log_probs(theta, flat, DIGITS)[0])(theta)
-
-
-# --- what the figure measures -----------------------------------------------------------------------------------------
 
 
 def multiplier_of(epsilon: float, delta: float) -> float:
@@ -212,17 +95,142 @@ def multiplier_of(epsilon: float, delta: float) -> float:
     return noise_multiplier_for(events.gaussian, Budget(epsilon, delta))
 
 
-def measured(way: str, users: int, epsilon: float | None, delta: float, seed: int, seeds: int) -> np.ndarray:
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Decoder:
+    """A decoder at the task: what it knows from public text, what users tell it, and how it learns from that.
+
+    Attributes:
+        model: its sizes.
+        text_steps, text_rate: of its training on public text.
+    """
+
+    model: Transformer
+    text_steps: int = 4000
+    text_rate: float = 3e-3
+
+    @cached_property
+    def start(self) -> Any:
+        """``(d,)`` weights after training on public text: right sometimes."""
+        return _start(self.model, self.text_steps, self.text_rate)
+
+    @partial(jax.jit, static_argnums=0)
+    def judged(self, theta: Any, key: Any) -> Any:
+        """Return the share of right answers to held-out prompts, one drawn for each."""
+        first, second = random.split(key)
+        return jnp.mean(right(self.model.answers(theta, prompts_of(first, JUDGED), DIGITS, second)))
+
+    # --- privately: by policy gradient, or by comparisons -------------------------------------------------------------
+
+    def mechanism_of(self, users: int, multiplier: float) -> GaussianSum:
+        """Return what alone sees users' vectors: each in one batch, noise correlated over the batches."""
+        return GaussianSum(
+            parts=((self.model.size, CLIP),),
+            steps=-(-users // BATCH),
+            batch=BATCH,
+            noise_multiplier=multiplier,
+            relation="zero-out",
+            correlation=Correlation("square-root"),
+        )
+
+    def asked(self, theta: Any, key: Any, answers: int) -> Any:
+        """Return ``(BATCH, answers, L)`` tokens: new prompts, each with so many answers."""
+        first, second = random.split(key)
+        prompts = jnp.repeat(prompts_of(first, BATCH), answers, axis=0)
+        return self.model.answers(theta, prompts, DIGITS, second).reshape(BATCH, answers, -1)
+
+    def judging(self, theta: Any, start: Any, key: Any) -> tuple[Any, Any]:
+        """Return answers of the policy, and their weights when every user says which are right."""
+        tokens = self.asked(theta, key, GROUP)
+        return tokens, in_group(right(tokens))
+
+    def comparing(self, theta: Any, start: Any, key: Any) -> tuple[Any, Any]:
+        """Return two answers of the start, and their weights in the gradient of a reward model's log-likelihood.
+
+        Users prefer by Bradley and Terry; the reward is how much likelier an answer is than at the start, in
+        logarithms.
+        """
+        first, second = random.split(key)
+        tokens = self.asked(start, first, 2)
+        better, gains = right(tokens), self.gains_of(theta, start, tokens)
+        prefers = random.bernoulli(second, jax.nn.sigmoid(SHARP * (better[:, 0] - better[:, 1])))
+        sign = jnp.where(prefers, 1.0, -1.0).astype(jnp.float32)
+        weight = sign * jax.nn.sigmoid(-sign * (gains[:, 0] - gains[:, 1]))
+        return tokens, jnp.stack([weight, -weight], axis=1)
+
+    def gains_of(self, theta: Any, start: Any, tokens: Any) -> Any:
+        """Return ``(m, G)`` rewards of a reward model: log-probabilities of answers, less those at the start."""
+        flat = tokens.reshape(-1, tokens.shape[-1])
+        gains = self.model.log_probs(theta, flat, DIGITS)[0] - self.model.log_probs(start, flat, DIGITS)[0]
+        return gains.reshape(tokens.shape[:2])
+
+    @partial(jax.jit, static_argnums=(0, 1))
+    def _noisy_step(self, told: Any, theta: Any, start: Any, key: Any, rate: Any, noise: Any) -> Any:
+        layers = self.model.layers_of(theta, *told(theta, start, key), DIGITS)
+        mechanism = self.mechanism_of(BATCH, 1.0).in_float()
+        total = ghost_sum_of_rows(mechanism, layers, jnp.ones(BATCH, bool))
+        return theta + (rate * mechanism.release(total, noise) / (BATCH * CLIP)).astype(jnp.float32)
+
+    def trained(self, told: Callable[..., Any], users: int, multiplier: float, seed: int) -> Any:
+        """Return the last weights of one pass over users, with noise in floats.
+
+        Args:
+            told: what users say: :meth:`judging` or :meth:`comparing`.
+            users, multiplier: how many there are, and the noise multiplier; 0 for no noise.
+            seed: of users and noise.
+        """
+        mechanism = self.mechanism_of(users, multiplier or 1.0).in_float(loudness=multiplier)
+        rate = min(MOST, STEP / multiplier) if multiplier else MOST
+        bound = mechanism.bind(SeededNoise.from_seed(seed).stream("users"))
+        key, theta = random.fold_in(random.key(_USERS), seed), self.start
+        for t in range(mechanism.steps):
+            falling = rate * (1.0 - t / mechanism.steps)  # linearly to zero
+            theta = self._noisy_step(told, theta, self.start, random.fold_in(key, t), falling, bound.draw(t))
+        return theta
+
+    def optimised(self, model: Any, seed: int) -> Any:
+        """Return the policy that a reward model leads to, on prompts that are made up: it costs no privacy.
+
+        What the policy gains in log-probability over the start is taken off its reward, times :data:`HELD`: beyond what
+        the start may say a reward model knows nothing.
+        """
+        key = random.fold_in(random.key(_FREE), seed)
+        return ascended(self.start, self._of_reward, FREE_STEPS, FREE_RATE, key, model, self.start)
+
+    def _of_reward(self, theta: Any, key: Any, model: Any, start: Any) -> Any:
+        tokens = self.asked(theta, key, GROUP)
+        weights = in_group(self.gains_of(model, start, tokens) - HELD * self.gains_of(theta, start, tokens))
+        flat = tokens.reshape(BATCH * GROUP, -1)
+        return jax.grad(lambda theta: weights.reshape(-1) @ self.model.log_probs(theta, flat, DIGITS)[0])(theta)
+
+
+@cache
+def _start(model: Transformer, steps: int, rate: float) -> Any:
+    def of_text(theta: Any, key: Any, batch: int = 128) -> Any:
+        """Return the gradient of the mean log-probability of new public text."""
+        first, second = random.split(key)
+        prompts = prompts_of(first, batch)
+        tokens = jnp.concatenate([prompts, read(prompts, random.bernoulli(second, MEANT, (batch,)))], axis=1)
+        return jax.grad(lambda theta: jnp.mean(model.log_probs(theta, tokens, DIGITS)[0]))(theta)
+
+    return ascended(model.start(random.key(_PUBLIC)), of_text, steps, rate, random.key(_PUBLIC))
+
+
+SMALL = Decoder(model=Transformer(symbols=len(SYMBOLS), length=PROMPT + DIGITS - 1))
+
+
+# --- what the figures measure -----------------------------------------------------------------------------------------
+
+
+def measured(decoder: Decoder, way: str, users: int, epsilon: float | None, delta: float, seed: int, seeds: int) -> Any:
     """Return ``(seeds,)`` shares of right answers to held-out prompts; without an epsilon there is no noise."""
     multiplier = 0.0 if epsilon is None else multiplier_of(epsilon, delta)
     found = []
     for i in range(seed, seed + seeds):
-        theta = public_start()
+        theta = decoder.start
         if way != START:
-            mechanism = mechanism_of(users, multiplier or 1.0).in_float(loudness=multiplier)
-            rate = min(MOST, STEP / multiplier) if multiplier else MOST
-            theta = trained(judging if way == GRADIENT else comparing, mechanism, rate, i)
+            told = decoder.judging if way == GRADIENT else decoder.comparing
+            theta = decoder.trained(told, users, multiplier, i)
         if way == COMPARISONS:
-            theta = optimised(theta, i)
-        found.append(float(judged(theta, random.fold_in(random.key(_JUDGE), i))))
+            theta = decoder.optimised(theta, i)
+        found.append(float(decoder.judged(theta, random.fold_in(random.key(JUDGE), i))))
     return np.array(found)

@@ -18,7 +18,7 @@ from dprl.report.formatting import number, plain
 from dprl_papers.harness.programmed import Run, drawn, make_chart, make_claim, make_line, mean_text, table_over
 from dprl_papers.paper_003_dp_pg import favourites
 from dprl_papers.paper_003_dp_pg.favourites import FAVOURITES
-from dprl_papers.paper_003_dp_pg.language import COMPARISONS, GRADIENT, START, measured
+from dprl_papers.paper_003_dp_pg.language import COMPARISONS, GRADIENT, SMALL, START, measured
 from dprl_papers.paper_003_dp_pg.returns import name_of
 
 VALUES = (256, 1024, 4096)
@@ -32,10 +32,10 @@ GAINS = {GRADIENT: 2.0, COMPARISONS: 1.5, FAVOURITES: 1.5}
 def draw(run: Run) -> dict[str, Any]:
     """Draw the share of right answers over the number of prompts, for all ways of learning."""
     seeds = min(run.trials, SEEDS)
-    start = run.values_of(measured, START, 0, None, run.delta, run.seed, seeds)
+    start = run.values_of(measured, SMALL, START, 0, None, run.delta, run.seed, seeds)
     found = {}
     for way, epsilon in ((way, epsilon) for way in GAINS for epsilon in (*run.epsilon, None)):
-        measure = (favourites.measured,) if way == FAVOURITES else (measured, way)
+        measure = (favourites.measured,) if way == FAVOURITES else (measured, SMALL, way)
         at = {
             n: run.values_of(*measure, n, epsilon, run.delta, run.seed, seeds)  # type: ignore[arg-type]
             for n in run.whole
