@@ -102,7 +102,7 @@ def test_what_is_kept_is_computed_once(tmp_path):
 
 def test_seconds_are_those_of_a_part_alone_and_count_once(tmp_path, monkeypatch):
     clock = itertools.count()
-    timer = SimpleNamespace(perf_counter=lambda: float(next(clock) ** 2))
+    timer = SimpleNamespace(process_time=lambda: float(next(clock) ** 2))
     monkeypatch.setattr("dprl_papers.harness.store.time", timer)
     store = Store(tmp_path, "004")
     inner = lambda: store.kept({"function": "a.inner"}, lambda: 1)  # from 1 to 4 on the clock  # noqa: E731

@@ -36,7 +36,7 @@ class Store:
         self.folder = folder.absolute()
         # what :meth:`kept` gave in this process, by address, and how it was made
         self.asked: dict[str, dict[str, Any]] = {}
-        self._within = 0.0  # seconds of what was computed within what is being computed
+        self._within = 0.0  # seconds of the processor for what is computed within something else
         mark = folder / _MARK
         try:
             if folder.exists() and (not folder.is_dir() or (any(folder.iterdir()) and not mark.is_file())):
@@ -82,11 +82,11 @@ class Store:
             return as_json(compute())
         with FileLock(self.folder / "locks" / address(key)):
             if (found := self.cell(key)) is None:
-                started, outside, self._within = time.perf_counter(), self._within, 0.0
+                started, outside, self._within = time.process_time(), self._within, 0.0
                 try:
                     results = compute()
                 finally:
-                    took, within = time.perf_counter() - started, self._within
+                    took, within = time.process_time() - started, self._within
                     self._within = outside + took
                 found = self.save(key, results, took - within)
         self.asked[address(key)] = {"what": str(key.get("function", "")).rpartition(".")[2], **found["made"]}

@@ -29,7 +29,7 @@ from dprl_papers.harness.versions import machine_facts
 
 ENGINES = ("local", "ray")
 Done = tuple[Task, Any, float]
-"""A task, its results, and the seconds that it took."""
+"""A task, its results, and the seconds of the processor that it took."""
 
 
 def check_engine(engine: str, workers: int | None, address: str | None) -> None:
@@ -133,8 +133,8 @@ def work(content: bytes, facts: dict[str, Any], task: Task) -> Done:
 
 def _timed(runner: Runner, task: Task) -> Done:
     forget_compiled()
-    started = time.perf_counter()
-    return task, runner.compute(task), time.perf_counter() - started
+    started = time.process_time()
+    return task, runner.compute(task), time.process_time() - started
 
 
 def forget_compiled(share: float = 0.25) -> None:
