@@ -165,7 +165,8 @@ class Decoder:
 
     @partial(jax.jit, static_argnums=(0, 1))
     def _noisy_step(self, told: Any, theta: Any, start: Any, key: Any, rate: Any, noise: Any) -> Any:
-        layers = self.model.layers_of(theta, *told(theta, start, key), DIGITS)
+        tokens, weights = told(theta, start, key)
+        layers = self.model.layers_of(theta, tokens, weights, DIGITS)
         mechanism = self.mechanism_of(BATCH, 1.0).in_float()
         total = ghost_sum_of_rows(mechanism, layers, jnp.ones(BATCH, bool))
         return theta + (rate * mechanism.release(total, noise) / (BATCH * CLIP)).astype(jnp.float32)
