@@ -177,6 +177,29 @@ def test_no_point_is_dropped(log):
     assert "× a: not finite at 2" in charts.chart([charts.Line("a", points[:2], 0)], x_label="x", y_label="y")
 
 
+def test_no_dot_is_dropped():
+    """Zero, a value below it and what is not finite are there, beside what a logarithmic axis can show."""
+    means = (0.0, -4.0, 10.0, math.inf, math.nan)
+    for shown in (means, means[2:3], means[3:]):
+        rows = [(f"place {i}", [charts.Line("a", ((0.0, mean, 1.0),), 0)]) for i, mean in enumerate(shown)]
+        svg = str(charts.dots(rows, x_label="x")).partition("<ul")[0]
+        drawn = [u for u in ET.fromstring(svg).iter(f"{SVG}use") if "var(--c0)" in u.get("style", "")]
+        assert len(drawn) == len(shown)
+        assert "nan" not in svg
+
+
+def test_two_bounds_look_unlike_and_what_was_measured_has_bars():
+    """Bounds have no marks; a measured line that is grey like them has."""
+    points = ((1.0, 1.0, 0.0), (2.0, 2.0, 0.0))
+    bounds = [charts.Line(name, points, 0, "bound") for name in "ab"]
+    measured = charts.Line("c", tuple((x, y, 0.5) for x, y, _ in points), 0, "bound")
+    chart, _, legend = str(charts.chart([*bounds, measured], x_label="x", y_label="y")).partition("<ul")
+    dashes = re.findall(r'stroke-dasharray="([^"]*)"', legend)
+    assert len(set(dashes)) == len(dashes) == 3
+    assert not bounds[0].style["marker"]
+    assert len([u for u in ET.fromstring(chart).iter(f"{SVG}use") if "var(--soft)" in u.get("style", "")]) >= 2
+
+
 def test_a_line_is_broken_where_it_is_not_finite():
     """Of three points with a gap nothing joins the first and the last."""
     whole, gap = (

@@ -10,7 +10,7 @@ import io
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import matplotlib as mpl
@@ -64,6 +64,11 @@ class Line:
     dash: int = 0
 
     @property
+    def measured(self) -> bool:
+        """Whether its points are data, which have marks and bars, and not a bound."""
+        return self.look != "bound" or any(sd > 0.0 for *_, sd in self.points)
+
+    @property
     def style(self) -> dict[str, Any]:
         """How matplotlib draws its line and its marks."""
         named = {"none": "ink", "trivial": "soft", "bound": "soft"}.get(self.look, f"c{self.colour % COLOURS}")
@@ -73,7 +78,7 @@ class Line:
             "color": colour,
             "linestyle": dashes.get(self.look, _DASHES[self.dash % len(_DASHES)]),
             "linewidth": 2.0 if self.look == "private" else 1.5,
-            "marker": "" if self.look == "bound" else _MARKS[(self.colour + self.dash) % len(_MARKS)],
+            "marker": _MARKS[(self.colour + self.dash) % len(_MARKS)] if self.measured else "",
             "markersize": 4.0 if self.look == "trivial" else 6.0,
             "markerfacecolor": _VARIABLES["paper"] if self.dash and self.look == "private" else colour,
         }
@@ -87,9 +92,11 @@ def chart(
 
     Every point is there. One above ``most`` is a triangle at the upper edge, and the legend says where such a line
     ends; one that is not finite is a cross there, and its line is broken. Where a value is not positive a logarithmic
-    axis is linear around zero.
+    axis is linear around zero. Bounds differ in their dashes.
     """
-    lines = sorted((a for a in lines if a.points), key=_end, reverse=True)
+    bounds = [a for a in lines if a.look == "bound"]
+    lines = [replace(a, dash=a.dash or bounds.index(a)) if a in bounds else a for a in lines if a.points]
+    lines.sort(key=_end, reverse=True)
     places = sorted({p[0] for a in lines for p in a.points})
     means = [p[1] for a in lines for p in a.points if math.isfinite(p[1])]
     with mpl.rc_context(_STYLE):
@@ -145,7 +152,7 @@ def _draw_line(axes: Any, line: Line, most: float, band: bool, below_zero: bool)
     for mark, away in (("^", [m > most for m in means]), ("x", [math.isnan(m) for m in means])):
         at = [x for x, there in zip(xs, away, strict=True) if there]
         axes.plot(at, [1.0] * len(at), marker=mark, **edge)
-    if line.look == "bound":
+    if not line.measured:
         return
     # a bar that reaches below zero has no end on a logarithmic axis: it stops at a third of its mean
     low = [m - (sd if below_zero else min(sd, m * 2.0 / 3.0)) for m, sd in zip(means, spread, strict=True)]
@@ -172,21 +179,33 @@ def _legend(entries: Sequence[tuple[str, dict[str, Any]]]) -> Markup:
 
 
 def dots(rows: Sequence[tuple[str, Sequence[Line]]], *, x_label: str) -> Markup:
-    """Draw one row a place, with the mean of each method as a mark along it."""
+    """Draw one row a place, with the mean of each method as a mark along it.
+
+    Every mean is there: one that is not finite is a cross at the right edge. Where one is not positive the axis is
+    linear around zero.
+    """
+    means = [line.points[0][1] for _, marks in rows for line in marks]
     with mpl.rc_context(_STYLE):
         figure = Figure(figsize=(10.4, 1.4 + 0.47 * len(rows)), layout="constrained")
         axes, entries = figure.subplots(), dict[str, dict[str, Any]]()
-        axes.set(xscale="log", xlabel=x_label)
+        axes.set_xlabel(x_label)
+        broken = _set_scale(axes.set_xscale, True, [mean for mean in means if math.isfinite(mean)])
+        edge = {"transform": axes.get_yaxis_transform(), "linestyle": "", "marker": "x", "clip_on": False}
         for at, (_, marks) in enumerate(rows):
             for line in marks:
                 ((_, mean, sd),) = line.points
                 style = line.style | {"linestyle": ""}
-                axes.hlines(at, max(mean - sd, mean / 3.0), mean + sd, color=style["color"], linewidth=1.2, alpha=0.75)
-                axes.plot([mean], [at], **style)  # pyright: ignore[reportArgumentType]
                 entries.setdefault(line.label, style)
+                if not math.isfinite(mean):
+                    axes.plot([1.0], [at], color=style["color"], **edge)
+                    continue
+                low = mean - sd if broken else max(mean - sd, mean / 3.0)
+                axes.hlines(at, low, mean + sd, color=style["color"], linewidth=1.2, alpha=0.75)
+                axes.plot([mean], [at], **style)  # pyright: ignore[reportArgumentType]
         axes.set_yticks(range(len(rows)), [name for name, _ in rows])
         axes.invert_yaxis()
-        _mark_powers(axes.xaxis, *axes.get_xlim())
+        if not broken:
+            _mark_powers(axes.xaxis, *axes.get_xlim())
         return _markup(figure, f"{x_label} of each method at each place") + _legend([*entries.items()])
 
 

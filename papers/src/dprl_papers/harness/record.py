@@ -12,6 +12,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,8 @@ _MEASURES = (
     "transitions",
 )
 """What of the harness draws logs, learns or measures."""
+_READS = {"tables.py": "scikit-learn", "treatment.py": "lifelines", "atari.py": "ale-py"}
+"""Files that read another library's data, or play its game."""
 _WORDS = ("name", "title", "where", "statement", "note", "claims", "module", "extra", "quick")
 
 
@@ -67,17 +70,22 @@ def made_by(runner: Runner, figure: Measured | Programmed, parts: Iterable[Mappi
     if module and (file := module_file(module)):
         files.add(file)
     within = sum(cell["seconds"] for cell in cells[isinstance(figure, Programmed) :])
+    first, last = request.paper.seed, request.paper.seed + request.trials - 1
+    code = {name: digest(file) for name, file in sorted((_name(file), file) for file in closure(files, _counts))}
     return {
         "command": f"dprl reproduce {request.paper.number} --figure {figure.name}",
-        "trials": request.trials,
-        "seeds": [request.paper.seed, request.paper.seed + request.trials - 1],
+        "seeds": [first, last] if isinstance(figure, Measured) else [first],
         "commits": sorted({commit for cell in cells for commit in cell["commits"]}),
-        "versions": libraries(),
+        "versions": libraries() | reads(code),
         "seconds": round(max(within, cells[0]["seconds"]), 1),
-        "code": {SPECIFICATION: specification(figure), SETTINGS: settings(request.paper)}
-        | {name: digest(file) for name, file in sorted((_name(file), file) for file in closure(files, _counts))},
+        "code": {SPECIFICATION: specification(figure), SETTINGS: settings(request.paper)} | code,
         "cells": cells,
     }
+
+
+def reads(code: Iterable[str]) -> dict[str, str]:
+    """Return the versions of the libraries whose data these files read."""
+    return {name: metadata.version(name) for file, name in _READS.items() if file in {c.split("/")[-1] for c in code}}
 
 
 def _made(runner: Runner, task: Task) -> dict[str, Any]:
@@ -252,8 +260,9 @@ def _seconds(figures: Iterable[Mapping[str, Any]]) -> float:
 
 
 def _trials(found: Mapping[str, Any]) -> str:
-    """Return how many trials a figure has; one that is a program of its own may take fewer, and its captions say so."""
-    return ("at most " if found["kind"] == "programmed" else "") + f"{found['made']['trials']} trials"
+    """Return the seeds of a figure; of one that is a program of its own the first, as its captions say how many."""
+    first, *last = found["made"]["seeds"]
+    return f"{last[0] - first + 1} trials, seeds {first} to {last[0]}" if last else f"seeds from {first}"
 
 
 def _short(commit: str) -> str:
@@ -268,17 +277,12 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(row) + " |" for row in [heads, ["---"] * len(heads), *rows])
 
 
-def without_marks(text: str) -> str:
-    """Return a page without its marks of what is stale, which no test compares: they come and go with the code."""
-    return re.sub(rf"^{re.escape(STALE)}.*\n\n", "", text, flags=re.MULTILINE).replace(", stale |", " |")
-
-
 def markdown(figure: Mapping[str, Any], paper: Paper) -> str:
     """Return a figure's tables and verdicts, with what made them above."""
-    made, (first, last) = figure["made"], figure["made"]["seeds"]
+    made = figure["made"]
     versions = ", ".join(f"{name} {version}" for name, version in made["versions"].items())
     lines = [
-        f"*`{made['command']}`: {_trials(figure)}, seeds {first} to {last}; {_count(made['cells'])} in "
+        f"*`{made['command']}`: {_trials(figure)}; {_count(made['cells'])} in "
         f"{made['seconds']:,.0f} s; commit {', '.join(map(_short, made['commits']))}; {versions}.*",
         "",
     ]

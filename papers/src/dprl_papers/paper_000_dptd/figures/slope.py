@@ -51,12 +51,13 @@ def draw(run: Run) -> dict[str, Any]:
             steps = f"{plain(one.steps[0])} to {plain(one.steps[-1])}"
             fitted = f"{number(one.slope, 3)} ± {number(one.slope_error, 3)}"
             rows.append([f"{name}: {one.label}", steps, plain(one.predicted), fitted])
-    caption = "Exponents of n in Eq. (4), by least squares in logarithms; ± standard error over seeds."
+    error = f"± standard error over {run.trials} seeds."
+    caption = f"Exponents of n in Eq. (4), by least squares in logarithms; {error}"
     tables = [make_table(caption, ["", "T", "bound", "fitted"], rows)]
     caption = (
         "Theorem A.2, literally, on the chain of five, with trajectories of 10 transitions or 32,000 of them; and "
     )
-    caption += "the ε of p₀ and d₀ alone."
+    caption += f"the ε of p₀ and d₀ alone; {error}"
     heads = ["varied", "T", "bound", "fitted", "ε, one transition", "ε, whole trajectories"]
     return drawn(charts=charts, tables=[*tables, make_table(caption, heads, [_swept(run, *one) for one in SWEEPS])])
 

@@ -68,7 +68,9 @@ def draw(run: Run) -> dict[str, Any]:
     caption += "next table."
     tables = [
         make_table(caption, ["", "prefix error", "share of the gap", "steps × step size"], rows),
-        make_table("Share of the gap by steps × step size.", ["", *(plain(x) for x in PRODUCTS)], spread),
+        make_table(
+            f"Share of the gap by steps × step size ({run.trials} seeds).", ["", *(plain(x) for x in PRODUCTS)], spread
+        ),
     ]
     return drawn(tables=tables, claims=claims)
 

@@ -76,8 +76,9 @@ def draw(run: Run) -> dict[str, Any]:
     heads = ["", "means", "fitted exponent", "the bound's"]
     caption = f"Average regret (mean of {min(run.trials, SEEDS)} seeds); of the softmax with λ = α/2, α the bound."
     needed = (
-        f"Users N at which it is {plain(ALPHA)}, λ = α/2, ε = 1; of the bounds the first is printed, the second E4's."
+        f"Users N at which it is {plain(ALPHA)} ({min(run.trials, SEEDS)} seeds), λ = α/2, ε = 1; of the bounds the "
     )
+    needed += "first is printed, the second E4's."
     shown = (([s for s in sweeps if s.x == "N"], "users N", "average regret"), (sizes, "d", "users N needed"))
     return drawn(
         charts=[make_chart([make_line(s.kept, s.found) for s in group], x, y, log_y=True) for group, x, y in shown],
