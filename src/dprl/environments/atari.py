@@ -62,7 +62,7 @@ class Pong:
         self.console.setInt("random_seed", seed)
         self.console.setInt("frame_skip", _FRAMES)
         self.console.setFloat("repeat_action_probability", _REPEAT)
-        self.console.loadROM(ale_py.roms.get_rom_path("pong"))
+        self.console.loadROM(ale_py.roms.get_rom_path("pong"))  # pyright: ignore[reportAttributeAccessIssue]
 
     def observe(self, observation: Observation = "ram") -> np.ndarray:
         """Return ``(128,)`` bytes of the memory, or ``(6400,)`` grey pixels of the field, every second of each row and
