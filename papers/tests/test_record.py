@@ -101,6 +101,11 @@ def test_every_method_hangs_on_a_file_of_its_own(method):
     assert {file for file in method.files() if file.suffix == ".py"} - shared
 
 
+def test_libraries_whose_data_a_figure_reads_are_on_record_where_they_are_installed(monkeypatch):
+    monkeypatch.setattr(record, "_READS", {"tables.py": "numpy", "games.py": "a-library-that-nobody-has"})
+    assert list(record.reads(["dprl_papers/records/tables.py", "dprl_papers/games.py", "numpy.py"])) == ["numpy"]
+
+
 def test_words_make_no_number(tmp_path):
     """Docstrings and comments leave a digest as it is, and code does not."""
     files = [tmp_path / f"{i}.py" for i in range(3)]

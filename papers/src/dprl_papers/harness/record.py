@@ -11,6 +11,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -84,8 +85,12 @@ def made_by(runner: Runner, figure: Measured | Programmed, parts: Iterable[Mappi
 
 
 def reads(code: Iterable[str]) -> dict[str, str]:
-    """Return the versions of the libraries whose data these files read."""
-    return {name: metadata.version(name) for file, name in _READS.items() if file in {c.split("/")[-1] for c in code}}
+    """Return the versions of the libraries whose data these files read; one that is not installed was not read."""
+    files, found = {name.split("/")[-1] for name in code}, {}
+    for file in files & set(_READS):
+        with suppress(metadata.PackageNotFoundError):
+            found[_READS[file]] = metadata.version(_READS[file])
+    return dict(sorted(found.items()))
 
 
 def _made(runner: Runner, task: Task) -> dict[str, Any]:
