@@ -14,11 +14,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Literal, Self
+from typing import ClassVar, Literal
 
 from typing_extensions import override
 
-from dprl.config import DERIVED
 from dprl.engine.algorithm import Algorithm, Setting
 from dprl.engine.program import Program, PublicFacts, Query, Stage, ValueFunctionConfig
 from dprl.evaluation.checked import (
@@ -34,13 +33,11 @@ from dprl.evaluation.descent import NOISE_TRAVEL_BUDGET, DescentConfig, default_
 from dprl.evaluation.private_constant import PrivateConstant
 from dprl.evaluation.return_regression import ReturnRegression
 from dprl.evaluation.td import TD
-from dprl.protocols import Attack, Bounds
+from dprl.protocols import Attack
 from dprl.value_functions.features import Tabular
 from dprl.value_functions.modes import has_modes
 
 # Numbers were chosen on the seeds for choosing of benchmarks/families.py, but for those that docs/defaults.md names.
-VALUE_SHARE = (0.5, 0.85)
-"""Of mu^2 for value and interval: over several steps, where the value function needs as much, and of one decision."""
 ENOUGH_OF_LENGTHS, ENOUGH_OFF_POLICY = 250.0, 500.0
 """Strength n0 from which statistics of a table where only lengths vary say more than a descent; and that of a ratio of
 one, from which TD's errors off policy can be told from noise."""
@@ -57,19 +54,14 @@ class Recommended(ValueFunctionConfig):
     """Options of the recommended default. It needs none.
 
     Attributes:
-        value_budget_fraction: share of mu^2 that pays for value and interval; by default .5, and .85 of one decision.
+        value_budget_fraction: share of mu^2 that pays for value and interval. With a half of it neither they nor the
+            value function have more than 1.42 times the noise that the whole budget would give them alone.
     """
 
-    value_budget_fraction: float | None = None  # pyright: ignore[reportIncompatibleVariableOverride]
+    value_budget_fraction: float = 0.5
 
     algorithm: ClassVar[str] = "recommended"
     anchored: ClassVar[bool] = True
-
-    @override
-    def for_bounds(self, bounds: Bounds) -> Self:
-        if self.value_budget_fraction is not None:
-            return self
-        return self.replace(DERIVED, value_budget_fraction=VALUE_SHARE[bounds.horizon == 1])
 
     def chosen(self, facts: PublicFacts) -> ValueFunctionConfig | None:
         """Return options of the named algorithm that it is; None where it is a checked descent, which is its own."""
