@@ -121,7 +121,8 @@ def test_the_figures_say_what_invented_numbers_have(tmp_path, monkeypatch):
 
     def kept(self, function, *given):
         if function is bounds.sides:
-            return [[1.0, 1.2], [0.5, 0.6], [2.0, 2.1], *([[0.1, 0.2]] * 3)]
+            sides = [[1.0, 1.2], [0.5, 0.6], [2.0, 2.1], *([[0.1, 0.2]] * 3)]
+            return dict(zip(bounds.COLUMNS, sides, strict=True))
         best = function is as_published.measure
         return as_json({"losses": np.full((2, 3), 1.0 if best else 2.0) + 0.01 * np.arange(3), "steps": 30.0})
 

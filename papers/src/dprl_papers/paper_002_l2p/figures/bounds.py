@@ -24,14 +24,15 @@ from dprl.accounting.budget import Budget
 from dprl.protectors.learn import simulation_of
 from dprl.protectors.projector import Architecture
 from dprl.protectors.simulation import Simulation, begin, step_of
-from dprl_papers.harness.programmed import Run, drawn, make_claim, make_table, mean_text
+from dprl_papers.harness.programmed import Run, drawn, make_claim, make_table
 from dprl_papers.paper_002_l2p import quadratics
 from dprl_papers.paper_002_l2p.quadratics import LONGEST, Problem
 from dprl_papers.paper_002_l2p.returns import DELTA, RUNS
+from dprl_papers.paper_002_l2p.trainings import count_of, error_text, over_trainings
 
 EPSILON = (0.05,)
 HAND = (15, 60, 240)
-HEADS = ["", "left side", "bound (20)", "(28), descent", "E‖ζ‖²", "C_{T−1}", "C_T"]
+COLUMNS = ("left side", "bound (20)", "(28), descent", "E‖ζ‖²", "C_{T−1}", "C_T")
 
 
 @partial(jax.jit, static_argnums=0)
@@ -55,11 +56,11 @@ def terms(simulation: Simulation, weights: Any, task: Any, key: jax.Array) -> tu
     return jax.vmap(loss)(iterates), gradients, jnp.sum(sums * gradients, axis=1), iterates[1] - iterates[0]
 
 
-def sides(run: Run, problem: Problem, steps: int, learned: bool, trials: int) -> list[Any]:
-    """Return ``(trials,)`` means over problems for each column of the table."""
+def sides(run: Run, problem: Problem, steps: int, learned: bool, trials: int, seed: int) -> dict[str, np.ndarray]:
+    """Return ``(trials,)`` means over problems for each column of the table; ``seed`` is of the training."""
     budget = Budget(run.epsilon[0], DELTA)
     if learned:
-        simulation, found = quadratics.protector_of(run, problem, "L2P-Proj", steps, budget.epsilon, run.seed)
+        simulation, found = quadratics.protector_of(run, problem, "L2P-Proj", steps, budget.epsilon, seed)
         weights = found.weights
     else:
         simulation, weights = simulation_of(quadratics.family_of(problem, steps), Architecture(layers=0), budget), {}
@@ -76,7 +77,8 @@ def sides(run: Run, problem: Problem, steps: int, learned: bool, trials: int) ->
     bound = zeta - 2.0 * smooth / constant * (products @ [alpha, 1.0 - alpha])
     descent = zeta + 2.0 * smooth * (losses @ [1.0, -1.0])
     left = (gradients[:, :, 0] ** 2).sum(axis=-1)
-    return [v.mean(axis=0) for v in (left, bound, descent, zeta, products[:, :, 0], products[:, :, 1])]
+    every = (left, bound, descent, zeta, products[:, :, 0], products[:, :, 1])
+    return {name: column.mean(axis=0) for name, column in zip(COLUMNS, every, strict=True)}
 
 
 def draw(run: Run) -> dict[str, Any]:
@@ -84,12 +86,14 @@ def draw(run: Run) -> dict[str, Any]:
     rows, above, runs = [], [], min(run.trials, RUNS)
     for problem in (quadratics.MANY, quadratics.PRINTED):
         for learned, steps in ((True, LONGEST), *((False, steps) for steps in HAND)):
-            found = run.values_of(sides, run, problem, steps, learned, runs)
+            found = over_trainings(run, sides, problem, steps, learned, runs, learned=learned)
             name = f"{problem.label}: {'L2P-Proj' if learned else 'hand schedule'}, {steps} steps"
-            rows.append([name, *(mean_text(x, 3) for x in found)])
-            above.append(found[1:3].mean(axis=1) >= found[0].mean())
+            rows.append([name, *(error_text(found[column]) for column in COLUMNS)])
+            left, *others = (found[column].mean() for column in COLUMNS[:3])
+            above.append([other >= left for other in others])
     count, (bound, descent) = len(rows), np.array(above).sum(axis=0)
-    caption = f"Means over problems that nothing was trained on, ± standard error over {runs} repeats, at (0.05, 1e-8)."
+    caption = "Means over problems that nothing was trained on, ± standard error over "
+    caption += f"{runs} repeats and {count_of(run)} of L2P-Proj, at (0.05, 1e-8)."
     texts = {"Bound (20) holds without stationarity.": bound, "The descent lemma, (28), does.": descent}
     claims = [make_claim(words, bool(n == count), f"at {n} of {count}.", ours=True) for words, n in texts.items()]
-    return drawn(tables=[make_table(caption, HEADS, rows)], claims=claims)
+    return drawn(tables=[make_table(caption, ["", *COLUMNS], rows)], claims=claims)
