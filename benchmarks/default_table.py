@@ -213,7 +213,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--part", type=int, nargs=2, default=(0, 1), metavar=("I", "N"),
                         help="each N-th row, from the I-th")  # fmt: skip
     asked = parser.parse_args(arguments)
-    pin(1)
+    pin(1, asked.part[0])  # parts side by side, each on a core of its own
     if asked.locked and asked.unseen:
         parser.error("--locked and --unseen are other members: give one of them")
     seeds, suffix = (LOCKED if asked.locked else JUDGING)[:MEMBERS], ""

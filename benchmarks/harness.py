@@ -22,10 +22,11 @@ RESULTS = Path(__file__).resolve().parent / "results"
 SCRATCH = ROOT / ".bench"
 
 
-def pin(cores: int) -> None:
-    """Keep this process on its first ``cores`` cores; before anything counts them to size a thread pool."""
+def pin(cores: int, first: int = 0) -> None:
+    """Keep this process on ``cores`` cores from the ``first`` on; before anything counts them to size a thread pool."""
     if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, set(sorted(os.sched_getaffinity(0))[:cores]))
+        every = sorted(os.sched_getaffinity(0))
+        os.sched_setaffinity(0, {every[(first + number) % len(every)] for number in range(min(cores, len(every)))})
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ[name] = str(cores)
 
