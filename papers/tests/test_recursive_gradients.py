@@ -36,7 +36,8 @@ def problem() -> tuple[Any, Any, Any]:
 
 @partial(jax.jit, static_argnums=2)
 def clipped_mean(x: Any, log: Any, facts: Any, units: Any) -> jax.Array:
-    gradients = unit_gradients(facts.features, facts.discount, *jnp.split(jnp.asarray(x), 2), log.block(units))
+    theta, w = jnp.split(jnp.asarray(x), 2)
+    gradients = unit_gradients(facts.features, facts.discount, theta, w, log.block(units))
     return (gradients / jnp.maximum(jnp.linalg.norm(gradients, axis=1, keepdims=True), 1.0)).mean(axis=0)
 
 

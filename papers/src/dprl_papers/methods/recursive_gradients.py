@@ -95,7 +95,8 @@ def iterates(
     facts = run.program.facts
 
     def mean(x: Any, units: Any) -> jax.Array:
-        gradients = unit_gradients(facts.features, facts.discount, *jnp.split(x, 2), log.block(units))
+        theta, w = jnp.split(x, 2)
+        gradients = unit_gradients(facts.features, facts.discount, theta, w, log.block(units))
         lengths = jnp.linalg.norm(gradients, axis=1, keepdims=True)
         return jnp.mean(gradients / jnp.maximum(lengths, 1.0), axis=0)
 
