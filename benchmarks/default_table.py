@@ -184,7 +184,7 @@ def page(kept: Mapping[str, Mapping[str, float]]) -> str:
         cells = [[name, *(f"{found[x]:.4f}".lstrip("0") for x in names)] for name, found in others if found]
         last += f"\n\n{table([headings[0], *names], cells)}"
     rest = f" In these it is: {'; '.join(worse)}." if worse else ""
-    rest += f" {few} rows are still of {FIRST_LOGS} logs of each member." if few else ""
+    rest += f" {few} rows are still of {FIRST_LOGS} logs of each member, and judged by their means." if few else ""
     return (
         f"# The default beside every named algorithm\n\n{(__doc__ or '').split(chr(10) * 2)[1]}\n\n"
         f"Of {len(lines)} rows {near} ({near / max(len(lines), 1):.0%}) are within 1.5 times the best of all others. "
