@@ -13,7 +13,11 @@ import jax
 import numpy as np
 
 from dprl.accounting.budget import Budget
+from dprl.mechanisms.noise import SeededNoise
 from dprl.policies import parametric
+from dprl_papers.harness.domain import load_domain
+from dprl_papers.harness.problem import Logs, Setting, Trials
+from dprl_papers.methods import recursive_gradients
 from dprl_papers.paper_003_dp_pg.returns import measure, point
 from dprl_papers.paper_beyond import primorl
 from dprl_papers.paper_beyond.figures.value_iteration import PROCESSES
@@ -78,8 +82,24 @@ def of_primorl(seeds: int = 4) -> Iterator[Line]:
     primorl.CLIP = kept
 
 
+def of_recursive_gradients(seeds: int = 4) -> Iterator[Line]:
+    """Yield the size of the objective that DP-SRGD ends with on Cart Pole, by L and zeta; last what it begins with."""
+    domain, numbers = load_domain("cart_pole"), tuple(range(SEED, SEED + seeds))
+    setting = Setting(domain=domain, units=5, budget=BUDGET, epochs=100)
+    keys = np.stack([np.asarray(SeededNoise.from_seed(seed).key) for seed in numbers])
+    trials = Trials(setting=setting, seeds=numbers, logs=Logs(domain, 5, numbers))
+    kept = recursive_gradients.SMOOTHNESS, recursive_gradients.ACCURACY
+    for smoothness, accuracy in ((5.0, 0.1), (5.0, 1.0), (50.0, 0.1), (50.0, 1.0), (500.0, 1.0), (500.0, 10.0)):
+        recursive_gradients.SMOOTHNESS, recursive_gradients.ACCURACY = smoothness, accuracy
+        jax.clear_caches()
+        first, last = np.abs(recursive_gradients.curves(trials, keys, (0, 100))["objective"]).T
+        yield "000, DP-SRGD, size of the objective", f"L {smoothness:g}, zeta {accuracy:g}", last
+    recursive_gradients.SMOOTHNESS, recursive_gradients.ACCURACY = kept
+    yield "000, DP-SRGD, size of the objective", "where it begins", first
+
+
 def main() -> None:
-    for lines in (of_policy_gradient, of_value_iteration, of_primorl):
+    for lines in (of_policy_gradient, of_value_iteration, of_primorl, of_recursive_gradients):
         for what, setting, found in lines():
             error = found.std(ddof=1) / len(found) ** 0.5
             print(f"{what:45} {setting:24} {found.mean():8.3f} +- {error:.3f}", flush=True)

@@ -31,7 +31,7 @@ def trial(folder: Path) -> None:
     log = _written(folder, "actg175", columns)
     release = dprl.evaluate(
         log, [f"{EXAMPLES / 'actg175_policy.py'}:{name}" for name in names], BUDGET,
-        bounds=EXAMPLES / "actg175_bounds.toml", compare=["all:zidovudine"],
+        algorithm=dprl.ImportanceSampling(), bounds=EXAMPLES / "actg175_bounds.toml", compare=["all:zidovudine"],
         outcome="change of the CD4 count from baseline to week 20, in cells per mm³",
     )  # fmt: skip
     release.save(folder / "trial")
