@@ -8,9 +8,10 @@ of each member stops there. A row that was computed is kept in ``results/default
 row takes one to ten minutes of one core. Numbers were chosen on other seeds of the same families. But some decisions
 were made after rows of this table had been seen, of a first choice and of three logs: that off-policy TD is checked, by
 which slack and clip, and that no statistics follow there; that on-policy a table is not left to few modes, and in how
-many steps and how far TD follows there; that lengths are left to statistics from a strength of 250 on; and that the
-value function has half of mu^2 after one decision, too. So members 102 to 105, which are in no row, were computed
-afterwards where the first two of these decisions matter: the last two tables, of three logs each.
+many steps and how far TD follows there, and that ever less of its way counts as noise as the budget grows; that lengths
+are left to statistics from a strength of 250 on; and that the value function has half of mu^2 after one decision, too.
+So members 102 to 105, which are in no row, were computed afterwards where the first two of these decisions matter: the
+last two tables, of three logs each.
 
 ``python -m benchmarks.default_table [--locked] [--most N] [--default] [--unseen] [--part I N]``: the seeds for judging,
 or those of a release; at most N rows more; the default alone again in all rows; members that are in no row; or each

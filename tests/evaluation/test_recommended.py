@@ -225,7 +225,34 @@ def test_where_the_means_differ_the_answer_is_the_mean_return_and_what_statistic
         total = program.stages[-1].mechanism.steps // 2 * jnp.asarray(found)  # of the iterates of the last half
         after = after._replace(td=after.td._replace(theta=jnp.asarray(found), total=total))
         expected = found if agrees else -0.6 * constant  # nothing was asked, so that statistics add nothing
+        if agrees and (budget, features) == (STRONG, "tabular"):  # TD began at the level
+            expected = -0.6 * constant + _kept(program, found + 0.6 * constant) * (found + 0.6 * constant)
         np.testing.assert_allclose(program.answer(after), expected, atol=1e-9)
+
+
+def _kept(program: Any, move: np.ndarray) -> float:
+    """Return how much of TD's way is kept, beside a tenth of the noise of as many means with its stage's budget."""
+    mechanism = program.stages[3].mechanism
+    step = program._td.config.step_size * mechanism.noise_std / program.facts.units  # of a free walk
+    travel = program._td.config.step_size * mechanism.clip_norm * mechanism.steps
+    noise = len(move) * step**2 * mechanism.steps / travel**2
+    return float(move @ move / (move @ move + 0.1 * noise))
+
+
+def test_of_what_td_moves_that_is_kept_which_its_noise_does_not_explain() -> None:
+    program = one_shot.make(Recommended(), CHAIN, "tabular", STRONG)
+    state = program.finish(0, program.init()._replace(level=jnp.float64(0.0), agrees=jnp.float64(1.0)))
+    way = np.random.default_rng(1).normal(size=program.facts.features.size)
+    steps, kept = program.stages[3].mechanism.steps // 2, []
+    for length in (1e-4, 1e-3, 1e-2, 0.1):
+        found = length * way / np.linalg.norm(way)
+        after = state._replace(td=state.td._replace(total=steps * jnp.asarray(found)))
+        answer = np.asarray(program.answer(after))
+        np.testing.assert_allclose(answer, _kept(program, found) * found, rtol=1e-9)
+        kept.append(np.linalg.norm(answer) / length)
+    assert kept[0] < 0.01
+    assert kept[-1] > 0.5
+    assert sorted(kept) == kept
 
 
 # --- answers ----------------------------------------------------------------------------------------------------------

@@ -37,7 +37,7 @@ from dprl.value_functions.modes import make_modes
 ENOUGH = 80.0
 """Strength n0 (units mu over the largest ratio, mu that of the value function) from which there is more to find than a
 mean return and few modes."""
-WEAK_SHARES, SHARES, TABLE_SHARES = (0.6, 0.3, 0.1), (0.25, 0.35, 0.1, 0.3), (0.15, 0.2, 0.1, 0.55)
+WEAK_SHARES, SHARES, TABLE_SHARES = (0.5, 0.4, 0.1), (0.25, 0.35, 0.1, 0.3), (0.15, 0.2, 0.1, 0.55)
 """Of mu^2, below :data:`ENOUGH`, above, and of a table above: the mean return, the descent, its check, and what
 follows."""
 OFF_POLICY_SHARES = (0.2, 0.7, 0.1)
@@ -50,6 +50,9 @@ and the least sum of all step sizes."""
 TD_STEPS, TD_TRAVEL, MOST_TRAVEL = 200, 0.5, 16.0
 """Of TD from there: steps, and how far all of them go, for each :data:`~dprl.evaluation.descent.REFERENCE` of strength
 and at most: a fifth of what TD from mid-range goes, so that what few modes say well is left as it is."""
+NOISE_OF_MOVE = 0.1
+"""Mean square of the noise that is left in what TD moved, over that of as many numbers, each a mean over all units that
+has the stage's budget: the data pull it back."""
 DISAGREE, SLACK = 2.0, 0.02
 """The check of returns fails beyond so many standard deviations of its noise and so much of half the value range."""
 TABLE_DISAGREE, TABLE_SLACK, OFF_POLICY_SLACK, OFF_POLICY_CLIP = 3.0, 0.1, 0.02, 0.5
@@ -259,9 +262,16 @@ class CheckedReturns(Checked):
 
     def answer(self, state: ReturnsState) -> Float[Array, " n"]:
         """Return the weights over the features."""
-        found = self._td.answer(state.td) if self._refines else state.td.theta
+        found = self._refined(state) if self._refines else state.td.theta
         otherwise = self._constant(state) + (self._around(state) if len(self.stages) > 3 else 0.0)
         return self._within(jnp.where(state.agrees > 0.5, found, otherwise))
+
+    def _refined(self, state: ReturnsState) -> Float[Array, " n"]:
+        """Return where TD ended, the nearer to where it began the more of its way may be noise."""
+        start = self._within(jnp.asarray(self.basis) @ state.theta)
+        move = self._td.answer(state.td) - start
+        noise = NOISE_OF_MOVE * len(move) / signal_to_noise(self.stages[3], self.facts.units) ** 2
+        return start + move / (1.0 + noise / jnp.maximum(jnp.sum(move**2), 1e-300))
 
     def _around(self, state: ReturnsState) -> Float[Array, " n"]:
         """Return what statistics add to the mean return, with the products of modes and returns shrunk.
