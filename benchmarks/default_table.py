@@ -10,9 +10,9 @@ were made after rows of this table had been seen, of a first choice: that off-po
 clip, and that no statistics follow there; that on-policy a table is not left to few modes, in how many steps and how
 far TD follows there, that the less of its way is kept the more of it may be noise, and that ever less counts as noise
 as the budget grows; that of small budgets the descent has .4; that lengths are left to statistics from a strength of
-250 on; and that the value function has half of mu^2 after one decision, too. So members 102 to 105, which are in no
-row, were computed afterwards where all but the last two of these decisions matter: the last two tables, of three logs
-each.
+250 on; that the value function has as much of mu^2 after one decision as after several; and that this is .55 and not
+half of it. So members 102 to 105, which are in no row, were computed afterwards where all but the last three of these
+decisions matter: the last two tables, of three logs each.
 
 ``python -m benchmarks.default_table [--locked] [--most N] [--default] [--unseen] [--part I N]``: the seeds for judging,
 or those of a release; at most N rows more; the default alone again in all rows; members that are in no row; or each

@@ -51,8 +51,8 @@ TD_STEPS, TD_TRAVEL, MOST_TRAVEL = 200, 0.5, 16.0
 """Of TD from there: steps, and how far all of them go, for each :data:`~dprl.evaluation.descent.REFERENCE` of strength
 and at most: a fifth of what TD from mid-range goes, so that what few modes say well is left as it is."""
 NOISE_OF_MOVE = 0.1
-"""Mean square of the noise that is left in what TD moved, over that of as many numbers, each a mean over all units that
-has the stage's budget: the data pull it back."""
+"""How much noise is left in the way that TD goes, for the data pull theta back: its mean square, as a part of that of
+as many numbers of which each is the noised mean of all units, bought with the stage's budget."""
 DISAGREE, SLACK = 2.0, 0.02
 """The check of returns fails beyond so many standard deviations of its noise and so much of half the value range."""
 TABLE_DISAGREE, TABLE_SLACK, OFF_POLICY_SLACK, OFF_POLICY_CLIP = 3.0, 0.1, 0.02, 0.5
@@ -267,7 +267,7 @@ class CheckedReturns(Checked):
         return self._within(jnp.where(state.agrees > 0.5, found, otherwise))
 
     def _refined(self, state: ReturnsState) -> Float[Array, " n"]:
-        """Return where TD ended, the nearer to where it began the more of its way may be noise."""
+        """Return where TD ended, drawn back towards where it began: the more, the more of its way may be noise."""
         start = self._within(jnp.asarray(self.basis) @ state.theta)
         move = self._td.answer(state.td) - start
         noise = NOISE_OF_MOVE * len(move) / signal_to_noise(self.stages[3], self.facts.units) ** 2
