@@ -65,7 +65,8 @@ DEFECTS: dict[str, tuple[Columns, bool]] = {
     "a state out of bounds": (changed("observation_0", MIDDLE, -1e9), False),
     "no episode": (changed("episode_id", MIDDLE, None), True),
     "no person": (changed("person_id", MIDDLE, None), True),
-    "no flag": (changed("terminated", LAST, None), False),
+    "no flag": (changed("terminated", LAST, None), True),
+    "no flag of being cut off": (changed("truncated", LAST, None), True),
     "nothing but names": (
         {k: [None if i in ROWS and k[-3:] != "_id" else x for i, x in enumerate(v)] for k, v in LOG.items()}, True),
 }  # fmt: skip
@@ -347,7 +348,7 @@ def test_flags_and_numbers_as_text(tmp_path):
     found = load(csv_log(tmp_path / "log.csv", rows))
     np.testing.assert_array_equal(found.terminated, [bool(x) for x in TRUTHS.values()])
     np.testing.assert_array_equal(found.reward, [1, 1, -0.5, 1, 0.5, 1, 0, 0.25, 0, 1])
-    assert found.valid.all()
+    np.testing.assert_array_equal(found.valid, [flag not in ("", "maybe") for flag in TRUTHS])
 
 
 def test_arrays_of_numbers_with_defects():

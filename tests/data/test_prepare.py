@@ -200,6 +200,15 @@ def test_ends_and_truncations():
     assert some.valid.all()
 
 
+@pytest.mark.parametrize("cell", ["YES", "", None])
+@pytest.mark.parametrize("flag", ["terminated", "censored"])
+def test_a_flag_that_is_none_of_its_codes_answers_nothing(flag, cell):
+    table = pa.table({**VISITS, "flag": ["no", cell, "no", "no", "no", "no"]})
+    section = {flag: "flag", "codes": {**LONG["prepare"]["codes"], "flag": ["no", "yes"]}}
+    facts = {"censoring_hazard": 0.2, "max_importance_ratio": 8} if flag == "censored" else {}
+    np.testing.assert_array_equal(loaded(table, declared(LONG, section, **facts)).valid, [True, False, True])
+
+
 def test_people_who_are_lost():
     """Said by a column, or by a reward that is missing; of a first decision, whether they ever were."""
     hazard = {"censoring_hazard": 0.2, "max_importance_ratio": 8}

@@ -90,9 +90,11 @@ DEFECTS = {
     **{f"{column} is {value}": (changed(column, 4, value), True)
        for column in ("reward", "observation_0", "behavior_prob", "target_prob", "action")
        for value in (math.nan, math.inf, 1e308, None)},
+    "terminated is None": (changed("terminated", 4, None), True),
+    "terminated is True": (changed("terminated", 4, True), False),
     **{f"behavior_prob is {p}": (changed("behavior_prob", 4, p), True) for p in (0.0, -0.25, 1.0000001)},
     **{f"{column} is {value}": (changed(column, 4, value), False)
-       for column in ("t", "episode_id", "person_id", "truncated", "terminated", "next_observation_0")
+       for column in ("t", "episode_id", "person_id", "truncated", "next_observation_0")
        for value in (None, True)},
     "a repeated row": ({k: [*v, v[4]] for k, v in LOG.items()}, False),
     "an unknown action": (changed("action", 4, 9), False),

@@ -10,19 +10,20 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dprl.data.memory import NUMBER, TRUTH
+from dprl.data.memory import NUMBER, TRUTH, UNTRUTH
 from dprl.data.schema import comparable, is_text
 
 _NAN = pa.Array.from_buffers(pa.float64(), 1, [None, pa.py_buffer(np.full(1, np.nan))])[0]
 
 
 def numbers(column: pa.ChunkedArray) -> np.ndarray:
-    """Return ``(R,)`` float64, NaN for what is no number."""
+    """Return ``(R,)`` float64, NaN for what is no number; true and false are 1 and 0, in text, too."""
     if is_text(column.type):
         good = pc.match_substring_regex(column, NUMBER)  # type: ignore[attr-defined]
         truth = pc.match_substring_regex(column, TRUTH)  # type: ignore[attr-defined]
-        ones = pc.if_else(truth, pc.cast(pc.cast(truth, pa.int8()), column.type), pa.nulls(1, column.type)[0])  # type: ignore[attr-defined]
-        text = pc.if_else(good, column, ones)  # type: ignore[attr-defined]
+        known = pc.or_(truth, pc.match_substring_regex(column, UNTRUTH))  # type: ignore[attr-defined]
+        flags = pc.if_else(known, pc.cast(pc.cast(truth, pa.int8()), column.type), pa.nulls(1, column.type)[0])  # type: ignore[attr-defined]
+        text = pc.if_else(good, column, flags)  # type: ignore[attr-defined]
         text = pc.utf8_trim_whitespace(text)  # type: ignore[attr-defined]  # of what is no number it may refuse the bytes
         column = pc.cast(text, pa.float64())
     values = pc.cast(column, pa.float64(), safe=False)

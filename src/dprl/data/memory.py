@@ -26,7 +26,8 @@ ANY = pa.null()
 """Stands for the type of a column whose values may be anything."""
 NUMBER = r"^\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*$"
 """What a number looks like in a cell of text."""
-TRUTH = r"^\s*([tT]rue|TRUE)\s*$"
+TRUTH, UNTRUTH = r"^\s*([tT]rue|TRUE)\s*$", r"^\s*([fF]alse|FALSE)\s*$"
+"""What true and false look like there: 1 and 0."""
 
 
 @dataclass(frozen=True)
@@ -178,8 +179,8 @@ def _total(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
 @_total
 def _number(value: Any) -> float | None:
     if isinstance(value, str):
-        if re.match(TRUTH, value, re.ASCII):
-            return 1.0
+        if re.match(f"{TRUTH}|{UNTRUTH}", value, re.ASCII):
+            return float(re.match(TRUTH, value, re.ASCII) is not None)
         return float(value) if re.match(NUMBER, value, re.ASCII) else None
     return None if isinstance(value, bytes) else float(value)
 

@@ -105,11 +105,11 @@ class _Making:
         columns["reward"] = self._reward()
         if made.behavior_prob is not None:
             columns["behavior_prob"] = self._behavior()
-        ends = self._ends() if made.decisions == "each" else np.ones(self.rows, dtype=bool)
+        ends = self._ends()
         if made.censored:
             columns["censored"] = self._lost(columns["reward"])
-            ends = ends & ~columns["censored"]
-        columns |= {"terminated": ends, "truncated": self.last & ~ends}
+            ends = np.where(columns["censored"] > 0.0, 0.0, ends)
+        columns |= {"terminated": ends, "truncated": self.last & (ends == 0.0)}
         columns |= {name: self._values(name) for name in made.keep}
         kept = self.there & ((self.place == 0) if made.decisions == "first" else True)
         chosen = np.flatnonzero(kept)
@@ -150,7 +150,7 @@ class _Making:
         """Return ``(R,)`` numbers behind a name, NaN for what is missing; of a category its place."""
         declared = self.made.codes.get(name)
         if declared is None:
-            return self._each(name, quantities)
+            return self._each(name, numbers)
         return np.append(np.array(declared.places, dtype=np.float64), np.nan)[self._places(name)]
 
     # --- what the log says ----------------------------------------------------------------------------------------
@@ -193,20 +193,25 @@ class _Making:
         return np.where(self.sound, np.where(at, whole, 0.0), np.nan)
 
     def _ends(self) -> np.ndarray:
+        """Return ``(R,)`` whether a trajectory ends there, NaN where the table does not say."""
         named = self.made.terminated
+        if self.made.decisions == "first":
+            return np.ones(self.rows)
         if isinstance(named, bool):
-            return self.last & named
-        ends = np.nan_to_num(self._values(named), nan=0.0) != 0.0
-        return ends if varies(named) or not self.made.steps else ends & self.last
+            return np.where(self.last, float(named), 0.0)
+        ends = self._values(named)
+        return ends if varies(named) or not self.made.steps else np.where(self.last, ends, 0.0)
 
     def _lost(self, reward: np.ndarray) -> np.ndarray:
-        """Tell in which steps people were lost; of their first decision alone, whether they ever were."""
+        """Return ``(R,)`` whether people were lost in a step, NaN where the table does not say; of their first decision
+        alone, whether they ever were.
+        """
         named = self.made.censored
         if not isinstance(named, str):
-            return np.isnan(reward)
-        lost = np.nan_to_num(self._values(named), nan=0.0) != 0.0
+            return np.isnan(reward).astype(np.float64)
+        lost = self._values(named)
         if self.made.decisions == "first":
-            lost = (np.bincount(self.group, lost & self.there) > 0)[self.group]
+            lost = np.bincount(self.group, np.where(self.there, lost, 0.0))[self.group]
         return lost
 
     def _behavior(self) -> np.ndarray:
@@ -232,7 +237,7 @@ def count_unread(table: pa.Table, made: Preparation) -> dict[str, tuple[int, int
     def unread(name: str, part: str, column: pa.ChunkedArray) -> np.ndarray:
         if name in made.codes:
             return places(column, made.codes[name].texts) < 0
-        return np.isnan(moments(column, made.step_format) if part == "step" else quantities(column))
+        return np.isnan(moments(column, made.step_format) if part == "step" else numbers(column))
 
     found: dict[str, tuple[int, int]] = {}
     for name, part in made.parts():
@@ -298,14 +303,6 @@ def moments(column: pa.ChunkedArray, form: str | None) -> np.ndarray:
     return values
 
 
-def quantities(column: pa.ChunkedArray) -> np.ndarray:
-    """Return ``(R,)`` float64, NaN for what is no number; true and false are 1 and 0 in text, too."""
-    if is_text(column.type):
-        untrue = pc.match_substring_regex(column, r"^\s*([fF]alse|FALSE)\s*$")  # type: ignore[attr-defined]
-        column = pc.if_else(untrue, "0", column)  # type: ignore[attr-defined]
-    return numbers(column)
-
-
 def _moment(text: str) -> float:
     found = datetime.fromisoformat(text.strip())
     return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
@@ -325,6 +322,6 @@ def _column(values: Any, chosen: np.ndarray, kind: pa.DataType) -> pa.Array:
         return values.take(pa.array(chosen)).cast(kind)
     values = values[chosen]
     missing = np.isnan(values) if values.dtype == np.float64 else None
-    if pa.types.is_int64(kind) and missing is not None:
-        values = np.where(missing, 0.0, values).astype(np.int64)
+    if missing is not None and not pa.types.is_floating(kind):
+        values = np.where(missing, 0.0, values).astype(np.int64 if pa.types.is_int64(kind) else bool)
     return pa.array(values, kind, mask=missing)

@@ -261,12 +261,14 @@ def _defects(
         ends = flags(columns, "terminated", rows) | flags(columns, "truncated", rows)
         yield "an_end_before_the_last_step", ends & ~grouped.last
     lost = flags(columns, "censored", rows) if "censored" in columns else np.zeros(len(rows), dtype=bool)
+    used = {"reward", "observation", "behavior_prob", "action", "terminated", "censored"}
+    used |= set() if unit == TRANSITION else {"truncated"}
     for name in columns:
-        if name in ("reward", "observation", "behavior_prob", "action") or name.startswith("target:"):
+        if name in used or name.startswith("target:"):
             cells = _states(columns, name, rows, bounds) if name == "observation" else _rows(columns[name][rows])
             with np.errstate(invalid="ignore"):
                 sound = (np.abs(cells) <= _HUGE).all(axis=1)
-            if name == "reward":
+            if name in ("reward", "terminated", "truncated"):
                 sound |= lost  # nobody saw it, and its weight is zero
             yield "cells_that_are_no_number", np.asarray(~sound)
     probability = columns["behavior_prob"][rows]
@@ -308,7 +310,7 @@ def _states(columns: Mapping[str, np.ndarray], name: str, rows: np.ndarray, boun
 
 
 def flags(columns: Mapping[str, np.ndarray], name: str, rows: np.ndarray) -> np.ndarray:
-    """Return ``(N,)`` whether these rows' cells are true; what could not be read is not."""
+    """Return ``(N,)`` whether these rows' cells are true; what could not be read is not, and its episode is broken."""
     return np.nan_to_num(columns[name][rows], nan=0.0) != 0.0
 
 
