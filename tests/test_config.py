@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
 import pytest
 
 from dprl.config import DERIVED, LIBRARY_DEFAULT, STATED_IN_CODE, Config, merge
@@ -181,6 +182,17 @@ def test_values_that_fit(name, value, kept):
 def test_values_that_do_not_fit(name, value, words):
     with pytest.raises(DprlError, match=words):
         Options.from_mapping({name: value}, "flag")
+
+
+def test_options_in_code_are_what_they_may_be():
+    assert type(Options(steps=np.int64(5)).steps) is int
+    for wrong, words in (
+        ({"kind": "c"}, "Options: kind must be a or b"),
+        ({"steps": 1.5}, "Options: steps must be a whole number"),
+        ({"rate": "much"}, "Options: rate must be a number"),
+    ):
+        with pytest.raises(DprlError, match=words):
+            Options(**wrong)
 
 
 def beyond(interval: str) -> list[float]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
+import numbers
 import re
 import types
 import typing
@@ -63,8 +65,13 @@ class Config:
     """Range of each numeric option that this class adds."""
 
     def __post_init__(self) -> None:
+        whose = getattr(self, "algorithm", "") or type(self).__name__
+        for name, hint in _plain_options(type(self)).items():
+            try:
+                object.__setattr__(self, name, coerce(hint, getattr(self, name)))
+            except DprlError as error:
+                raise DprlError(f"{whose}: {name} {error}.") from None
         for kind in reversed(type(self).__mro__):
-            whose = getattr(self, "algorithm", "") or type(self).__name__
             check_ranges(self, vars(kind).get("ranges", {}), whose)
         object.__setattr__(self, "provenance", _checked_provenance(type(self), self.provenance, type(self).__name__))
 
@@ -236,7 +243,7 @@ def coerce(hint: Any, value: Any) -> Any:
         chosen = typing.get_origin(kind) is typing.Literal and value in get_args(kind)
         if chosen or (kind in (bool, dict) and isinstance(value, kind)):
             return value
-        if kind in (int, float) and isinstance(value, int | float) and not isinstance(value, bool):
+        if kind in (int, float) and isinstance(value, numbers.Real) and not isinstance(value, bool):
             # a whole number may be too large for a float
             if (isinstance(value, float) or abs(value) <= 1e300) and (kind is float or float(value).is_integer()):
                 return kind(value)
@@ -271,6 +278,14 @@ def words_of(hint: Any) -> str:
 
 def _kinds(hint: Any) -> tuple[Any, ...]:
     return get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,)
+
+
+@functools.cache
+def _plain_options(kind: type[Config]) -> dict[str, Any]:
+    """Return the types of those options that are nothing but a number, a truth value or one of several texts."""
+    hints = {name: hint for name, hint in typing.get_type_hints(kind).items() if name in kind.options()}
+    plain = lambda one: one in (int, float, bool, type(None)) or typing.get_origin(one) is typing.Literal  # noqa: E731
+    return {name: hint for name, hint in hints.items() if all(map(plain, _kinds(hint)))}
 
 
 def _renamed(kind: type[Config], mapping: Mapping[str, Any]) -> dict[str, Any]:
