@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -389,6 +390,18 @@ def test_a_release_without_a_named_algorithm_estimates_and_can_be_verified(tmp_p
     files = check_saved(release, tmp_path)
     assert json.loads(files["estimate.json"].read_bytes())["propensities"]["file"] == "propensities.json"
     assert "Who got which action" in files["report.html"].read_text()
+
+
+@pytest.mark.parametrize("strata", ["observation_0", "observation_0:linear"])
+def test_values_of_fewer_people_than_were_declared_say_so(strata):
+    ratio = {"max_importance_ratio": 10.0} if strata.endswith("linear") else {}
+    bounds, columns = facts(units=2000, strata=(strata,), **ratio), people(2000, 5)
+    cautions = lambda: str(  # noqa: E731
+        dprl.evaluate(columns, {"first": FIRST}, dprl.Budget(8.0, 1e-5), bounds=bounds).estimate["cautions"]
+    )
+    assert "declared units" not in cautions()
+    columns["reward"][:500] = np.nan
+    assert re.search(r"Of 2000 declared units about 1[45]\d\d can be used", cautions())
 
 
 def test_shapes_do_not_depend_on_which_cells_are_empty():

@@ -81,6 +81,11 @@ class Propensities:
         return self.count_noise * math.sqrt(self.strata.bounds.kinds)
 
     @property
+    def total(self) -> tuple[float, float]:
+        """Noisy number of all decisions, and the standard deviation of its noise."""
+        return float(self.people.sum()), self.people_noise * math.sqrt(self.shape[0])
+
+    @property
     def _counted(self) -> Float[np.ndarray, "strata kinds"]:
         cells = self.shape[0], self.strata.bounds.kinds
         return self.theta[: math.prod(cells)].reshape(cells) * self._unit
@@ -215,12 +220,17 @@ class PropensityModel:
         left = ridge * solved @ (self._parts[2] - self._parts[1])
         return self.noise[1] ** 2 * solved @ solved + np.outer(left, left)
 
+    @property
+    def total(self) -> tuple[float, float]:
+        """Noisy number of people, and the standard deviation of its noise."""
+        unit = self.terms.norm**2
+        return float(self.products[:, 0, 0].sum()) * unit, self.noise[0] * unit * math.sqrt(self.terms.actions)
+
     @cached_property
     def spread(self) -> float:
         """Mean over people of the variance of a log odds that this makes: twice, with more than two actions."""
         values, vectors = np.linalg.eigh(self.products.sum(axis=0))
-        people = max(float(self.products[:, 0, 0].sum()) * self.terms.norm**2, 1.0)
-        gram = (vectors * np.maximum(values, 0.0)) @ vectors.T / people
+        gram = (vectors * np.maximum(values, 0.0)) @ vectors.T / max(self.total[0], 1.0)
         both = float(np.trace(np.kron(np.eye(self.terms.actions - 1), gram) @ self.covariance))
         return both * (1.0 if self.terms.actions == 2 else 2.0)
 

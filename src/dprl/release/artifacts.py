@@ -25,6 +25,7 @@ from dprl.evaluation.intervals import (
     ValueEstimate,
     quantile,
 )
+from dprl.evaluation.propensities import Propensities, PropensityModel
 from dprl.evaluation.protected import Protected
 from dprl.evaluation.regression import Terms, regresses
 from dprl.evaluation.subgroups import GroupedQuery, Subgroup
@@ -96,7 +97,11 @@ def estimate_of(
         **({"subgroups": [group.as_dict(list(values)) for group in found.groups]} if found.groups else {}),
         **learned,
         "public_cautions": public,
-        "cautions": public + twice + _cautions(plan, values, log.unit) + _of_groups(found.groups),
+        "cautions": public
+        + twice
+        + _of_people(plan, found.learned)
+        + _cautions(plan, values, log.unit)
+        + _of_groups(found.groups),
         "request": request,
         "bounds": in_force(plan, log),
     }
@@ -170,6 +175,21 @@ def public_cautions(plan: Plan, names: Sequence[str]) -> list[str]:
         "It takes more units, a larger epsilon, or smaller importance ratios."
         for name, hides in zip(names, plan.hopeless(), strict=True)
         if hides
+    ]
+
+
+def _of_people(plan: Plan, learned: Any) -> list[str]:
+    """Return that values around estimated propensities are of clearly fewer people than were declared, if they are."""
+    bounds = plan.query.bounds
+    if not isinstance(learned, Propensities | PropensityModel) or bounds.horizon > 1:
+        return []
+    (total, noise), coins = learned.total, 0.0 if plan.first is None else math.sqrt(bounds.units)
+    if total + 3.0 * math.hypot(noise, coins) >= bounds.units:
+        return []
+    return [
+        f"Of {bounds.units} declared units about {max(total, 0.0):.0f} can be used, and the values are of these alone: "
+        "whoever has no outcome, or one that cannot be read, may be unlike them. The curator can look with `dprl data "
+        "describe`."
     ]
 
 
@@ -293,6 +313,8 @@ def certificate_of(
         options["optimizer"] = {"value": protector["fingerprint"], "provenance": "the protector named below"}
     public = {"bounds": in_force(plan, log), "hyper_parameters": options, "policies": list(policies)}
     public["behavior_probabilities"] = "column behavior_prob" if behavior is None else f"policy {policy_name(behavior)}"
+    if log.bounds.strata is not None:
+        public["behavior_probabilities"] = "estimated within declared strata"
     said = {name: policy_words(policy, log.bounds.action_names) for name, policy in policies.items()}
     if said := {name: words for name, words in said.items() if words}:
         public["policies_in_words"] = said
