@@ -44,6 +44,7 @@ REASONS = {
     "a step is no number": ({"t": (LONG + 3, None)}, "steps_missing_or_repeated"),
     "a reward is missing": ({"reward": (LONG, None)}, "cells_that_are_no_number"),
     "a state is infinite": ({"observation_1": (LONG, float("inf"))}, "cells_that_are_no_number"),
+    "a flag is missing": ({"terminated": (LONG, None)}, "cells_that_are_no_number"),
     "a probability is missing": ({"behavior_prob": (LONG, None)}, "cells_that_are_no_number"),
     "a probability is zero": ({"behavior_prob": (LONG, 0.0)}, "behavior_probability_not_positive"),
     "a probability is negative": ({"behavior_prob": (LONG, -0.5)}, "behavior_probability_not_positive"),
@@ -143,6 +144,13 @@ def test_probabilities_that_nobody_logged_have_no_least():
     )  # fmt: skip
     assert "behavior_probability_least" not in describe_log(rows, bounds, None, None)
     assert describe_log(columns(), BOUNDS, "person", None)["behavior_probability_least"] == 0.5
+
+
+def test_a_log_whose_probabilities_a_policy_says_is_described_without_asking_it():
+    log = {name: cells for name, cells in columns().items() if name != "behavior_prob"}
+    found = describe_log(log, BOUNDS, "person", None, behavior_policy="nowhere.py:policy")
+    assert found["trajectories_that_contribute_nothing"] == 0
+    assert "behavior_probability_least" not in found
 
 
 def test_cells_that_a_section_does_not_declare_are_counted_by_column():

@@ -88,3 +88,9 @@ def test_of_a_transition_the_value_is_a_mean_reward() -> None:
     for other in (TD(), BestLinearProjection(), Survival()):
         with pytest.raises(DprlError, match=f"^{other.algorithm} has no statement for the privacy unit transition"):
             make_plan(other, bounds, BUDGET, [helpers.stepped_policy], unit="transition")
+
+
+@pytest.mark.parametrize(("bounds", "budget"), [("bounds.toml", BUDGET), (BOUNDS, 1.0)])
+def test_bounds_and_budget_are_what_they_are_called(bounds, budget):
+    with pytest.raises(DprlError, match=r"bounds must be dprl\.Bounds, which dprl\.read_bounds reads"):
+        make_plan(TD(), bounds, budget, [helpers])

@@ -64,6 +64,7 @@ def describe(
     bounds: Annotated[Path | None, typer.Option(help="TOML file with the public bounds.")] = None,
     unit: Annotated[str | None, typer.Option(help="Privacy unit: person, trajectory or transition.")] = None,
     person_column: Annotated[str | None, typer.Option(help="Column that identifies the person.")] = None,
+    behavior_policy: Annotated[str | None, typer.Option(help="Policy of a log without behavior_prob.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Print what the rows hold and why some contribute nothing. NOT private: for the curator's eyes, never to be
@@ -72,7 +73,7 @@ def describe(
     from dprl.data.describe import describe_log
 
     with Progress(quiet=as_json):
-        found = describe_log(str(log), bounds, unit, person_column)
+        found = describe_log(str(log), bounds, unit, person_column, behavior_policy)
     show(found, _words(found), as_json)
 
 

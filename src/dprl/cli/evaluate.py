@@ -164,12 +164,13 @@ def _interval(found: Mapping[str, Any], sure: str, together: bool) -> str:
 
 
 def _errors(found: Mapping[str, Any]) -> str:
-    """Return what is printed of both errors. A noisy second moment may come out below the square of the mean: then it
-    tells nothing of the sampling error but what that is at most.
+    """Return what is printed of both errors. A noisy second moment may come out below the square of the mean, or above
+    what is possible: then it tells nothing of the sampling error but what that is at most.
     """
     names = ("privacy_standard_error", "sampling_standard_error", "sampling_standard_error_at_most")
     privacy, sampling, most = map(found.get, names)
-    known = [f"about {sampling:.3g}"] * bool(sampling) + ([] if most is None else [f"at most {most:.3g}"])
+    known = [f"about {sampling:.3g}"] * bool(sampling and (most is None or sampling <= most))
+    known += [] if most is None else [f"at most {most:.3g}"]
     return f"privacy noise {privacy:.3g}, sampling error {', '.join(known) or 'hidden by it'}"
 
 

@@ -13,12 +13,14 @@ from dprl.data.trajectories import TRANSITION, count_defects
 from dprl.protocols import Bounds
 
 
-def describe_log(source: Any, bounds: Any, unit: str | None, person: str | None) -> dict[str, Any]:
+def describe_log(
+    source: Any, bounds: Any, unit: str | None, person: str | None, behavior_policy: Any = None
+) -> dict[str, Any]:
     """Counts and ranges that help a curator to choose public bounds and to mend a log. NOT private.
 
-    Rewards are of the rows that have one, clamped to their bounds.
+    Rewards are of the rows that have one, clamped to their bounds. A behaviour policy is asked nothing.
     """
-    log = read_log(source, bounds=bounds, unit=unit, person=person)
+    log = read_log(source, bounds=bounds, unit=unit, person=person, behavior_policy=behavior_policy)
     raw: dict[str, np.ndarray] = {}
     trajectories = log.load(inspect=raw.update)
     unread, nameless, made = {}, 0, log.preparation

@@ -219,7 +219,7 @@ def _missing(part: str) -> DprlError:
     hint = f" (or {', '.join(others)})" if others else ""
     hint = f" (a list), nor {part}_0, {part}_1, ..." if part in VECTORS[:2] else hint
     if part == "behavior_prob":
-        hint += ", and no public behaviour policy is given instead"
+        hint += ", no public behaviour policy is given, and no strata are declared within which to estimate them"
     way = "a log is one row per transition with named columns; of a table [prepare] in the bounds says which is which"
     return DprlError(f"The log has no column {part!r}{hint}; {way}.")
 

@@ -64,6 +64,10 @@ def make_plan(
         raise DprlError("policies must be a list of target policies; of one, a list of one.")
     if not isinstance(config, ValueFunctionConfig | ValuesConfig):
         raise DprlError("config must be the options of an evaluation algorithm, such as dprl.Recommended().")
+    if not isinstance(bounds, Bounds) or not isinstance(budget, Budget):
+        raise DprlError(
+            "bounds must be dprl.Bounds, which dprl.read_bounds reads from a file, and budget a dprl.Budget."
+        )
     budget.check_units(bounds.units)
     if bounds.units > MAX_UNITS:
         raise DprlError(f"bounds: units may be at most {MAX_UNITS}.")

@@ -256,7 +256,8 @@ def grouped(query: ValueQuery, subgroups: Sequence[str], unit: str, algorithm: s
     if not axes:
         return query
     if not isinstance(query, CountingQuery):
-        raise DprlError(f"{algorithm} gives no values of subgroups: use recommended, importance-sampling or another.")
+        instead = "" if query.bounds.strata is not None else ", or use recommended or importance-sampling"
+        raise DprlError(f"{algorithm} gives no values of subgroups: leave them out{instead}.")
     kind = GroupedAroundQuery if query.around_function else GroupedQuery
     weights = least_noise_weights([axis.size for axis in axes])
     return kind(query.counting(), tuple(subgroups), axes, weights)
