@@ -244,9 +244,9 @@ def coerce(hint: Any, value: Any) -> Any:
         if chosen or (kind in (bool, dict) and isinstance(value, kind)):
             return value
         if kind in (int, float) and isinstance(value, numbers.Real) and not isinstance(value, bool):
-            # a whole number may be too large for a float
-            if (isinstance(value, float) or abs(value) <= 1e300) and (kind is float or float(value).is_integer()):
-                return kind(value)
+            with suppress(OverflowError):  # a whole number may be too large for a float
+                if kind is float or float(value).is_integer():
+                    return kind(value)  # type: ignore[arg-type]
         elif kind in (str, Path) and isinstance(value, str):
             return kind(value)
         elif kind == list[str] and value and isinstance(value, str | list):
