@@ -39,8 +39,8 @@ def test_it_is_dp_accountings_own(log_rate, log_multiplier):
 def test_compositions_are_the_accountants(rate):
     """To the digits that a certificate is recomputed with; a rate next to one is the edge of both formulas."""
     inner = dpe.GaussianDpEvent(1.7)
-    one = inner if rate == 1.0 else dpe.PoissonSampledDpEvent(rate, inner)
-    event = dpe.ComposedDpEvent([dpe.SelfComposedDpEvent(one, 40), dpe.GaussianDpEvent(3.0)])
+    one, other = inner if rate == 1.0 else dpe.PoissonSampledDpEvent(rate, inner), dpe.PoissonSampledDpEvent(0.1, inner)
+    event = dpe.ComposedDpEvent([dpe.SelfComposedDpEvent(one, 40), other, dpe.GaussianDpEvent(3.0)])
     direct = PLDAccountant(value_discretization_interval=1e-4)
     direct.compose(event)
     assert epsilon_of(event, 1e-6) == pytest.approx(direct.get_epsilon(1e-6), rel=2e-4)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -12,9 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dprl.accounting.budget import Budget
 from dprl.accounting.fingerprint import fingerprint
-from dprl.accounting.ledger import Ledger
 from dprl.data import partition as partitioning
 from dprl.data.describe import describe_log
 from dprl.data.partition import partition
@@ -155,18 +151,6 @@ def test_a_ledger_knows_the_rows_again(tmp_path, name):
     in_parts.claim_in_blocks(lambda blocks: of_blocks.append(fingerprint(blocks, SECRET)))
     assert of_file == of_parts == of_blocks
     assert (of_file == [None]) == (name == "no rows")
-
-
-def test_parts_are_not_claimed_under_another_name(tmp_path):
-    for name in ("trial", "cohort"):
-        Ledger.create(tmp_path / "ledger.db", name, Budget(1.0, 1e-5), "person", "add or remove one")
-    book = Ledger.open(tmp_path / "ledger.db")
-    read_log(TABLE, **PERSON).load(partial(book.claim, "trial"))
-    partition(write(TABLE, tmp_path / "log.parquet"), "person_id", 4, tmp_path / "parts")
-    log = read_log(tmp_path / "parts", **PERSON)
-    log.claim_in_blocks(partial(book.claim, "trial"))
-    with pytest.raises(DprlError, match="under another name than 'cohort'"):
-        log.claim_in_blocks(partial(book.claim, "cohort"))
 
 
 def test_blocks_are_of_a_log_in_parts():

@@ -213,48 +213,9 @@ def test_names_of_other_libraries(names):
     assert_same(load({**log, **renamed}), EXPECTED)
 
 
-def test_a_logged_dataset_of_scope_rl_as_it_is():
-    """Flat arrays of episodes of one public length, counts and names beside them, and two flags."""
-    episodes, length = 5, 4
-    rng = np.random.default_rng(1)
-    n = episodes * length
-    logged = {
-        "size": n, "n_trajectories": episodes, "step_per_trajectory": length, "action_type": "discrete",
-        "n_actions": 2, "action_dim": None, "action_meaning": {0: "no", 1: "yes"}, "state_dim": 2,
-        "state_keys": None, "info": {}, "behavior_policy": "eps", "dataset_id": 0,
-        "state": rng.uniform(0, 1, (n, 2)), "action": rng.integers(0, 2, n), "reward": rng.uniform(-1, 1, n),
-        "done": np.tile([0, 0, 0, 1], episodes), "terminal": np.tile([0, 0, 0, 1], episodes),
-        "pscore": np.full(n, 0.5),
-    }  # fmt: skip
-    log = read_log(logged, bounds=BOUNDS).load()
-    np.testing.assert_array_equal(log.lengths(), np.full(episodes, length))
-    assert log.valid.all()
-    np.testing.assert_array_equal(log.observation, logged["state"])
-    np.testing.assert_array_equal(log.terminated, logged["done"].astype(bool))
-
-
 def test_scope_rl_means_the_step_limit_by_terminal():
     log = in_lists(LOG)
     assert_same(load({**log, "done": log.pop("terminated"), "terminal": [True] * len(LOG["t"])}), EXPECTED)
-
-
-def test_a_bandit_dataset_of_obp_as_it_is():
-    """One row is one round; there are no episodes and no flags, and the horizon is 1."""
-    bounds = Bounds(
-        units=9, horizon=1, reward=(0.0, 1.0), observation=((0.0, 1.0),) * 3, actions=2, max_importance_ratio=2.0
-    )
-    rng = np.random.default_rng(2)
-    feedback = {
-        "n_rounds": 9, "n_actions": 2, "context": rng.random((9, 3)), "action_context": np.eye(2),
-        "action": rng.integers(0, 2, 9), "position": None, "reward": rng.random(9),
-        "expected_reward": rng.random((9, 2)), "pi_b": np.full((9, 2, 1), 0.5), "pscore": np.full(9, 0.5),
-    }  # fmt: skip
-    log = read_log(feedback, bounds=bounds).load()
-    assert (log.units, log.episodes) == (9, 9)
-    assert log.valid.all()
-    assert log.terminated.all()
-    np.testing.assert_array_equal(log.observation, feedback["context"])
-    np.testing.assert_array_equal(log.reward, feedback["reward"])
 
 
 def test_columns_of_one_number_may_be_two_dimensional():

@@ -106,11 +106,15 @@ def test_the_feedback_that_obp_makes_of_it():
         "n_rounds": IMPRESSIONS, "n_actions": ITEMS, "action": rng.integers(0, ITEMS, IMPRESSIONS),
         "position": rng.integers(0, 3, IMPRESSIONS), "reward": rng.integers(0, 2, IMPRESSIONS),
         "pscore": np.full(IMPRESSIONS, 1 / ITEMS), "context": context, "action_context": np.eye(ITEMS),
+        "expected_reward": rng.random((IMPRESSIONS, ITEMS)), "pi_b": np.full((IMPRESSIONS, ITEMS, 1), 1 / ITEMS),
     }  # fmt: skip
     log = read_log(feedback, bounds=BANDIT | {"observation": [[0, 1]] * 4}).load()
+    assert (log.units, log.episodes) == (IMPRESSIONS, IMPRESSIONS)
     assert log.valid.all()
+    assert log.terminated.all()
     np.testing.assert_array_equal(log.observation, context.astype(float))
     np.testing.assert_array_equal(log.action, feedback["action"])
+    np.testing.assert_array_equal(log.reward, feedback["reward"])
 
 
 def logged_dataset(action: np.ndarray, pscore: np.ndarray, kind: str) -> dict[str, Any]:
@@ -121,7 +125,7 @@ def logged_dataset(action: np.ndarray, pscore: np.ndarray, kind: str) -> dict[st
     return {
         "size": n, "n_trajectories": episodes, "step_per_trajectory": length, "action_type": kind,
         "n_actions": 2 if kind == "discrete" else None, "action_dim": None if kind == "discrete" else action.shape[1],
-        "action_meaning": None, "action_keys": None, "state_dim": 2, "state_keys": ["a", "b"],
+        "action_meaning": {0: "no", 1: "yes"}, "action_keys": None, "state_dim": 2, "state_keys": ["a", "b"],
         "state": rng.uniform(0, 1, (n, 2)), "action": action, "reward": rng.uniform(0, 1, n), "done": last,
         "terminal": last, "info": {"click": np.zeros(n)}, "pscore": pscore, "behavior_policy": "eps", "dataset_id": 0,
     }  # fmt: skip
