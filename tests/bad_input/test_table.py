@@ -250,16 +250,6 @@ def test_of_transitions_one_row_contributes_zero_and_no_other(door, once, defect
     assert found.certificate["privacy_unit"] == "transition"
 
 
-def test_transitions_need_their_next_states(door):
-    log = {k: v for k, v in LOG.items() if not k.startswith("next_observation")}
-    with pytest.raises(library.DprlError, match="needs next_observation in every row"):
-        door(log, "importance-sampling", unit="transition")
-    with pytest.raises(library.DprlError, match="a person column is named"):
-        door(LOG, "importance-sampling", unit="transition", **{"person-column": "person_id"})
-    with pytest.raises(library.DprlError, match="no statement for the privacy unit transition"):
-        door(LOG, "gpope", unit="transition")
-
-
 # --- columns ------------------------------------------------------------------------------------------------------
 
 

@@ -238,11 +238,6 @@ def test_bounds_may_stand_in_the_run_file(dprl, trial):
     assert dprl(*trial.arguments(bounds=None, config=run)).code == 0
 
 
-def test_a_column_of_the_log_as_the_target_policy(dprl, trial):
-    found = dprl(*trial.arguments(target_policy=["column:target_prob", "uniform"], json=True)).json()
-    assert [t["name"] for t in found["targets"]] == ["target_prob", "uniform"]
-
-
 def test_a_public_behaviour_policy_stands_in_for_the_column(dprl, trial):
     """Uniform over two actions is what the column says: with the same noise the same numbers come out."""
     from ..sample_log import columns

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ..sample_log import BOUNDS_TOML, columns
+from ..sample_log import columns
 
 # what is changed in the request -> what the sentence must say; more of the sentences are tested where they are made
 FLAGS = {
@@ -123,22 +123,6 @@ def test_what_may_not_be_read(dprl, place, monkeypatch, option):
     if path.is_dir():
         monkeypatch.setattr(Path, "is_file", denying(calls["is_file"]))
     refused(dprl, place, UNREADABLE[option], **{option: path})
-
-
-BOUNDS_FILES = {
-    "not TOML": ("units =", "not valid TOML"),
-    "not text": (b"\xff\xff", "is not text"),
-    "without the horizon": (BOUNDS_TOML.replace("horizon = 4\n", ""), "horizon is missing"),
-    "without actions": (BOUNDS_TOML.replace("actions = 2\n", ""), "give either actions"),
-    "with an unknown name": (BOUNDS_TOML + "people = 3", "unknown name 'people'"),
-}
-
-
-@pytest.mark.parametrize("kind", BOUNDS_FILES)
-def test_a_wrong_bounds_file(dprl, place, kind):
-    text, words = BOUNDS_FILES[kind]
-    place.bounds.write_bytes(text if isinstance(text, bytes) else text.encode())
-    refused(dprl, place, words)
 
 
 @pytest.mark.parametrize("kind", ["parquet", "csv"])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
-import json
 import typing
 from typing import Any
 
@@ -15,7 +14,6 @@ import numpy as np
 import pytest
 from scipy.stats import chi2
 
-from dprl.accounting import events
 from dprl.audits.record_replay import Recorder, compare
 from dprl.config import LIBRARY_DEFAULT, STATED_IN_CODE, Config
 from dprl.errors import DprlError
@@ -152,12 +150,6 @@ def test_declared_event_is_what_the_mechanisms_emit(case):
     extra = [*tape.calls, ("/value", "gaussian", 1, *tape.calls[0][-2:])]
     if tape.calls[0][0] == "/value":
         assert not same_event(conformance.plan(setting).event, emitted(conformance, setting, extra))
-
-
-def test_event_survives_json(case):
-    conformance, setting = case
-    declared = conformance.plan(setting).event
-    assert events.from_json(json.loads(json.dumps(events.to_json(declared)))) == declared
 
 
 # --- a function of its inputs -----------------------------------------------------------------------------------

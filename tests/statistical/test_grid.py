@@ -100,12 +100,6 @@ def test_a_broken_row_is_zero_and_changes_no_other(bad):
     np.testing.assert_array_equal(np.delete(a, 2, axis=0), np.delete(b, 2, axis=0))
 
 
-def test_joint_clip_is_on_the_whole_vector():
-    """(primal, dual) together: two halves of norm 1 each are not each left alone."""
-    row = np.asarray(clip_to_grid(jnp.array([[1.0, 0.0, 0.0, 1.0]]), 1.0))[0]
-    np.testing.assert_allclose(row / 2.0**32, [0.5**0.5, 0.0, 0.0, 0.5**0.5], rtol=1e-8)
-
-
 def test_the_largest_sum_and_its_noise_fit_in_int64():
     """MAX_UNITS vectors at the largest clip, and noise at its largest scale and farthest tail."""
     assert MAX_UNITS * 2**33 + int(13 * MAX_STD) < 2**63

@@ -68,15 +68,6 @@ def test_power_is_what_it_is_said_to_be(make, releases):
     assert chi2.cdf(high / 0.95**2, DIMENSION) - chi2.cdf(low / 0.95**2, DIMENSION) < 1e-9
 
 
-def test_the_noise_of_two_steps_is_not_the_same_noise(make):
-    source = make(3)
-    a, b = released(source, 0), released(source, 1)
-    assert abs(float(np.corrcoef(a, b)[0, 1])) < norm.isf(FALSE_ALARM / 2) / DIMENSION**0.5
-    # a sum over both steps has the variance of two draws, not of one counted twice
-    assert chi_square_accepts((a + b) / 2.0**0.5)
-    assert not chi_square_accepts((a + a) / 2.0**0.5)
-
-
 OUTPUTS = 100_000
 MULTIPLIER = 3.7306  # of the Gaussian mechanism at epsilon 1, delta 1e-5
 

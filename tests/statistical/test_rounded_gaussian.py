@@ -201,21 +201,6 @@ def test_positive_and_negative_are_equally_likely(std):
     assert float(np.sum((a - b) ** 2 / (a + b))) <= chi2.isf(LEVEL, 40)
 
 
-def test_sign_and_place_cover_every_integer_once():
-    """The bins on both sides of zero: the highest bit is the sign, the second word the place."""
-    width = 1 << table(MIN_STD).width_bits
-    places = [0, 1, 2, width - 2, width - 1]
-    values, accepted = proposed([(sign, place) for sign in (0, SIGN) for place in places], MIN_STD)
-    assert values == [0, 1, 2, width - 2, width - 1, -width, 1 - width, 2 - width, -2, -1]
-    assert all(accepted)
-
-
-def test_the_ends_of_a_bin_are_reached():
-    first, width = int(table(MIN_STD).thresholds[0]), 1 << table(MIN_STD).width_bits
-    words = [(first - 1, width - 1), (first, 0), (SIGN + first - 1, 0), (SIGN + first, width - 1)]
-    assert proposed(words, MIN_STD)[0] == [width - 1, width, -width, -width - 1]
-
-
 @settings(deadline=None, max_examples=200)
 @given(st.integers(0, 200), st.integers(0, 2**18), st.sampled_from([0, 1]))
 def test_a_candidate_is_accepted_by_the_ratio_of_density_and_envelope(bin_index, offset, sign):
