@@ -49,6 +49,15 @@ def begun(tmp_path_factory):
     return trial
 
 
+@pytest.fixture
+def spoiled(begun, tmp_path):
+    """The same release, whose folder a test may spoil: it is put back afterwards."""
+    kept = shutil.copytree(begun.run, tmp_path / "kept")
+    yield begun
+    begun.run.unlink() if begun.run.is_symlink() else shutil.rmtree(begun.run)
+    shutil.copytree(kept, begun.run)
+
+
 @pytest.mark.parametrize("what", REQUEST)
 def test_another_request_is_refused_before_anything(begun, no_row_is_read, what):
     no_row_is_read()
@@ -126,28 +135,24 @@ def flip(path: Path, at: int) -> None:
 
 @pytest.mark.parametrize("place", [0.0, 0.3, 0.6, 0.999])
 @pytest.mark.parametrize("file", ["key", "run.json", "data", "journal"])
-def test_a_changed_byte_is_refused(trial, fixed_key, file, place):
-    trial.stop_after(2)
-    path = trial.run / file
+def test_a_changed_byte_is_refused(spoiled, file, place):
+    path = spoiled.run / file
     flip(path, int(place * path.stat().st_size))
-    refused(trial, "tampered with, so the run cannot be resumed")
+    refused(spoiled, "tampered with, so the run cannot be resumed")
 
 
 @pytest.mark.parametrize(
     ("file", "words"), [("run.json", "tampered with"), ("data", "tampered with"), ("key", "lost its key")]
 )
-def test_a_missing_file_is_refused(trial, file, words):
+def test_a_missing_file_is_refused(spoiled, file, words):
+    (spoiled.run / file).unlink()
+    refused(spoiled, words)
+
+
+def test_a_journal_of_another_run_is_refused(spoiled, trial):
     trial.stop_after(2)
-    (trial.run / file).unlink()
-    refused(trial, words)
-
-
-def test_a_journal_of_another_run_is_refused(trial, tmp_path):
-    other = Trial(tmp_path / "other")
-    for each in (trial, other):
-        each.stop_after(2)
-    shutil.copy(other.run / "journal", trial.run / "journal")
-    refused(trial, "tampered with")
+    shutil.copy(trial.run / "journal", spoiled.run / "journal")
+    refused(spoiled, "tampered with")
 
 
 def test_a_lost_journal_gives_the_same_draws(trial, fixed_key, reference):
@@ -158,21 +163,19 @@ def test_a_lost_journal_gives_the_same_draws(trial, fixed_key, reference):
     assert trial.contents() == reference.contents
 
 
-def test_a_folder_that_others_may_open_is_refused(trial):
-    trial.stop_after(1)
-    trial.run.chmod(0o755)
-    refused(trial, "mode is not 0700")
-    trial.run.chmod(0o700)
-    (trial.run / "key").chmod(0o644)
-    refused(trial, "mode is not 0600")
+def test_a_folder_that_others_may_open_is_refused(spoiled):
+    spoiled.run.chmod(0o755)
+    refused(spoiled, "mode is not 0700")
+    spoiled.run.chmod(0o700)
+    (spoiled.run / "key").chmod(0o644)
+    refused(spoiled, "mode is not 0600")
 
 
-def test_a_link_is_refused(trial, tmp_path):
-    trial.stop_after(1)
-    real = trial.run.rename(tmp_path / "elsewhere")
-    trial.run.symlink_to(real, target_is_directory=True)
+def test_a_link_is_refused(spoiled, tmp_path):
+    real = spoiled.run.rename(tmp_path / "elsewhere")
+    spoiled.run.symlink_to(real, target_is_directory=True)
     with pytest.raises(dprl.DprlError, match="not a run folder"):
-        trial.evaluate()
+        spoiled.evaluate()
 
 
 def test_two_at_once_are_refused(trial):
@@ -304,10 +307,9 @@ def test_a_copy_that_forgot_its_data_gives_no_second_answer(trial, monkeypatch):
 
 @pytest.mark.parametrize("kind", [Path.mkdir, os.mkfifo], ids=["folder", "pipe"])
 @pytest.mark.parametrize("name", ["run.json", "data", "finished.json"])
-def test_what_is_no_file_is_refused(trial, name, kind):
-    trial.stop_after(1)
-    (trial.run / name).unlink(missing_ok=True)
-    kind(trial.run / name)
-    assert noted_folder(trial.run) is None
+def test_what_is_no_file_is_refused(spoiled, name, kind):
+    (spoiled.run / name).unlink(missing_ok=True)
+    kind(spoiled.run / name)
+    assert noted_folder(spoiled.run) is None
     with pytest.raises(dprl.DprlError, match="tampered with"):
-        trial.evaluate()
+        spoiled.evaluate()
