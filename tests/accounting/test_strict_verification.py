@@ -13,15 +13,11 @@ from dprl.accounting.accountant import accountant_name, epsilon_of
 from dprl.accounting.certificate import seal, write
 from dprl.accounting.ledger import Ledger
 from dprl.accounting.renyi_filter import plan_filter
-from dprl.accounting.rows import KINDS, schema_of
-from dprl.accounting.user_relation import MECHANISM
 from dprl.accounting.verification import verify
 from dprl.mechanisms.filtered_sum import FilteredGaussianSum
 from dprl.mechanisms.gaussian_sum import GaussianSum
-from dprl.mechanisms.reward_noise import RewardGradient, RewardNoise
 from dprl.registry import ALGORITHMS, LEARNING
 
-from .test_user_verification import user_sum
 from .test_verification import ARTIFACTS, fill, mechanism, refuse, restate, sample
 
 
@@ -90,23 +86,6 @@ def test_every_field_of_a_filters_row_counts(tmp_path, filtered):
     refuse(fill(tmp_path / "r", filtered | {"mechanisms": [filtered["mechanisms"][0], row | {"more": 1}]}), "unknown")
     shares = [filtered["mechanisms"][0] | {"share": 0.6}, row | {"share": 0.4}]
     refuse(fill(tmp_path / "r", filtered | {"mechanisms": shares}), "not what its Renyi filter spends")
-
-
-def test_each_mechanism_has_a_schema_and_no_other_fields():
-    """What mechanisms say of themselves is what the class of their row asks for."""
-    described = [
-        GaussianSum(parts=((2, 1.0),), noise_multiplier=2.0).describe("Gaussian vector", "v"),
-        under_a_filter()["mechanisms"][1],
-        user_sum().describe(MECHANISM, "gradients"),
-        RewardNoise(radius=0.1, steps=3, batch=1, reward_bounds=(0.0, 1.0), noise_multiplier=2.0).describe("rewards"),
-        RewardGradient(
-            radius=0.1, clip_norm=1.0, dimension=2, steps=3, batch=2, reward_bounds=(0.0, 1.0), noise_multiplier=2.0
-        ).describe("updates"),
-    ]
-    for row in described:
-        schema = schema_of(KINDS[row["name"]])
-        assert set(row) - {"share"} == set(schema) - {"share"}
-        assert all(schema[name](value) for name, value in row.items())
 
 
 @pytest.mark.parametrize("units", [10, 99_999])

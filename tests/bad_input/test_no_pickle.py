@@ -16,9 +16,9 @@ FILES = sorted([*SOURCE.glob("src/**/*.py"), *SOURCE.glob("papers/src/**/*.py")]
 FORBIDDEN = {"pickle", "_pickle", "cPickle", "cloudpickle", "dill", "shelve", "joblib", "marshal", "pandas.read_pickle"}
 
 
-def breaches(source: str) -> list[str]:
+def breaches(tree: ast.Module) -> list[str]:
     found = []
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -49,15 +49,15 @@ MESSAGES = {
 }
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SOURCE)))
-def test_no_module_can_unpickle(path):
-    source = path.read_text()
-    found, allowed = breaches(source), MESSAGES.get(str(path.relative_to(SOURCE)), set())
-    assert {name.split(".")[0] for name in found} == allowed
-    assert all(name.startswith("joblib.externals.loky") for name in found if "joblib" in name), "processes alone"
-    attributes = [n for n in ast.walk(ast.parse(source)) if isinstance(n, ast.Attribute)]
-    used = {n.attr for n in attributes if ast.unparse(n.value) in ("pickle", "cloudpickle")}
-    assert used <= {"dumps", "loads", "PicklingError", "register_pickle_by_value"}, "messages, and no files"
+def test_no_module_can_unpickle():
+    for path in FILES:
+        module, tree = str(path.relative_to(SOURCE)), ast.parse(path.read_text())
+        found = breaches(tree)
+        assert {name.split(".")[0] for name in found} == MESSAGES.get(module, set()), module
+        assert all(name.startswith("joblib.externals.loky") for name in found if "joblib" in name), "processes alone"
+        attributes = [n for n in ast.walk(tree) if isinstance(n, ast.Attribute) and isinstance(n.value, ast.Name)]
+        used = {n.attr for n in attributes if n.value.id in ("pickle", "cloudpickle")}
+        assert used <= {"dumps", "loads", "PicklingError", "register_pickle_by_value"}, "messages, and no files"
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_no_module_can_unpickle(path):
      "import joblib.numpy_pickle"],
 )  # fmt: skip
 def test_the_search_finds_each_way(source):
-    assert breaches(source)
+    assert breaches(ast.parse(source))
 
 
 class Bomb:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -122,11 +121,3 @@ def test_what_an_algorithm_cannot_do_is_refused_before_anything_is_spent(trial, 
         library.evaluate(LOG, "uniform", library.Budget(1.0, 1e-5), bounds=BOUNDS, algorithm=config, unit="person",
                          features=features, ledger=trial.ledger, dataset="trial")  # fmt: skip
     assert trial.charges() == 0
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_continuous_actions_need_a_column(name):
-    config = evaluating()[name].load_config()()
-    bounds = replace(BOUNDS, actions=None, action=((0.0, 1.0),))
-    with pytest.raises(library.DprlError, match="column"):
-        library.evaluate(LOG, "uniform", library.Budget(1.0, 1e-5), bounds=bounds, algorithm=config)

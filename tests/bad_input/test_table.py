@@ -21,7 +21,7 @@ import pytest
 
 import dprl as library
 
-from ..sample_log import BOUNDS, BOUNDS_TOML, Columns, rows_of_episode, without, write_csv
+from ..sample_log import BOUNDS, Columns, rows_of_episode, without, write_csv
 from .conftest import SETTINGS, TYPES
 from .conftest import WITH_NEXT as LOG
 
@@ -89,12 +89,6 @@ def test_an_unknown_action_is_one_that_the_target_never_takes(evaluate, once, ac
     assert not found.same(once("log", lambda: evaluate(LOG)))
 
 
-@pytest.mark.parametrize("cell", ["n/a", "1e999", '"'])
-def test_one_bad_cell_of_a_csv_file(evaluate, once, tmp_path, cell):
-    log = write_csv(changed("reward", cell), tmp_path / "log.csv")
-    assert evaluate(log).same(once("absent in a file", lambda: evaluate(write_csv(ABSENT, tmp_path / "absent.csv"))))
-
-
 @pytest.mark.parametrize("kind", [pa.float16(), pa.float32(), pa.decimal128(9, 3), pa.uint64(), pa.int8()])
 def test_every_type_of_number_is_a_number(tmp_path, kind):
     """Also for identifiers, but for decimals; also with missing cells."""
@@ -157,31 +151,6 @@ def test_an_empty_batch_releases_noise_alone(door, fixed_noise, monkeypatch):
     assert not (found.numbers[:5] == empty.numbers[:5]).all(), "the values are those of everybody"
     fixed_noise(2)
     assert (door(LOG, "gpope").numbers[5:] != found.numbers[5:]).all()
-
-
-def test_what_lies_beyond_the_horizon_is_cut(evaluate, fixed_noise):
-    bounds = BOUNDS_TOML.replace("horizon = 4", "horizon = 3")
-    last = [i for i, t in enumerate(LOG["t"]) if t == 3]
-    cut = without(LOG, last)
-    # a row that was in the middle carries no flag
-    assert evaluate(LOG, bounds=bounds).same(evaluate(cut, bounds=bounds))
-    assert len(cut["t"]) < len(LOG["t"])
-
-
-def test_a_repeated_episode_id_is_merged_the_same_way_every_time(evaluate, fixed_noise):
-    rng = np.random.default_rng(0)
-    other = next(e for e in LOG["episode_id"] if e != EPISODE and len(rows_of_episode(LOG, e)) == 4)
-    log = {**LOG, "episode_id": [EPISODE if e == other else e for e in LOG["episode_id"]]}
-    found = evaluate(log)
-    assert found.same(evaluate(without(LOG, ROWS + rows_of_episode(LOG, other)))), "its steps are there twice"
-    # two halves under one id are one episode
-    halves = {**LOG, "episode_id": [e if i not in ROWS[2:] else "half" for i, e in enumerate(LOG["episode_id"])]}
-    merged = {**halves, "episode_id": [EPISODE if e == "half" else e for e in halves["episode_id"]]}
-    assert evaluate(merged).same(evaluate(LOG))
-    for _ in range(3):
-        order = rng.permutation(len(LOG["t"]))
-        assert evaluate({k: [v[i] for i in order] for k, v in log.items()}).same(found)
-        assert evaluate({k: [v[i] for i in order] for k, v in merged.items()}).same(evaluate(LOG))
 
 
 # --- people -------------------------------------------------------------------------------------------------------

@@ -24,6 +24,8 @@ from dprl.environments.rollout import rollout, write_log
 from dprl.errors import DprlError
 from dprl.policies.loading import UniformPolicy
 
+from ..accounting.test_verification import make_keys
+
 ARTIFACTS = {"estimate.json", "report.html", "certificate.json"}
 FLAGS = {
     "evaluate": "--target-policy --compare --best --bounds --unit --person-column --epsilon --delta --discount "
@@ -307,17 +309,10 @@ def test_simulate_writes_a_log_that_evaluate_takes(dprl, trial):
 
 
 def test_signing(dprl, trial):
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
-
-    keys = [Ed25519PrivateKey.generate() for _ in range(2)]
-    secret, *public = (trial.folder / n for n in ("signing.pem", "public.pem", "other.pem"))
-    secret.write_bytes(keys[0].private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
-    for key, path in zip(keys, public, strict=True):
-        path.write_bytes(key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))
-    assert dprl(*trial.arguments(sign=secret)).code == 0
-    assert dprl("verify", trial.out, "--public-key", public[0]).code == 0
-    assert dprl("verify", trial.out, "--public-key", public[1]).code == 2
+    keys = make_keys(trial.folder)
+    assert dprl(*trial.arguments(sign=keys / "mine.pem")).code == 0
+    assert dprl("verify", trial.out, "--public-key", keys / "mine.pub").code == 0
+    assert dprl("verify", trial.out, "--public-key", keys / "other.pub").code == 2
 
 
 # --- as a process -------------------------------------------------------------------------------------------------

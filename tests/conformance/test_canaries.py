@@ -140,25 +140,21 @@ def test_a_person_in_three_units_is_caught(monkeypatch):
     assert split.epsilon_lower > 1.5 > 0.6 > sound.epsilon_lower
 
 
-def test_what_is_not_attacked_through_columns_says_so():
-    for name, attack, word in (
-        ("td", Attack(options={"unit": "transition"}), "no statement for the privacy unit transition"),
-        ("td", Attack(options={"unit": "family"}), "unit must be one of"),
-        ("td", Attack(options={"unit": "person"}, released="last"), "leave out unit"),
-        ("importance-sampling", Attack(options={"unit": "person"}), "value function"),
-    ):
-        with pytest.raises(DprlError, match=word):
-            ENTRIES[name].load_canary(attack)
+MEANINGLESS = [
+    ("td", Attack(options={"unit": "transition"}), "no statement for the privacy unit transition"),
+    ("td", Attack(options={"unit": "family"}), "unit must be one of"),
+    ("td", Attack(options={"unit": "person"}, released="last"), "leave out unit"),
+    ("importance-sampling", Attack(options={"unit": "person"}), "value function"),
+    ("importance-sampling", Attack(options={"steps": 3}), "steps"),
+    ("importance-sampling", Attack(options={"sampling_rate": 0.1}), "sampling_rate"),
+    ("gpope", Attack(options={"stepps": 3}), "stepps"),
+]
 
 
-def test_options_that_mean_nothing_are_refused():
-    for name, options, word in (
-        ("importance-sampling", {"steps": 3}, "steps"),
-        ("importance-sampling", {"sampling_rate": 0.1}, "sampling_rate"),
-        ("gpope", {"stepps": 3}, "stepps"),
-    ):
-        with pytest.raises(DprlError, match=word):
-            ENTRIES[name].load_canary(Attack(options=options))
+@pytest.mark.parametrize(("name", "attack", "words"), MEANINGLESS)
+def test_attacks_that_mean_nothing_are_refused(name, attack, words):
+    with pytest.raises(DprlError, match=words):
+        ENTRIES[name].load_canary(attack)
 
 
 def test_progress_is_told():

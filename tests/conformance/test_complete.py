@@ -137,12 +137,9 @@ def planning(event: Any) -> Any:
 
 
 LACKS = {
-    "canary": ({"canary": None}, "canary"),
     "canary of nothing": ({"canary": lambda *a, **k: None}, "a canary"),
-    "plan": ({"plan": None}, "plan"),
     "event": ({"plan": planning(None)}, "an event (full batches)"),
     "event that is no event of ours": ({"plan": planning(object())}, "an event (full batches)"),
-    "relation": ({"relation": None}, "relation"),
     "attack": ({"attacks": ()}, "a standard attack"),
     "setting": ({"settings": ()}, "a setting"),
     "calibration that nobody has audited": ({"calibration": "improved"}, "rows in docs/audits.md"),

@@ -17,7 +17,7 @@ from dprl.data.trajectories import assemble
 from dprl.protocols import Bounds
 
 from .. import sample_log
-from ..sample_log import BOUNDS, Columns, columns, in_arrays, in_lists, records, rows_of_episode, without
+from ..sample_log import BOUNDS, Columns, columns, in_lists, records, rows_of_episode, without
 
 LOG = columns()
 # an episode of full length, of a person with several, in the middle of the log
@@ -349,11 +349,3 @@ def test_flags_and_numbers_as_text(tmp_path):
     np.testing.assert_array_equal(found.terminated, [bool(x) for x in TRUTHS.values()])
     np.testing.assert_array_equal(found.reward, [1, 1, -0.5, 1, 0.5, 1, 0, 0.25, 0, 1])
     np.testing.assert_array_equal(found.valid, [flag not in ("", "maybe") for flag in TRUTHS])
-
-
-def test_arrays_of_numbers_with_defects():
-    arrays = in_arrays(LOG)
-    for name in ("reward", "behavior_prob"):
-        broken = arrays[name].copy()
-        broken[MIDDLE] = np.nan
-        assert set(records(load({**arrays, name: broken}))) == EXPECTED

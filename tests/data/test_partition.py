@@ -65,13 +65,6 @@ def test_csv_in_parts_is_the_same_csv(tmp_path, name, files):
     assert_same_bits(read_log(parts.folder, **PERSON).load(), read_log(whole, **PERSON).load())
 
 
-@pytest.mark.parametrize("name", ["shuffled", "ids of numbers", "missing ids", "lists"])
-def test_by_trajectory(tmp_path, name):
-    log = LOGS[name]
-    parts, _ = partition(write(log, tmp_path / "log.parquet"), "episode_id", 5, tmp_path / "parts")
-    assert_same_bits(read_log(parts.folder, **EPISODE).load(), read_log(log, **EPISODE).load())
-
-
 def test_columns_of_different_types_become_numbers(tmp_path):
     folder = write(TABLE, tmp_path / "log.parquet", 3)
     kinds = {"reward": pa.float32(), "behavior_prob": pa.decimal128(3, 2), "action": pa.float32(),

@@ -37,14 +37,12 @@ def log_and_parts(folder: Path, parts: int = 3, log: Columns | None = None, by: 
 
 
 def release(log: Path, algorithm: Any, **options: Any) -> dict[str, Any]:
-    """Every artifact of a release, but for the time and what follows from it; kept in ``out`` if that is given."""
-    out = options.pop("out", None)
+    """Every artifact of a release, but for the time and what follows from it."""
     asked = {"target_policy": "uniform", "bounds": BOUNDS, "person": "person_id", "algorithm": algorithm, "seed": 1}
     made = dprl.evaluate(str(log), budget=BUDGET, **asked | options)
     with tempfile.TemporaryDirectory() as folder:
-        target = Path(folder, "results") if out is None else out
-        made.save(target)
-        return contents(target)
+        made.save(Path(folder, "results"))
+        return contents(Path(folder, "results"))
 
 
 def contents(out: Path) -> dict[str, Any]:

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 import dprl
@@ -15,7 +14,7 @@ from dprl.accounting import verification
 from dprl.accounting.events import from_json
 from dprl.accounting.ledger import Ledger
 
-from ..sample_log import BOUNDS, BOUNDS_TOML, columns, in_arrays, in_lists, write_parquet
+from ..sample_log import BOUNDS, BOUNDS_TOML, columns, in_lists, write_parquet
 
 LOG = columns()
 BUDGET = dprl.Budget(1.0, 1e-5)
@@ -64,11 +63,6 @@ def test_trajectories_that_were_loaded_already():
     assert release.certificate["privacy_unit"] == "person"
     with pytest.raises(dprl.DprlError, match="no target probabilities called 'other'"):
         dprl.evaluate(trajectories, "column:other", BUDGET, algorithm=SAMPLING)
-
-
-@pytest.mark.parametrize("form", [in_lists, in_arrays, pa.table])
-def test_every_form_gives_the_same_release(form):
-    assert evaluate(form(dict(LOG))).estimate["targets"] == evaluate().estimate["targets"]
 
 
 def test_policies_of_every_kind():
@@ -218,26 +212,21 @@ def test_the_third_release_of_a_budget_for_two_is_refused(ledger):
     assert len(ledger.history()) == 2
 
 
+def exits(states):
+    raise SystemExit(0)
+
+
 @pytest.mark.parametrize(
     "changes",
     [{"policy": "greedy"}, {"features": "deep", "algorithm": dprl.GPOPE()}, {"budget": dprl.Budget(3.0, 1e-5)},
      {"person": "patient"}, {"person": None, "unit": "trajectory"}, {"dataset": "other"}, {"policy": lambda s: 1 / 0},
-     {"seed": -1},
+     {"policy": exits}, {"seed": -1},
      {"log": {k: v[:-1] if k == "t" else v for k, v in LOG.items()}},
      {"log": {**LOG, "reward": np.array(["x"] * len(LOG["t"]))}}],
 )  # fmt: skip
 def test_a_refused_request_costs_nothing(ledger, changes):
     with pytest.raises(dprl.DprlError):
         evaluate(**{"ledger": ledger, "dataset": "trial"} | changes)
-    assert ledger.history() == []
-
-
-def test_a_policy_that_stops_the_program_is_refused(ledger):
-    def exits(states):
-        raise SystemExit(0)
-
-    with pytest.raises(dprl.DprlError, match="raised SystemExit"):
-        evaluate(policy=exits, ledger=ledger, dataset="trial")
     assert ledger.history() == []
 
 

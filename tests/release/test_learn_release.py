@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from functools import partial
 
@@ -50,8 +51,13 @@ def learned(log=None, budget=AMPLE, **options) -> dprl.Release:
     return dprl.learn(columns() if log is None else log, budget, **{"bounds": BOUNDS, **options})
 
 
-def test_with_ample_budget_it_is_the_best_rule_valued_by_importance_sampling_on_the_others():
-    found, log = learned(seed=1), columns()
+@pytest.fixture(scope="module")
+def ample():
+    return learned(seed=1)
+
+
+def test_with_ample_budget_it_is_the_best_rule_valued_by_importance_sampling_on_the_others(ample):
+    found, log = ample, columns()
     assert found.chosen == "action 1 where age < 50; else action 0"
     valued = dprl.read_log(log, bounds=BOUNDS).load(None)
     plan = plan_of_learned(dprl.ImportanceSampling(), BOUNDS, AMPLE)
@@ -88,15 +94,21 @@ def test_the_rule_is_a_file_that_an_evaluation_reads_back(tmp_path):
     assert '<div class="tree">' in page
 
 
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("release") / "out"
+    learned(cuts=["site"], budget=Budget(0.3, 1e-5)).save(folder)
+    return folder
+
+
 @pytest.mark.parametrize(
     "change",
     [
         {"levels": [2]}, {"levels": {"one": 1000, "two": -2}}, {"levels": {"one": 2.0}}, {"own": True}, {"own": 1},
     ],
 )  # fmt: skip
-def test_a_class_of_rules_that_cannot_be_is_refused(change, tmp_path):
-    folder = tmp_path / "out"
-    learned(cuts=["site"], budget=Budget(0.3, 1e-5)).save(folder)
+def test_a_class_of_rules_that_cannot_be_is_refused(change, saved, tmp_path):
+    folder = shutil.copytree(saved, tmp_path / "out")
     estimate = json.loads((folder / "estimate.json").read_text())
     estimate["choice"]["rules"].update(change)
     (folder / "estimate.json").write_text(json.dumps(estimate))
@@ -146,16 +158,15 @@ def test_one_action_for_everybody_is_not_compared_with_itself():
     assert said["cases"] == [([], "action 1")]
 
 
-def test_what_the_rule_is_worth_more_than_the_best_action_is_the_smallest_difference():
-    found = learned(seed=3)
-    fixed = [c for c in found.contrasts if c["against"].startswith("always")]
-    best = found.estimate["choice"]["less_best_action"]
+def test_what_the_rule_is_worth_more_than_the_best_action_is_the_smallest_difference(ample):
+    fixed = [c for c in ample.contrasts if c["against"].startswith("always")]
+    best = ample.estimate["choice"]["less_best_action"]
     assert best["value"] == min(c["value"] for c in fixed)
     for end in (0, 1):
         assert best["simultaneous_interval"][end] == min(c["simultaneous_interval"][end] for c in fixed)
 
 
-def test_actions_that_were_not_valued_are_said_not_to_have_been():
+def test_actions_that_were_not_valued_are_said_not_to_have_been(ample):
     """The behaviour policy hardly ever takes the third: nobody knows whether it is better for everybody."""
     chances = {"behavior_policy": lambda states: np.tile([0.495, 0.495, 0.01], (len(states), 1))}
     log = columns()
@@ -164,7 +175,7 @@ def test_actions_that_were_not_valued_are_said_not_to_have_been():
     assert "always_2" not in found.values
     said = " Of 3 actions for everybody only 2 could be valued."
     assert learned_words(dict(found.estimate))["against_best"].endswith(said)
-    assert said not in learned_words(dict(learned(seed=1).estimate))["against_best"]
+    assert said not in learned_words(dict(ample.estimate))["against_best"]
 
 
 def test_policies_of_your_own_are_chosen_from_as_well(tmp_path):

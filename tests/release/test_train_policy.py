@@ -381,15 +381,15 @@ def test_gymnasium(tmp_path):
 
 
 def test_the_released_policy_is_the_last_iterate_sharpened():
-    plain, sharp = (train(Shop().stream, seed=4, sharpness=most).policy for most in (1.0, 3.0))
+    releases = [train(Shop().stream, seed=4, sharpness=most) for most in (1.0, 3.0)]
+    plain, sharp = (release.policy for release in releases)
     np.testing.assert_allclose(sharp.theta, sharpened(plain.parametric, jnp.asarray(plain.theta), 3.0), rtol=1e-6)
     assert np.any(sharp.theta != plain.theta)
-    words = [train(Shop().stream, seed=4, sharpness=most).certificate["released"] for most in (1.0, 3.0)]
-    assert ["multiplied by at most 3" in said for said in words] == [False, True]
+    said = ["multiplied by at most 3" in release.certificate["released"] for release in releases]
+    assert said == [False, True]
 
 
 def test_one_weight_that_is_no_number_does_not_take_the_others_along(monkeypatch):
-    whole = train(Shop().stream, seed=4, sharpness=3.0).policy.theta
     ran = trainer.run_on_host
 
     def broken(*given: Any, **named: Any) -> Any:
@@ -399,8 +399,8 @@ def test_one_weight_that_is_no_number_does_not_take_the_others_along(monkeypatch
     monkeypatch.setattr(trainer, "run_on_host", broken)
     found = train(Shop().stream, seed=4, sharpness=3.0).policy.theta
     assert found[0] == 0.0
+    assert found.shape == (6,)
     assert np.all(found[1:] != 0.0)
-    assert len(found) == len(whole)
 
 
 def test_continuous_actions_are_not_sharpened():

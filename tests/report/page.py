@@ -8,6 +8,12 @@ from html.parser import HTMLParser
 VOID = {"meta", "br"}
 
 
+def value_of(text: str) -> float:
+    """A number as the page writes it."""
+    superscripts = str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹\N{MINUS SIGN}", "-0123456789-")
+    return float(text.replace("\xa0×\xa010", "e").translate(superscripts).replace(",", ""))
+
+
 class Page(HTMLParser):
     """Checks nesting while it collects the text, the tags and the cells of every table row."""
 

@@ -10,10 +10,7 @@ from hypothesis import strategies as st
 
 from dprl.report.formatting import at_most, clean, decimals, number, one_in
 
-
-def parse(text: str) -> float:
-    superscripts = str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹\N{MINUS SIGN}", "-0123456789-")
-    return float(text.replace("\xa0×\xa010", "e").translate(superscripts).replace(",", ""))
+from .page import value_of
 
 
 @settings(deadline=None)
@@ -23,25 +20,25 @@ def parse(text: str) -> float:
 )
 def test_nothing_the_error_can_resolve_is_rounded_away(ratio: float, scale: float) -> None:
     shown = number(ratio * scale, decimals(scale))
-    assert parse(shown) == pytest.approx(ratio * scale, abs=0.051 * scale)
+    assert value_of(shown) == pytest.approx(ratio * scale, abs=0.051 * scale)
     digits = sum(c.isdigit() for c in shown.partition("×")[0])
     assert digits <= 21
 
 
 @given(scale=st.floats(1e-9, 1e12))
 def test_an_error_shows_two_digits(scale: float) -> None:
-    assert parse(number(scale, decimals(scale))) == pytest.approx(scale, rel=0.051)
+    assert value_of(number(scale, decimals(scale))) == pytest.approx(scale, rel=0.051)
 
 
 @given(value=st.floats(1e-6, 1e9))
 def test_at_most_never_understates(value: float) -> None:
-    shown = parse(at_most(value))
+    shown = value_of(at_most(value))
     assert value * (1 - 1e-8) <= shown <= value * 1.0101
 
 
 @given(probability=st.floats(1e-15, 0.5))
 def test_one_in_never_understates_the_chance(probability: float) -> None:
-    inverse = parse(one_in(probability).removeprefix("1 in "))
+    inverse = value_of(one_in(probability).removeprefix("1 in "))
     assert probability * (1 - 1e-8) <= 1.0 / inverse <= probability * 2.01
 
 

@@ -15,7 +15,7 @@ import pytest
 from dprl.report import render
 from dprl.report.comparisons import learned_words
 
-from .page import Page
+from .page import Page, value_of
 
 Artifact = dict[str, Any]
 WARNING = "This is not a private release."
@@ -27,11 +27,6 @@ Shown = Callable[..., Page]
 def shown(estimate: Artifact, certificate: Artifact) -> Shown:
     """The page of the sample's artifacts, with these fields of the estimate instead of its own."""
     return lambda **changes: Page(render({**estimate, **changes}, certificate))
-
-
-def value_of(text: str) -> float:
-    plain = text.replace("\xa0×\xa010", "e").translate(str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹\N{MINUS SIGN}", "-0123456789-"))
-    return float(plain.replace(",", ""))
 
 
 def charts(page: str) -> list[ET.Element]:

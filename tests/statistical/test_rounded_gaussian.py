@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from bisect import bisect_left, bisect_right
 from itertools import pairwise
 
 import mpmath
@@ -88,8 +89,8 @@ def test_the_guide_gives_every_bin_its_weight_to_the_last_word(std):
             low = cell * size
             known = int(guide[cell + side * half])
             if known == module._UNKNOWN:
-                for j, (a, b) in enumerate(pairwise(limits)):
-                    found[j] += max(0, min(b, low + size) - max(a, low))
+                for j in range(bisect_right(limits, low) - 1, bisect_left(limits, low + size)):
+                    found[j] += min(limits[j + 1], low + size) - max(limits[j], low)
             else:
                 assert (known < 0) == bool(side)
                 found[known ^ -side] += size
@@ -102,14 +103,15 @@ def test_what_the_guide_knows_is_accepted_at_the_far_end_of_its_bin(std):
     width, limits, half = 1 << made.width_bits, [0, *(int(t) for t in made.thresholds)], len(made.guide) // 2
     known = 0
     with mpmath.workdps(50):
-        least = [mpmath.exp(-mpmath.mpf((2 * j + 1) * width**2) / (2 * mpmath.mpf(std) ** 2)) for j in range(800)]
+        sure = [
+            (b - a) * mpmath.exp(-mpmath.mpf((2 * j + 1) * width**2) / (2 * mpmath.mpf(std) ** 2))
+            for j, (a, b) in enumerate(pairwise(limits))
+        ]
         for cell in range(half):
             j = int(made.guide[cell])
             if j == module._UNKNOWN:
                 continue
-            low, high = limits[j], limits[j + 1]
-            last = ((cell + 1) << 48) - 1
-            assert (last - low) < (high - low) * least[j] * (1 - mpmath.mpf(2) ** -50)
+            assert ((cell + 1) << 48) - 1 - limits[j] < (1 - mpmath.mpf(2) ** -50) * sure[j]
             assert int(made.guide[half + cell]) == -1 - j
             known += 1
     assert known > 0.95 * half
