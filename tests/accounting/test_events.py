@@ -95,6 +95,7 @@ def test_refuses_to_read_anything_else(data):
 noise, epsilons, deltas = st.floats(0.5, 20.0), st.floats(0.01, 20.0), st.floats(1e-9, 0.1)
 
 
+@settings(max_examples=25)
 @given(noise, noise, deltas)
 def test_two_parts_cost_the_larger_epsilon_at_every_delta(one, other, delta):
     parts = [events.gaussian(z) for z in (one, other)]

@@ -340,7 +340,8 @@ def test_command_says_what_was_verified(tmp_path, results, keys):
     assert given.endswith(f"signed by {key[:16]}... (the given key).")
     assert unknown.endswith(f"signed by {key[:16]}... (give --public-key to check by whom).")
     unreviewed = sample() | {"schema": "dprl.statement/1", "status": "unreviewed"}
-    assert "(unreviewed: an algorithm that is none of dprl's" in run(fill(tmp_path / "u", unreviewed)).stdout
+    said = "a statement, not a private release (unreviewed: an algorithm that is none of dprl's"
+    assert said in run(fill(tmp_path / "u", unreviewed)).stdout
     assert "not a private release (not private)" in run(fill(tmp_path / "s", statement())).stdout
     assert "openssl genpkey -algorithm ed25519" in run("--help").stdout
     assert isinstance(run(tmp_path).exception, DprlError)

@@ -198,26 +198,6 @@ def test_a_name_that_is_written_as_a_flag_in_a_run_file(dprl, place):
     assert "run.toml: target_policy must be text" in found.err
 
 
-def test_a_budget_that_is_spent_already(dprl, place):
-    from dprl.accounting.budget import Budget
-    from dprl.accounting.ledger import Ledger
-
-    Ledger.open(place.ledger).charge("trial", Budget(0.75, 1e-6), "person", "add or remove one", "before")
-    before = place.files()
-    dprl(*place.arguments(epsilon="0.5")).refused("has epsilon 0.25 and delta 9e-6 left for 'trial'")
-    assert place.files() == before
-    assert place.charges() == 1
-
-
-def test_a_ledger_that_cannot_be_written(dprl, place):
-    place.ledger.chmod(0o444)
-    found = dprl(*place.arguments())
-    place.ledger.chmod(0o600)
-    found.refused("read-only")
-    assert place.charges() == 0
-    assert not place.out.exists()
-
-
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 def test_an_output_that_may_not_be_written(dprl, place):
     locked = place.folder / "locked"

@@ -6,14 +6,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import typer
-from typer.testing import CliRunner
 
 import dprl
 from dprl.accounting.verification import verify
 from dprl.audits.check import read_algorithm
 from dprl.cli.evaluate import lines
-from dprl.cli.results import verify as verify_command
 from dprl.environments.interval_walk import IntervalWalk
 from dprl.release.certificate import status_of
 from tests.cli.test_check import LEAKING
@@ -48,16 +45,11 @@ def test_the_page_says_so(released):
     assert "This is not a private release." not in page
 
 
-def test_the_console_and_verify_say_so(released):
+def test_the_console_says_so_and_verify_calls_it_no_private_release(released):
+    """What ``dprl verify`` prints of it: tests/accounting/test_verification.py."""
     release, _, folder = released
     assert any(line.startswith("unreviewed: epsilon 1, delta 0.0001") for line in lines(release))
-    found = verify(folder)
-    assert not found.private
-    app = typer.Typer()
-    app.command()(verify_command)
-    said = CliRunner().invoke(app, [str(folder)])
-    assert said.exit_code == 0
-    assert "a statement, not a private release (unreviewed: an algorithm that is none of dprl's" in said.stdout
+    assert not verify(folder).private
 
 
 def test_what_learns_by_acting_is_judged_alike():
