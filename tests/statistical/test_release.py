@@ -29,11 +29,11 @@ def mechanism(noise_multiplier: float = 2.5, dimension: int = DIMENSION) -> Gaus
     return GaussianSum(parts=((dimension, 0.7),), noise_multiplier=noise_multiplier, steps=10)
 
 
-def released(source, step: int) -> np.ndarray:
-    """A release of one unit whose vector is zero, over its standard deviation."""
-    made = mechanism()
+def released(source, step: int, noise_multiplier: float = 2.5) -> np.ndarray:
+    """A release of one unit whose vector is zero, over the standard deviation that the honest one has."""
+    made = mechanism(noise_multiplier)
     total = made.clipped_sum(jnp.zeros((1, DIMENSION)), jnp.ones(1, dtype=bool))
-    return np.asarray(made.release(total, made.draw(source, step))) / made.noise_std
+    return np.asarray(made.release(total, made.draw(source, step))) / mechanism().noise_std
 
 
 def chi_square_accepts(x: np.ndarray) -> bool:
@@ -46,27 +46,35 @@ def ks_accepts(x: np.ndarray) -> bool:
     return bool(kstest(x, norm.cdf).statistic <= kstwo.isf(FALSE_ALARM, len(x)))
 
 
-def test_a_release_is_standard_normal_noise_and_no_less(make):
+@pytest.mark.parametrize("accepts", [chi_square_accepts, ks_accepts])
+def test_a_release_is_standard_normal_noise_and_no_less(make, accepts):
     source = make(1)
-    for step in range(3):
-        noise = released(source, step)
-        for accepts in (chi_square_accepts, ks_accepts):
-            assert accepts(noise)
-            # 0.95 of the noise; a third less; half as much again: each run is caught
-            assert not any(accepts(wrong * noise) for wrong in (0.95, 2.0 / 3.0, 1.5))
+    assert all(accepts(released(source, step)) for step in range(3))
+    # 0.95 of the noise; a third less; half as much again: each run is caught
+    for wrong in (0.95, 2.0 / 3.0, 1.5):
+        assert not any(accepts(released(source, step, 2.5 * wrong)) for step in range(3))
 
 
-@pytest.mark.slow
-def test_power_is_what_it_is_said_to_be(make):
+@pytest.mark.parametrize("releases", [2, pytest.param(40, marks=pytest.mark.slow)])
+def test_power_is_what_it_is_said_to_be(make, releases):
     """All of 40 releases with 0.95 of the noise are rejected: at a power below 0.84 that has a probability of 1e-3."""
     source = make(2)
-    for step in range(40):
-        wrong = 0.95 * released(source, step)
+    for step in range(releases):
+        wrong = released(source, step, 0.95 * 2.5)
         assert not chi_square_accepts(wrong)
         assert not ks_accepts(wrong)
     # the chi-square's power can be computed: of the wrong variance, what is left between its limits
     low, high = chi2.ppf([FALSE_ALARM / 2, 1.0 - FALSE_ALARM / 2], DIMENSION)
     assert chi2.cdf(high / 0.95**2, DIMENSION) - chi2.cdf(low / 0.95**2, DIMENSION) < 1e-9
+
+
+def test_the_noise_of_two_steps_is_not_the_same_noise(make):
+    source = make(3)
+    a, b = released(source, 0), released(source, 1)
+    assert abs(float(np.corrcoef(a, b)[0, 1])) < norm.isf(FALSE_ALARM / 2) / DIMENSION**0.5
+    # a sum over both steps has the variance of two draws, not of one counted twice
+    assert chi_square_accepts((a + b) / 2.0**0.5)
+    assert not chi_square_accepts((a + a) / 2.0**0.5)
 
 
 OUTPUTS = 100_000
