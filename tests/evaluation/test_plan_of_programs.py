@@ -94,3 +94,12 @@ def test_of_a_transition_the_value_is_a_mean_reward() -> None:
 def test_bounds_and_budget_are_what_they_are_called(bounds, budget):
     with pytest.raises(DprlError, match=r"bounds must be dprl\.Bounds, which dprl\.read_bounds reads"):
         make_plan(TD(), bounds, budget, [helpers])
+
+
+def test_a_plan_prints_what_is_to_be_expected_of_it():
+    plan = make_plan(ImportanceSampling(), BOUNDS, BUDGET, [helpers.stepped_policy] * 2)
+    first = plan.expectation()[0]
+    width = f"{first['interval_half_width_at_least']:.4g} to {first['interval_half_width_at_most']:.4g}"
+    assert repr(plan) == (
+        f"<Plan: importance-sampling at epsilon 1, delta 1e-05; half-widths of intervals {width}, {width}>"
+    )

@@ -36,7 +36,7 @@ from dprl.value_functions.features import Features
 _TRIES = 20
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Plan(Shown):
     """Everything about a release of a log that is known before its rows are read.
 
@@ -131,6 +131,12 @@ class Plan(Shown):
             }
             for privacy, sampling, widest in self.query.expect(self.value_mechanism)
         ]
+
+    def __repr__(self) -> str:
+        ends = [(e["interval_half_width_at_least"], e["interval_half_width_at_most"]) for e in self.expectation()]
+        widths = ", ".join(f"{least:.4g} to {most:.4g}" for least, most in ends)
+        of = f"{self.name} at epsilon {self.budget.epsilon:g}, delta {self.budget.delta:g}"
+        return f"<Plan: {of}; half-widths of intervals {widths}>"
 
     def _page(self) -> str:
         return plan_page(self.name, self.estimator, self.budget.epsilon, self.budget.delta, self.expectation())
