@@ -123,6 +123,8 @@ class Command(TyperCommand):
             formatter.write_text(f"{EXPERT}: {', '.join(name.partition(' ')[0] for name, _ in few)}.")
             own = ", or --help ALGORITHM for its options" if self.request.algorithms() else ""
             formatter.write_text(f"More: {ctx.command_path} --help all{own}.")
+        elif topic == "all" and (names := self.request.algorithms()):
+            formatter.write_text(f"Algorithms, whose options --help ALGORITHM shows: {', '.join(sorted(names))}.")
 
     def _rows(self, ctx: Any, first: bool) -> Iterator[tuple[str, tuple[str, str]]]:
         """Yield group, flag and words of each option; on the first page only their first sentence."""

@@ -230,7 +230,8 @@ class OfLog(Featured, OfPeople):
         subgroup: whose values are released besides, by first states: site for each value of a whole number, age:30,50
             for cut points. Repeat the option for several.
         best: choose the best policy, and value that one alone. Others choose than value: both cost what one does.
-        algorithm: by default recommended, or stratified within strata. See dprl evaluate --help all.
+        algorithm: by default recommended, or stratified within strata. dprl evaluate --help all names
+            them.
     """
 
     target_policy: list[str] | None = must(metavar="POLICY")

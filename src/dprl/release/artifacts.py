@@ -208,7 +208,8 @@ def _cautions(plan: Plan, values: Mapping[str, ValueEstimate], unit: str) -> lis
     out = []
     for name, e in values.items():
         weight = math.nan if e.mean_weight is None else e.mean_weight
-        sums = f"The weights of {name} add up to {weight:.2g} where they should to 1: "
+        error = "" if not e.mean_weight_error else f" (standard error {e.mean_weight_error:.1g})"
+        sums = f"The weights of {name} add up to {weight:.2g}{error} where they should add up to 1: "
         said = {
             WEIGHTS_BELOW_ONE: sums + below,
             WEIGHTS_ABOVE_ONE: sums + "behaviour probabilities are wrong, or there are more units than declared.",
