@@ -7,6 +7,9 @@ from __future__ import annotations
 from dprl.evaluation.importance_sampling import ImportanceSampling
 from dprl.mechanisms.rounded_gaussian import MAX_STD
 
+from ..accounting import test_advisories as advisories
+from ..accounting import test_contract as contract
+from ..environments import test_names as names
 from ..evaluation import test_changing_noise as changing_noise
 from ..evaluation import test_doubly_robust as doubly_robust
 from ..evaluation import test_intervals as intervals
@@ -16,6 +19,10 @@ from ..learning import test_asking as asking
 from ..learning import test_plan as learning_plan
 from ..learning import test_run_coins as run_coins
 from ..mechanisms import test_filtered_sum as filtered_sum
+from ..mechanisms import test_noisy_maximum as noisy_maximum
+from ..release import test_people_as_neighbours as people
+from ..release import test_private_rewards as private_rewards
+from ..release.people import UNITS
 from ..statistical import test_noise as noise
 from ..statistical import test_rounded_gaussian as rounded_gaussian
 from .lab import by_test, check, require
@@ -39,6 +46,15 @@ for test, given in (
     (learning_plan.test_a_memo_where_the_proof_needs_one, {}),
     (learning_plan.test_the_plan_pays_for_all_that_is_released, {"setting": "functional"}),
     (run_coins.test_the_coins_of_a_release_are_words_of_chacha20_at_their_address, {}),
+    (contract.test_epsilon_is_right, {"rate": 0.1, "multiplier": 2.0, "steps": 16, "delta": 1e-5}),
+    (advisories.test_sampled_people_of_earlier_versions_are_withdrawn, {}),
+    (noisy_maximum.test_the_winner_has_the_probabilities_of_permute_and_flip, {"scores": [5, 1005]}),
+    (noisy_maximum.test_scores_are_rounded_toward_zero_and_only_differences_count, {}),
+    (private_rewards.test_a_second_release_is_made_of_its_own_rewards, {"options": private_rewards.TINY}),
+    (private_rewards.test_no_table_lies_in_the_compilation_cache, {}),
+    (people.test_who_is_added_to_a_log_that_is_sampled_moves_the_sum_by_their_own_vector, {"people": UNITS}),
+    (people.test_who_answers_otherwise_moves_their_own_batch_alone, {"answer": lambda policy: None}),
+    (names.test_who_is_missing_answers_nothing, {"make": names.NOBODY["float32"]}),
 ):
     by_test(test, **given)
 

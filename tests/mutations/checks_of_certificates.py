@@ -13,9 +13,7 @@ from dprl.engine.value_query import release_vector
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.noise import SeededNoise
 from dprl.release import certificate as released
-from tests.accounting.test_advisories import OLD, sampled_people
 from tests.accounting.test_strict_verification import block, under_a_filter
-from tests.accounting.test_user_verification import learned
 from tests.accounting.test_verification import fill, mechanism, restate, sample
 from tests.conformance.toy import Toy
 
@@ -64,13 +62,6 @@ def only_proved_algorithms_are_certified(lab: Lab) -> None:
     _refused(
         restate(folder, json.dumps(stated | {"algorithm": "mine"}).encode()), "a certificate for an unknown algorithm"
     )
-
-
-@check
-def false_certificates_are_withdrawn(lab: Lab) -> None:
-    folder = lab.folder()
-    verify(learned(folder / "new", sampled_people()))
-    _refused(learned(folder / "old", sampled_people(**OLD)), "a certificate of people who were cut")
 
 
 @check

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -23,23 +22,6 @@ from dprl.release.touch import InMemory, release_rows
 from ..evaluation.helpers import bandit_bounds, columns_of
 from .lab import check, require
 
-_TRIALS = 2000
-
-
-def _maximum() -> NoisyMaximum:
-    return NoisyMaximum(candidates=2, spread=1000, epsilon=1.0)
-
-
-@check
-def odds_of_a_choice() -> None:
-    """A candidate that is one spread behind wins with half of 1/e."""
-    chooses = _maximum()
-    keys = (SecureNoise(t.to_bytes(32, "little")) for t in range(_TRIALS))
-    wins = sum(chooses.choose(key, np.array([1000, 0])) for key in keys)
-    chance = math.exp(-1.0) / 2.0
-    near = abs(wins - _TRIALS * chance) <= 5.0 * math.sqrt(_TRIALS * chance * (1.0 - chance))
-    require(near, "the second wins too often or too seldom")
-
 
 @check
 def odds_of_a_released_choice() -> None:
@@ -55,15 +37,8 @@ def odds_of_a_released_choice() -> None:
 
 
 @check
-def spread_of_one_unit() -> None:
-    chooses = _maximum()
-    moved = chooses.clipped_sum(np.array([[900.0, -900.0], [5.0, 5e9]]), np.array([True, False]))
-    require(np.ptp(moved) <= chooses.spread, "one unit moves two scores further apart than is accounted for")
-
-
-@check
 def row_of_a_choice() -> None:
-    row = _maximum().describe("choice")
+    row = NoisyMaximum(candidates=2, spread=1000, epsilon=1.0).describe("choice")
     require(KINDS[row["name"]](**row).proved(), "the row states a smaller epsilon than its rate and spread cost")
 
 

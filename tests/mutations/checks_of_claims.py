@@ -11,11 +11,9 @@ from typing import Any
 from unittest.mock import patch
 
 import numpy as np
-from scipy.stats import norm
 
 import dprl
 from dprl.accounting import events, verification
-from dprl.accounting.accountant import epsilon_of
 from dprl.accounting.ledger import Ledger
 from dprl.audits.lower_bound import audit
 from dprl.data.readers import Log
@@ -47,37 +45,6 @@ def the_canary_of_a_program_stays_below_the_claim() -> None:
     attack = evaluating()["constant"].load_canary(Attack(options={"value_budget_fraction": 0.2}))
     require(attack.gaussian, "full batches are Gaussian")
     require(not audit(attack, trials=8_000, seed=1, confidence=0.9999).violated, "the audit disproves the claim")
-
-
-@check
-def the_accountant_agrees_with_closed_forms() -> None:
-    """Gaussians, and one Poisson-sampled step in both directions, whose curves are known exactly."""
-
-    def gaussian(epsilon: float, mu: float) -> float:
-        return float(norm.sf(epsilon / mu - mu / 2) - math.exp(epsilon) * norm.sf(epsilon / mu + mu / 2))
-
-    def sampled(epsilon: float, rate: float, std: float) -> float:
-        def cut(threshold: float) -> float:  # where 1 - rate + rate exp(loss) crosses the threshold
-            return std**2 * math.log((threshold - 1.0 + rate) / rate) + 0.5
-
-        def mixture(x: float) -> float:
-            return float((1.0 - rate) * norm.sf(x / std) + rate * norm.sf((x - 1.0) / std))
-
-        x = cut(math.exp(epsilon))
-        added = mixture(x) - math.exp(epsilon) * float(norm.sf(x / std))
-        if math.exp(-epsilon) <= 1.0 - rate:
-            return added
-        y = cut(math.exp(-epsilon))
-        return max(added, float(norm.cdf(y / std)) - math.exp(epsilon) * (1.0 - mixture(y)))
-
-    for delta in (1e-3, 1e-5):
-        for multiplier, steps in ((1.3, 1), (5.0, 16)):
-            event = events.gaussian(multiplier) if steps == 1 else events.poisson_gaussian(1.0, multiplier, steps)
-            exact = gaussian(epsilon_of(event, delta), math.sqrt(steps) / multiplier)
-            require(0.98 * delta <= exact <= delta * (1 + 1e-6), "the accountant is off for a Gaussian")
-        for rate, multiplier in ((0.1, 0.9), (0.6, 1.5)):
-            exact = sampled(epsilon_of(events.poisson_gaussian(rate, multiplier, 1), delta), rate, multiplier)
-            require(0.98 * delta <= exact <= delta * (1 + 1e-6), "the accountant is off for a sampled Gaussian")
 
 
 def _watched(owner: Any, name: str, note: Callable[..., None]) -> Any:

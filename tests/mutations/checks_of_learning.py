@@ -6,8 +6,6 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 import dprl
@@ -21,8 +19,6 @@ from dprl.learning.learning_plan import make_learning_plan
 from dprl.mechanisms.noise import SecureNoise
 from dprl.release.train import train
 
-from ..compilation_cache import on_disk, persistent_cache
-from ..release.test_private_rewards import AlsoPriced, Priced
 from .lab import Lab, check, refused, require
 
 BUDGET = Budget(0.9, 1e-4)
@@ -37,34 +33,6 @@ def four_actions_are_told_apart_no_better_than_claimed() -> None:
     plan = make_learning_plan(FunctionalQ(variant="functional", reward_radius=0.01), facts, BUDGET)
     found = audit(canary_of_plan(plan), trials=4_000, seed=1, confidence=0.999)
     require(not found.violated, "the audit's lower bound is above the claim")
-
-
-@check
-def a_second_release_is_made_of_its_own_rewards() -> None:
-    """One after the other in environments that compare equal."""
-
-    def weights(environment: Any) -> list[float]:
-        algorithm = FunctionalQ(variant="observed-reward", **SHORT)
-        released = train(environment, BUDGET, algorithm=algorithm, seed=1).q_function.weights
-        return [float(x) for name in sorted(released) for x in released[name].ravel()]
-
-    low, high = np.full(4, 0.1), np.full(4, 0.4)
-    weights(Priced(table=low))
-    require(weights(Priced(table=high)) == weights(AlsoPriced(table=high)), "made of another environment's rewards")
-
-
-@check
-def no_table_lies_on_disk(lab: Lab) -> None:
-    """With JAX's persistent cache on, and an environment that compiles a function of its own."""
-    table, folder = np.arange(4) / 7.0 + 0.123456789, lab.folder()
-
-    class Compiled(Walk):
-        def reward(self, states: Any, actions: Any) -> Any:
-            return jax.jit(lambda x: jnp.asarray(table)[(x[..., 0] * 3.999).astype(int)])(states)
-
-    with persistent_cache(folder):
-        train(Compiled(), BUDGET, algorithm=FunctionalQ(variant="observed-reward", **SHORT))
-        require(table.tobytes() not in on_disk(folder), "a table of rewards lies in the compilation cache")
 
 
 class Quoting:

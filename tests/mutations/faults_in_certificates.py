@@ -55,9 +55,11 @@ fault(
 )(gives(None))
 
 
-fault("what was certified falsely stays certified", "false certificates are withdrawn", (advisories, "check"))(
-    gives(())
-)
+fault(
+    "what was certified falsely stays certified",
+    "sampled people of earlier versions are withdrawn",
+    (advisories, "check"),
+)(gives(()))
 
 
 @fault("JSON that is read as it comes", "harmful files end in a sentence", (verification, "strict_object"))

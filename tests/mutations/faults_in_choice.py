@@ -17,25 +17,31 @@ from dprl.release.touch import InMemory
 
 from .planting import fault
 
+WINNER = "the winner has the probabilities of permute and flip"
 
-@fault("a choice without noise", "odds of a choice", (NoisyMaximum, "choose"))
+
+@fault("a choice without noise", WINNER, (NoisyMaximum, "choose"))
 def _(original: Any, self: Any, noise: Any, total: Any) -> int:
     return int(np.argmax(total))
 
 
-@fault("coins of a choice at twice the rate", "odds of a choice", (noisy_maximum, "heads_of_exponential"))
+@fault("coins of a choice at twice the rate", WINNER, (noisy_maximum, "heads_of_exponential"))
 def _(original: Any, exponent: Any, words: Any) -> bool:
     return original(2 * exponent, words)
 
 
-@fault("the first with heads wins, not each alike", "odds of a choice", (noisy_maximum, "below"))
+@fault("the first with heads wins, not each alike", WINNER, (noisy_maximum, "below"))
 def _(original: Any, count: int, words: Any) -> int:
     return count - 1
 
 
-@fault("scores of both signs by the spread of those of one", "spread of one unit", (NoisyMaximum, "clipped"))
+@fault(
+    "scores of both signs by the spread of those of one",
+    "scores are rounded toward zero and only differences count",
+    (NoisyMaximum, "clipped"),
+)
 def _(original: Any, self: Any, scores: Any) -> Any:
-    return np.clip(np.trunc(scores), -self.spread, self.spread).astype(np.int64)
+    return np.clip(np.trunc(np.nan_to_num(scores)), -self.spread, self.spread).astype(np.int64)
 
 
 @fault("rate of a choice for scores that only grow by half of the spread", "row of a choice", (NoisyMaximum, "rate"))

@@ -107,14 +107,12 @@ def _(original: Any, self: Any) -> Any:
     return original(self) / 2.0
 
 
-@fault(
-    "accountant at half the sensitivity", "the accountant agrees with closed forms", (accountant, "epsilon_of_parts")
-)
+@fault("accountant at half the sensitivity", "epsilon is right", (accountant, "epsilon_of_parts"))
 def _(original: Any, parts: Any, delta: Any, *more: Any) -> Any:
     return original(tuple((r, 2.0 * s, n) for r, s, n in parts), delta, *more)
 
 
-@fault("accountant that counts a composition once", "the accountant agrees with closed forms", (accountant, "parts_of"))
+@fault("accountant that counts a composition once", "epsilon is right", (accountant, "parts_of"))
 def _(original: Any, event: Any) -> Any:
     inner = getattr(event, "event", event) if type(event).__name__ == "SelfComposedDpEvent" else event
     return original(inner)

@@ -156,7 +156,7 @@ def _(original: Any, self: Any, shape: Any, j: int) -> Any:
 
 fault(
     "what is compiled while rewards are asked for is written to JAX's cache",
-    "no table lies on disk",
+    "no table lies in the compilation cache",
     (release, "nothing_compiled_on_disk"),
 )(gives(nullcontext()))
 

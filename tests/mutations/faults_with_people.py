@@ -19,7 +19,7 @@ from .planting import Planting, fault
 
 @fault(
     "people who are sampled again are cut at their declared number",
-    "who is added to a log moves nobody else",
+    "who is added to a log that is sampled moves the sum by their own vector",
     (Bandit, "count"),
 )
 def _(original: Any, self: Any) -> Any:
@@ -32,12 +32,12 @@ def in_order(original: Any) -> Any:
     return lambda self, places, draw: original(self, np.array([next(taken) for _ in places], dtype=np.int64), 0)
 
 
-fault("coins of actions in the order in which people act", "who is silent moves nobody else")(
+fault("coins of actions in the order in which people act", "who answers otherwise moves their own batch alone")(
     lambda planting: planting.replace(BatchCoins, "words_at", in_order)
 )
 
 
-@fault("a name that is missing is a new one each time", "a name that is missing is nobody")
+@fault("a name that is missing is a new one each time", "who is missing answers nothing")
 def _(planting: Planting) -> None:
     strangers = count()
     planting.replace(

@@ -50,7 +50,9 @@ CHECKS: dict[str, Callable[[Lab], None]] = {}
 SLOW: set[str] = set()
 """Names of the checks that run with the slow tests, and their faults with them."""
 # networks and many releases take long, but for the quickest
-_LONG = ("checks_of_primal_dual", "checks_of_learning", "checks_of_neighbours", "checks_of_learners")
+_LONG = (
+    "checks_of_primal_dual", "checks_of_learning", "checks_of_neighbours", "checks_of_learners", "test_private_rewards",
+)  # fmt: skip
 _QUICK = ("neighbours in logs", "neighbours in places of a log", "neighbours of a choice", "costs of a learner")
 
 
