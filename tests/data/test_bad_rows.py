@@ -107,6 +107,15 @@ def test_a_defect_costs_its_own_episode_and_nothing_else(tmp_path, defect, form)
     assert set(found.action) <= {-1, 0, 1}
 
 
+@pytest.mark.parametrize("as_read", [lambda cells: pd.array(cells, dtype="string"), np.array], ids=["pandas", "numpy"])
+def test_a_text_that_makes_its_column_text_costs_its_own_episode(as_read):
+    """Some libraries infer a column's type from all of its cells: that type is no public fact, and refuses nothing."""
+    cells = ["n.a." if i == MIDDLE else str(x) for i, x in enumerate(LOG["reward"])]
+    mine = set(records(load(pd.DataFrame({**LOG, "reward": as_read(cells)}))))
+    assert mine == set(records(load({**LOG, "reward": as_read(cells)}))) >= EXPECTED
+    assert len(mine - EXPECTED) == 0
+
+
 def test_values_are_clamped_and_unknown_actions_marked():
     at = sorted(range(len(LOG["t"])), key=lambda i: (LOG["episode_id"][i], LOG["t"][i])).index(MIDDLE)
     assert load(changed("reward", MIDDLE, 99.0)).reward[at] == 1.0

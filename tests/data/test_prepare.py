@@ -209,6 +209,16 @@ def test_a_flag_that_is_none_of_its_codes_answers_nothing(flag, cell):
     np.testing.assert_array_equal(loaded(table, declared(LONG, section, **facts)).valid, [True, False, True])
 
 
+def test_a_flag_is_whatever_is_not_zero():
+    table = pa.table({**VISITS, "flag": [-1.0, 0.0, 0.0, 2.0, 1.0, 0.0]})
+    facts = {"censoring_hazard": 0.2, "max_importance_ratio": 8}
+    once = {"observation": ["score", "site", "sex"], "outcome": "last", "decisions": "first", "censored": "flag"}
+    once["codes"] = {**LONG["prepare"]["codes"], "sex": ["f", "m"]}
+    found = loaded(table, declared(LONG, once, **facts, observation=[[0, 100], *[[0, 1]] * 4], horizon=1))
+    np.testing.assert_array_equal(found.stays, [0.0, 0.0, 0.8])
+    assert found.valid.all()
+
+
 def test_people_who_are_lost():
     """Said by a column, or by a reward that is missing; of a first decision, whether they ever were."""
     hazard = {"censoring_hazard": 0.2, "max_importance_ratio": 8}

@@ -129,9 +129,9 @@ def _column(name: str, values: Any) -> tuple[pa.DataType, Any] | None:
             return None
         values = values if hasattr(values, "iloc") else told(lambda: np.asarray(values))
         categories = getattr(values.dtype, "categories", values)  # of pandas, which may be of any kind, too
-        if np.dtype(object) not in (values.dtype, categories.dtype):
-            if values.ndim == 1 and (getattr(values.dtype, "kind", "") in "US" or str(values.dtype)[:6] == "string"):
-                return pa.string(), list(values)  # text is looked at later, cell by cell
+        # one cell makes text of a column of numbers: such a type is no public fact, and cells are looked at later
+        text = values.ndim == 1 and (getattr(values.dtype, "kind", "") in "US" or str(values.dtype).startswith("str"))
+        if not text and np.dtype(object) not in (values.dtype, categories.dtype):
             if values.ndim not in (1, 2):
                 return None
             values = _typed(name, values)

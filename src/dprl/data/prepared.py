@@ -199,7 +199,7 @@ class _Making:
             return np.ones(self.rows)
         if isinstance(named, bool):
             return np.where(self.last, float(named), 0.0)
-        ends = self._values(named)
+        ends = _truths(self._values(named))
         return ends if varies(named) or not self.made.steps else np.where(self.last, ends, 0.0)
 
     def _lost(self, reward: np.ndarray) -> np.ndarray:
@@ -209,9 +209,9 @@ class _Making:
         named = self.made.censored
         if not isinstance(named, str):
             return np.isnan(reward).astype(np.float64)
-        lost = self._values(named)
+        lost = _truths(self._values(named))
         if self.made.decisions == "first":
-            lost = np.bincount(self.group, np.where(self.there, lost, 0.0))[self.group]
+            lost = _truths(np.bincount(self.group, np.where(self.there, lost, 0.0))[self.group])
         return lost
 
     def _behavior(self) -> np.ndarray:
@@ -301,6 +301,11 @@ def moments(column: pa.ChunkedArray, form: str | None) -> np.ndarray:
     for i, cell in zip(unread, column.take(pa.array(unread)), strict=True):
         values[i] = quietly(lambda cell=cell: _moment(cell.as_py()), np.nan)
     return values
+
+
+def _truths(values: np.ndarray) -> np.ndarray:
+    """Return 1 for what is not zero, 0 for what is, and NaN for what is missing."""
+    return np.where(np.isnan(values), np.nan, values != 0.0)
 
 
 def _moment(text: str) -> float:
