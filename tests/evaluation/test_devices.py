@@ -176,7 +176,8 @@ def seen_by(which: str, replace: Callable[[Any, str, Any], None]) -> dict[str, A
 
 def of_devices(count: int, *arguments: str) -> Any:
     """What Python with these arguments prints last, where JAX sees so many devices."""
-    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={count}".strip()
+    # first: what stands behind a word without dashes, which the papers' harness sets, is not read
+    flags = f"--xla_force_host_platform_device_count={count} {os.environ.get('XLA_FLAGS', '')}".strip()
     environment = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
     script = [sys.executable, *arguments]
     done = subprocess.run(script, cwd=ROOT, env=environment, stdout=subprocess.PIPE, check=True)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 import dprl
@@ -222,7 +223,7 @@ def exits(states):
      {"person": "patient"}, {"person": None, "unit": "trajectory"}, {"dataset": "other"}, {"policy": lambda s: 1 / 0},
      {"policy": exits}, {"seed": -1},
      {"log": {k: v[:-1] if k == "t" else v for k, v in LOG.items()}},
-     {"log": {**LOG, "reward": np.array(["x"] * len(LOG["t"]))}}],
+     {"log": pa.table({**LOG, "reward": ["x"] * len(LOG["t"])})}],
 )  # fmt: skip
 def test_a_refused_request_costs_nothing(ledger, changes):
     with pytest.raises(dprl.DprlError):
