@@ -25,6 +25,7 @@ from dprl.learning.policy_gradient.users import AskedPeople, Simulated, rollout
 from dprl.mechanisms.action_coins import ActionCoins
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.noise import SeededNoise
+from dprl.mechanisms.strategy import Correlation
 from dprl.policies.parametric import Parametric
 
 TABLE = Parametric("tabular", ((0.0, 2.0),), actions=4)
@@ -85,7 +86,7 @@ def test_a_batch_without_noise_and_clip_climbs_the_exact_gradient():
 def test_on_the_host_the_same_answers_give_the_same_run(adaptive):
     shape = _shape(users=55, baseline=True, adaptive=adaptive, scaled=adaptive)  # the last batch is not full
     rates = RATES._replace(scale_weight=np.float32(0.1), **({"scale": np.float32(0.1)} if adaptive else {}))
-    mechanism = _mechanism(shape, 0.1)
+    mechanism = _mechanism(shape, 0.1, correlation=Correlation("square-root"))
     noise, key = SeededNoise.from_seed(2), coins(4)
     program, people = PolicyGradient(shape, mechanism), Simulated(TableBandit(), shape)
     state, history = run_compiled(program, people, noise, rates, key)
