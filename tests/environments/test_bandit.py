@@ -149,10 +149,11 @@ def test_more_that_is_refused(tmp_path):
 def test_the_simulator_pays_what_it_says():
     bandit = LinearBandit(arms=3, size=2, noise=0.05)
     keys = jax.random.split(jax.random.key(0), 4000)
-    states = jax.vmap(bandit.reset)(keys)
+    states = jax.jit(jax.vmap(bandit.reset))(keys)
+    step = jax.jit(jax.vmap(bandit.step))
     mean = np.clip(bandit.mean_rewards(states), 0.0, 1.0)
     for arm in range(3):
-        _, paid, over = jax.vmap(lambda k, s, arm=arm: bandit.step(k, s, arm))(keys, states)
+        _, paid, over = step(keys, states, np.full(4000, arm))
         assert over.all()
         assert float(np.mean(np.asarray(paid) - mean[:, arm])) == pytest.approx(0.0, abs=0.005)
     low, high = np.array(bandit.observation_bounds).T

@@ -61,7 +61,7 @@ def test_steps_are_gymnasiums(name):
     state, seen, reward, terminated = (np.array(part) for part in zip(*theirs, strict=True))
     np.testing.assert_allclose(following, state, rtol=0, atol=1e-11)
     low, high = np.array(environment.observation_bounds).T
-    observed = np.asarray(jax.vmap(environment.observe)(following))
+    observed = np.asarray(jax.jit(jax.vmap(environment.observe))(following))
     np.testing.assert_allclose(observed, np.clip(seen, low, high), rtol=0, atol=2e-6)
     np.testing.assert_allclose(rewards, reward, rtol=1e-6, atol=1e-6)
     np.testing.assert_array_equal(over, terminated)
@@ -80,7 +80,7 @@ def test_starts_are_gymnasiums(name):
     for seed in range(200):
         made.reset(seed=seed)
         theirs.append(np.array(made.unwrapped.state))
-    ours = np.asarray(jax.vmap(environment.reset)(jax.random.split(jax.random.key(0), 4000)))
+    ours = np.asarray(jax.jit(jax.vmap(environment.reset))(jax.random.split(jax.random.key(0), 4000)))
     for drawn in (ours, np.array(theirs)):
         assert np.all((low <= drawn) & (drawn <= high))
         assert np.all(np.ptp(drawn, axis=0) >= 0.95 * (high - low))
@@ -111,4 +111,6 @@ def test_facts_are_gymnasiums(name):
 def test_states_of_observations_of_acrobot():
     links, box = Acrobot(), np.array(CASES["Acrobot-v1"].states)
     states = np.random.default_rng(0).uniform(box[:, 0], box[:, 1], (200, 4))
-    np.testing.assert_allclose(links.states_of(jax.vmap(links.observe)(states)), states, atol=2e-6)
+    np.testing.assert_allclose(
+        jax.jit(lambda states: links.states_of(jax.vmap(links.observe)(states)))(states), states, atol=2e-6
+    )

@@ -20,7 +20,7 @@ def test_steps(dimensions):
     assert walk.facts.dimensions == dimensions
     keys = jax.random.split(jax.random.key(0), 4000)
     actions = np.arange(4000) % walk.actions
-    states = np.asarray(jax.vmap(walk.reset)(keys))
+    states = np.asarray(jax.jit(jax.vmap(walk.reset))(keys))
     following, reward, over = map(np.asarray, jax.jit(jax.vmap(walk.step))(keys[::-1], states, actions))
     grid = 2**walk.depth
     for values in (states, following):

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dprl.learning.action_differences import CELLS, ORDER, without_noise_in_differences
+from dprl.learning import action_differences
+from dprl.learning.action_differences import CELLS, ORDER
 from dprl.learning.q_updates import Rates, Transitions
 from dprl.value_functions.features import Fourier
+
+# compiled whole: one operation after the other takes several times as long
+without_noise_in_differences = jax.jit(action_differences.without_noise_in_differences, static_argnums=0)
 
 
 def rates(std: float, decay: float = 2.0) -> Rates:

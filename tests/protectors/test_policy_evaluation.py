@@ -115,7 +115,8 @@ def test_the_error_is_that_of_the_expected_matrices():
     """Of an indicator for each state, where all is solvable: zero at the fixed point, and the start's by hand."""
     family = dataclasses.replace(SMALL, features="tabular", units=4)
     task = jax.jit(family.sample)(jax.random.key(10))  # every state is met
-    visits, onward, outcome = (np.asarray(x, np.float64) for x in chains.exact_moments(task.chain, family.horizon))
+    moments = jax.jit(chains.exact_moments, static_argnums=1)(task.chain, family.horizon)
+    visits, onward, outcome = (np.asarray(x, np.float64) for x in moments)
     table = np.sqrt(6.0)
     A = np.diag(visits) - family.discount * onward
     reward = 2.0 * outcome - (visits - family.discount * onward.sum(axis=1))

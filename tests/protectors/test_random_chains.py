@@ -9,9 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dprl.protectors.random_chains import Chain, draw_chain, draw_log, exact_moments
+from dprl.protectors import random_chains
+from dprl.protectors.random_chains import Chain, draw_chain
 
 HORIZON = 3
+# compiled whole: one operation after the other takes several times as long
+exact_moments = jax.jit(random_chains.exact_moments, static_argnums=1)
+draw_log = jax.jit(random_chains.draw_log, static_argnums=(2, 3))
 CHAIN = Chain(
     moves=jnp.asarray([[0.5, 0.5, 0.0], [0.25, 0.25, 0.5], [0.0, 0.75, 0.25]], jnp.float32),
     ends=jnp.asarray([0.0, 0.25, 0.5], jnp.float32),
