@@ -11,10 +11,12 @@ import numpy as np
 import pytest
 
 from dprl.accounting.budget import Budget
+from dprl.environments.people import People
 from dprl.environments.user_source import facts_of
 from dprl.learning.policy_gradient.dp_pg import DPPG
+from dprl.learning.policy_gradient.estimator import Trajectory
 from dprl.learning.policy_gradient.pg_plan import make_pg_plan, program_of
-from dprl.learning.policy_gradient.trainer import run_compiled
+from dprl.learning.policy_gradient.trainer import run_compiled, run_on_host
 from dprl.learning.policy_gradient.trust_region import (
     RADIUS,
     SHARP,
@@ -25,7 +27,7 @@ from dprl.learning.policy_gradient.trust_region import (
     sharpened,
     squared_changes,
 )
-from dprl.learning.policy_gradient.users import Simulated
+from dprl.learning.policy_gradient.users import AskedPeople, Simulated
 from dprl.mechanisms.action_coins import ActionCoins
 from dprl.mechanisms.noise import SeededNoise
 from dprl.policies.parametric import Parametric
@@ -168,7 +170,23 @@ def test_rewards_in_another_unit_give_the_same_policy(unit):
 
 @pytest.mark.parametrize("noise", ["square-root", "independent"])
 def test_the_noise_of_a_step_is_that_of_what_is_released(noise):
+    class Nobody(People):
+        def batch(self, first, count, act):
+            shape = (count, 6)
+            return Trajectory(
+                np.zeros((*shape, 1), np.float32), np.zeros(shape, np.int32), np.zeros(shape, np.float32),
+                np.zeros(count, np.int32), np.ones(count, bool),
+            )  # fmt: skip
+
     config = DPPG(users=60, steps=6, policy="mlp:200", noise=noise)
-    mechanism = program_of(make_pg_plan(config, facts_of(Paying()), Budget(1.0, 1e-3)))[0].mechanism
-    draw = mechanism.in_order(SeededNoise.from_seed(3)).draw(5)
-    assert np.std(mechanism.scaled(draw)) == pytest.approx(mechanism.noise_std_of_step, rel=0.1)
+    program, rates = program_of(make_pg_plan(config, facts_of(Paying()), Budget(1.0, 1e-3)))
+    mechanism, sums = program.mechanism, []
+
+    class Recorded:
+        def step(self, step, count, compute):
+            sums.append(np.asarray(mechanism.scaled(points := compute())))
+            return points
+
+    coins = ActionCoins.of_key(jax.random.key(0))
+    run_on_host(program, AskedPeople(Nobody(), 60), SeededNoise.from_seed(3), rates, coins, journal=Recorded())
+    assert np.std(sums[-1]) == pytest.approx(mechanism.noise_std_of_step, rel=0.1)
