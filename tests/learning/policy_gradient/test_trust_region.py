@@ -18,6 +18,8 @@ from dprl.learning.policy_gradient.estimator import Trajectory
 from dprl.learning.policy_gradient.pg_plan import make_pg_plan, program_of
 from dprl.learning.policy_gradient.trainer import run_compiled, run_on_host
 from dprl.learning.policy_gradient.trust_region import (
+    DAMPING,
+    LEAST_DAMPING,
     RADIUS,
     SHARP,
     WARM_UP,
@@ -26,6 +28,7 @@ from dprl.learning.policy_gradient.trust_region import (
     share_of_step,
     sharpened,
     squared_changes,
+    whitened,
 )
 from dprl.learning.policy_gradient.users import AskedPeople, Simulated
 from dprl.mechanisms.action_coins import ActionCoins
@@ -78,6 +81,52 @@ def test_the_same_for_all_actions_is_no_change_of_a_softmax():
     np.testing.assert_array_equal(changed(tabular, jnp.zeros(tabular.size), 1.0), 0.0)
 
 
+NETWORK = Parametric("mlp:5", ((-1.0, 1.0),) * 2, actions=3)
+FOURIER = Parametric("softmax:fourier:2", ((-1.0, 1.0), (0.0, 5.0)), actions=3)
+
+
+@pytest.mark.parametrize("policy", [SOFTMAX, GAUSSIAN, FOURIER], ids=["softmax", "gaussian", "fourier"])
+@pytest.mark.parametrize("std", [0.0, 0.05])
+def test_a_direction_is_the_gradient_in_features_that_are_all_alike(policy, std):
+    gradient = np.random.default_rng(7).normal(size=policy.size).astype(np.float32)
+    features = np.asarray(policy.feature_rows(public_states(policy)), np.float64)
+    moments, damping = features.T @ features / len(features), LEAST_DAMPING + DAMPING * std**2
+    level, one = np.trace(moments) / policy.features, np.eye(policy.features)
+    inverse = (1.0 + damping) * np.linalg.inv(moments / level + damping * one)
+    found = np.asarray(whitened(policy, jnp.asarray(gradient), std))
+    np.testing.assert_allclose(found, np.kron(np.eye(policy.outputs), inverse) @ gradient, rtol=2e-3, atol=1e-3)
+
+
+def test_a_direction_is_the_gradient_itself_where_noise_rules_and_where_features_are_alike_or_many():
+    wide = Parametric("softmax", ((-1.0, 1.0),) * 300, actions=2)
+    tabular = Parametric("tabular", ((0.0, 2.0),), actions=4)
+    for policy, std in ((SOFTMAX, 1e4), (tabular, 0.0), (NETWORK, 0.0), (wide, 0.0)):
+        gradient = np.random.default_rng(8).normal(size=policy.size).astype(np.float32)
+        found = whitened(policy, jnp.asarray(gradient), std)
+        np.testing.assert_allclose(found, gradient, rtol=1e-5, atol=1e-6)
+
+
+def test_a_component_that_never_changes_leaves_a_direction_finite():
+    for kind in ("softmax", "softmax:fourier:3"):
+        policy = Parametric(kind, ((-1.0, 1.0), (2.0, 2.0)), actions=2)
+        gradient = np.random.default_rng(10).normal(size=policy.size).astype(np.float32)
+        found = np.asarray(whitened(policy, jnp.asarray(gradient), 0.0))
+        assert np.linalg.norm(found) < 1.1 * (1.0 + LEAST_DAMPING) / LEAST_DAMPING * np.linalg.norm(gradient)
+
+
+def test_the_first_step_goes_the_whitened_way():
+    for options in ({}, {"natural": True}, {"step_size": 1.0}):
+        config = DPPG(users=400_000, policy="softmax", baseline_weight=0.0, scale_weight=0.0, **options)
+        program, rates = program_of(make_pg_plan(config, facts_of(Paying()), BUDGET))
+        start, policy = program.init(rates, ActionCoins.of_key(jax.random.key(0))), program.shape.policy
+        y = program.shape.batch * np.random.default_rng(9).normal(size=program.shape.dimension)
+        theta = np.asarray(program.update(0, start, jnp.asarray(y), 0).theta)
+        std = program.mechanism.noise_std_of_step / program.shape.batch
+        way = np.asarray(whitened(policy, jnp.asarray(y, jnp.float32), std))
+        along = theta @ way / np.linalg.norm(theta) / np.linalg.norm(way)
+        assert (along > 1.0 - 1e-5) == (not options)
+
+
 @pytest.mark.parametrize("which", [0, 1], ids=["signal", "noise"])
 def test_a_step_shrinks_by_how_far_it_would_go_beyond_the_radius(which):
     late = 99
@@ -100,9 +149,6 @@ def test_where_the_radius_binds_the_size_of_gradients_does_not_count():
     ]
     np.testing.assert_allclose(moves[0], moves[1], rtol=1e-4)
     np.testing.assert_allclose(moves[2], moves[1], rtol=1e-4)
-
-
-NETWORK = Parametric("mlp:5", ((-1.0, 1.0),) * 2, actions=3)
 
 
 @pytest.mark.parametrize("policy", [SOFTMAX, NETWORK], ids=["softmax", "network"])

@@ -67,7 +67,8 @@ class DPPG(Config):
         bootstrap: what follows a time limit: the released ``baseline``, the largest possible return (``bound``), or
             nothing (``none``).
         regularisation: weight of the log-barrier term (Eq. 3), which is public; by default 0.02 where people act once.
-        natural: precondition the noisy gradient by a Fisher matrix of public or released quantities.
+        natural: precondition the noisy gradient by the released policy's Fisher matrix on public states. Otherwise, in
+            episodes whose step size is left to the algorithm, the second moments of the policy's features do so.
         interactions: answers of one user in the same context; their mean is the baseline of each.
         sharpness: most that the preferences of the released policy are multiplied by: more than 1 lets it mix less than
             the policies that people met, which had to explore (docs/proofs/dp-pg.md). By default 3 for the last iterate

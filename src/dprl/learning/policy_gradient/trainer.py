@@ -33,6 +33,7 @@ from dprl.learning.policy_gradient.trust_region import (
     share_of_step,
     sharpened,
     squared_changes,
+    whitened,
 )
 from dprl.mechanisms.action_coins import ActionCoins
 from dprl.mechanisms.gaussian_sum import GaussianSum
@@ -171,10 +172,12 @@ class PolicyGradient:
             # the first ones are averaged; later the newest has the share of the gain
             gain = jnp.maximum(rates.gain, 1.0 / (t + 1.0))
             baseline = (state.baseline + gain * (fresh - state.baseline)).astype(jnp.float32)
+        std = self.mechanism.noise_std_of_step / shape.batch
         if shape.natural:
             gradient = natural_direction(shape.policy, theta, gradient)
+        elif shape.adaptive:
+            gradient = whitened(shape.policy, gradient, std / rates.clip)
         length, change = rates.step_size * share / rates.clip, state.change
-        std = self.mechanism.noise_std_of_step / shape.batch
         if shape.adaptive:
             states = jnp.asarray(public_states(shape.policy), jnp.float32)
             found = squared_changes(shape.policy, theta, gradient, mean[:size].astype(jnp.float32), std, states)

@@ -1,5 +1,5 @@
-"""How far a step of policy gradient may go, whatever the size of the rewards; how much people's vectors are scaled up
-before they are clipped; and how sharp the released policy is.
+"""Which way and how far a step of policy gradient may go, whatever the size of features and rewards; how much people's
+vectors are scaled up before they are clipped; and how sharp the released policy is.
 
 A released gradient is signal and noise, and the variance of the noise is public. The squared length of the gradient
 less that of its noise is an estimate of the signal. Neither may change the policy's preferences by more than a public
@@ -32,6 +32,8 @@ FASTEST, QUIET = 0.2, 0.07
 deviation."""
 SHARP = 15.0
 """Size of preferences, root mean square over public states, from which a policy is left as it is."""
+LEAST_DAMPING, DAMPING = 0.01, 100.0
+"""What holds :func:`whitened` back at least, and how much more, in squares of the noise of a batch's mean gradient."""
 PUBLIC_STATES = 256
 
 
@@ -54,6 +56,28 @@ def squared_size(policy: Parametric, preferences: Float[Array, "states outputs"]
     if not policy.gaussian:
         preferences = preferences - jnp.mean(preferences, axis=-1, keepdims=True)
     return jnp.mean(jnp.sum(preferences**2, axis=-1))
+
+
+def whitened(policy: Parametric, gradient: Float[Array, " d"], noise_std: Any) -> Float[Array, " d"]:
+    """Return the direction of a step in which features that are small, or nearly alike, count as much as others.
+
+    Preferences are linear in features, and those of a small or common feature move slowly. So the gradient is divided
+    by the second moments of features over public states; the less, the more noise that would lift as well. A network's
+    gradient is left as it is, and so are those of more features than public states can tell apart.
+
+    Args:
+        policy: but for its parameters.
+        gradient: ``(d,)`` released mean.
+        noise_std: standard deviation of the noise in each coordinate of it, in units of the clip.
+    """
+    if policy.hidden or policy.features > PUBLIC_STATES:
+        return gradient
+    rows = policy.feature_rows(public_states(policy))
+    moments = rows.T @ rows * (policy.features / jnp.sum(rows**2))
+    damping = LEAST_DAMPING + DAMPING * noise_std**2
+    whole = ((moments + damping * jnp.eye(policy.features)) / (1.0 + damping)).astype(gradient.dtype)
+    of_outputs = gradient.reshape(policy.outputs, policy.features)
+    return jnp.linalg.solve(whole, of_outputs.T).T.reshape(-1)
 
 
 def squared_changes(
