@@ -129,8 +129,14 @@ def test_the_frame_of_a_release_has_all_that_was_released(release):
         assert found["policy"] == row.get("name", row.get("policy"))
         assert found["against"] == row.get("against")
         assert [found["low"], found["high"]] == row["interval"]
+        together = row.get("simultaneous_interval", [None, None])
+        assert [found["low_together"], found["high_together"]] == together
         for column in ("value", "privacy_standard_error", "sampling_standard_error"):
             assert found[column] == row[column]
+        for column in ("mean_weight", "mean_weight_error"):
+            assert found[column] == row.get(column)
+    assert {row["high_together"] is None for row in frame} == {True, False}
+    assert {row["mean_weight_error"] is None for row in frame} == {True, False}
 
 
 def test_a_page_calls_an_arm_by_its_name_and_a_function_by_its_own():

@@ -23,7 +23,8 @@ ASKED = '"?"'
 def read_bounds(source: Bounds | Mapping[str, Any] | str | Path | None, **defaults: Any) -> Bounds:
     """Return bounds from a TOML file, a mapping, or as they are; refused when missing, never inferred from the rows.
 
-    A section ``[prepare]`` must fit the bounds, and names the components of the observation where they do not.
+    A section ``[prepare]`` must fit the bounds, and names the components of the observation where they do not. It is no
+    part of what is returned: a table that needs it is read with the file itself, or the mapping, as its ``bounds``.
 
     Args:
         defaults: of what a file or mapping may leave out.

@@ -125,9 +125,10 @@ class Release(Handout):
     def to_frame(self) -> pa.Table:
         """Return all released values and differences as an Arrow table, which has ``to_pandas()``; a row for each.
 
-        Its columns are ``policy``, ``against`` (of a difference), ``subgroup``, ``value``, its own interval (which
-        may not hold together with others) from ``low`` to ``high``, and the standard errors of the privacy noise and of
-        sampling.
+        Its columns are ``policy``, ``against`` (of a difference), ``subgroup``, ``value``, its own interval from
+        ``low`` to ``high``, the one that holds together with those of the other differences (in subgroups: of all
+        subgroups) from ``low_together`` to ``high_together``, the standard errors of the privacy noise and of sampling,
+        and the mean importance weight, which should be 1, with its standard error. What a row has not is null.
         """
         return frame_of(self.estimate)
 

@@ -27,7 +27,10 @@ _HEIGHT = 480  # of a page whose frame the notebook does not let grow
 _SECTION = re.compile("^.*?</section>", re.DOTALL)
 _FIGURES = re.compile("<figure>.*?</figure>", re.DOTALL)
 _GRID = [place / 50.0 for place in range(51)]
-_NUMBERS = ("value", "low", "high", "privacy_standard_error", "sampling_standard_error")
+_ENDS = ("low", "high", "low_together", "high_together")
+_NUMBERS = (
+    "value", *_ENDS, "privacy_standard_error", "sampling_standard_error", "mean_weight", "mean_weight_error",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -146,6 +149,7 @@ def frame_of(estimate: Mapping[str, Any]) -> pa.Table:
 
 def _rows(found: Mapping[str, Any], subgroup: str | None) -> Iterator[dict[str, Any]]:
     for row in (*found["targets"], *found.get("contrasts", ())):
-        low, high = row["interval"]
-        own = {"policy": row.get("name", row.get("policy")), "subgroup": subgroup, "low": low, "high": high}
-        yield {**row, **own}
+        ends = (*row["interval"], *row.get("simultaneous_interval", (None, None)))
+        yield {**row, "policy": row.get("name", row.get("policy")), "subgroup": subgroup} | dict(
+            zip(_ENDS, ends, strict=True)
+        )
