@@ -38,7 +38,11 @@ SEEDS = JUDGING[:3]
 CHOSEN_ON = ("inventory", "grid", "random-mdp", "chain", "rare-chain", "boyan", "bandit")
 JUDGED_ON = ("clinic", "queue", "repair", "sale")
 SOLVED, CART_POLE_SEEDS = 475.0, JUDGING
-CART_POLES = (("softmax", 500, 1.0, CART_POLE_SEEDS), ("mlp:64", 10_000, 0.5, CART_POLE_SEEDS[:2]))
+CART_POLES = (
+    ("softmax", 500, 1.0, CART_POLE_SEEDS),
+    ("softmax", 500, 1.0, range(1000, 1100)),
+    ("mlp:64", 10_000, 0.5, CART_POLE_SEEDS[:2]),
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -230,7 +234,8 @@ def run() -> dict[str, Any]:
         returns = [cart_pole_return(policy, users, epsilon, seed) for seed in seeds]
         name = f"Cart Pole, {policy}, {users:,} users, epsilon {epsilon:g}"
         solved = sum(x >= SOLVED for x in returns)
-        goals.append(goal(f"{name}: least return of {len(seeds)} seeds", min(returns), SOLVED, True, ""))
+        if len(seeds) <= len(CART_POLE_SEEDS):
+            goals.append(goal(f"{name}: least return of {len(seeds)} seeds", min(returns), SOLVED, True, ""))
         rows.append(
             [f"{name}: {solved} of {len(seeds)} solved, least return {min(returns):.0f}", *[""] * 4, "defaults"]
         )
@@ -242,7 +247,7 @@ def run() -> dict[str, Any]:
             f"{len(SEEDS)} members: {USERS:,} users, epsilon {BUDGET.epsilon:g}, delta {BUDGET.delta:g}, all options "
             "default. These options were chosen on other members of the families that say so, and on Cart Pole "
             "and Acrobot with other seeds, and on no member of the others. But earlier versions of this table had been "
-            "seen when the baseline's share of the clip and the scale of vectors were chosen."
+            "seen when the baseline's share of the clip, the scale of vectors and the damping of features were chosen."
         ],
         "table": table(headings, rows),
         "goals": goals,
