@@ -58,6 +58,12 @@ def test_a_table_is_prepared_planned_and_evaluated(dprl, trial):
     plans = [dprl("plan", *asked(log)) for log in ("trial.csv", "log.parquet")]
     assert [plan.code for plan in plans] == [0, 0], plans
     assert plans[0].out == plans[1].out
+    # the outcome is the return: where nobody says so, it could be twice as large
+    advice = "returns are taken to lie between 0 and 199: declare return_range"
+    assert advice in plans[0].out
+    (trial / "tighter.toml").write_text("return_range = [0, 100]\n" + BOUNDS, encoding="utf-8")
+    tighter = dprl("plan", *(arg if arg != "bounds.toml" else "tighter.toml" for arg in asked("trial.csv"))).done()
+    assert advice not in tighter.out
     values = []
     for log, out in (("trial.csv", "a"), ("log.parquet", "b")):
         dprl("evaluate", *asked(log, "--seed", 1, "--algorithm", "importance-sampling", "--out", out)).done()

@@ -13,7 +13,7 @@ from typing import Any
 from dprl.accounting import events
 from dprl.accounting.accountant import RELATION, accountant_name
 from dprl.accounting.budget import Budget
-from dprl.data.bounds_file import read_bounds
+from dprl.data.bounds_file import read_bounds, read_public
 from dprl.data.readers import UNITS, Log, read_log
 from dprl.data.sources import LogSource
 from dprl.data.trajectories import Trajectories
@@ -39,6 +39,10 @@ from dprl.release.artifacts import MEAN_REWARD, RETURN, mechanism_rows, public_c
 _OF_PROPENSITIES = (
     "The privacy noise above is that with known behaviour probabilities; what the noise in estimated ones adds depends "
     "on the log, and can be more."
+)
+_OF_OUTCOME = (
+    "The outcome is the last reward of each trajectory, and the others are 0, yet returns are taken to lie between "
+    "{:g} and {:g}: declare return_range, which the bounds of the reward may give, and noise and intervals are smaller."
 )
 
 
@@ -148,7 +152,7 @@ def plan_release(
     """Return noise, interval widths and cost as plain data, from public facts; of a log only names and types are
     read. Of a rule that is to be learned, no policies are asked.
     """
-    known = read_bounds(bounds)
+    known, preparation = read_public(bounds)
     policies = load_policies(named_policies(target_policy), known)
     behavior = load_behavior(behavior_policy, known)
     if source is not None:
@@ -177,6 +181,9 @@ def plan_release(
         plan = make_plan(*facts, list(policies.values()), *how, pairs, subgroups)
     names = list(policies) if plan.first is None else list(plan.first.names)
     plan.refuse_the_hopeless()
+    cautions = public_cautions(plan, names) + [_OF_PROPENSITIES] * (known.strata is not None)
+    if preparation is not None and preparation.outcome == "last" and known.horizon > 1 and known.return_range is None:
+        cautions.append(_OF_OUTCOME.format(*known.value_interval(plan.config.discount)))
     return {
         "algorithm": plan.name,
         "estimator": plan.estimator,
@@ -189,7 +196,7 @@ def plan_release(
         **({} if plan.first is None else {"choice": plan.first.described()}),
         "discount": plan.config.discount,
         "horizon": known.horizon,
-        "cautions": public_cautions(plan, names) + [_OF_PROPENSITIES] * (known.strata is not None),
+        "cautions": cautions,
         "max_cumulative_ratio": {
             "value": plan.query.bounds.cumulative_ratio,
             "derived": plan.query.bounds.derives_cumulative_ratio,
