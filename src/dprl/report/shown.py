@@ -149,7 +149,6 @@ def frame_of(estimate: Mapping[str, Any]) -> pa.Table:
 
 def _rows(found: Mapping[str, Any], subgroup: str | None) -> Iterator[dict[str, Any]]:
     for row in (*found["targets"], *found.get("contrasts", ())):
+        own: dict[str, Any] = {**row, "policy": row.get("name", row.get("policy")), "subgroup": subgroup}
         ends = (*row["interval"], *row.get("simultaneous_interval", (None, None)))
-        yield {**row, "policy": row.get("name", row.get("policy")), "subgroup": subgroup} | dict(
-            zip(_ENDS, ends, strict=True)
-        )
+        yield own | dict(zip(_ENDS, ends, strict=True))
