@@ -16,7 +16,7 @@ from dprl_papers.harness.programmed import Run
 from dprl_papers.harness.spec import load_paper
 from dprl_papers.harness.store import Store, as_json
 from dprl_papers.paper_002_l2p import classifiers, ctcdp, protectors, quadratics, scalability, trainings
-from dprl_papers.paper_002_l2p.figures import figure6, figure8, noise
+from dprl_papers.paper_002_l2p.figures import figure6, figure8, noise, policy_evaluation
 from dprl_papers.paper_002_l2p.returns import Learned
 from dprl_papers.records.losses import QuadraticLoss, Records
 
@@ -208,3 +208,11 @@ def test_a_cut_gradient_is_whole_in_one_batch_and_another_in_several():
 def test_nested_checkpoints_take_a_fraction_of_the_memory():
     full, nested = (scalability.cost(100, segment, 0)["megabytes"] for segment in (100, None))
     assert 0.0 < 3.0 * nested < full
+
+
+def test_no_training_of_a_protector_is_left_out_of_its_claim():
+    hand = np.full(4, 0.5)
+    good, bad = np.full(4, 0.2), np.array([0.2, 0.2, 0.2, 0.8])
+    claim = lambda *errors: policy_evaluation._claim(1.0, np.array(errors), (0.5, 0.5), hand)["verdict"]  # noqa: E731
+    assert claim(good, good, good) == "holds"
+    assert claim(good, bad, good) == "does not hold"

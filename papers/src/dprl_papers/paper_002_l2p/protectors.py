@@ -63,6 +63,8 @@ GRIDS = {
 QUICK_GRID = Grid(step_sizes=(0.05, 0.1, 0.2), clip_norms=(0.0144, 0.0577), ratios=(1.0, 4.0))
 
 FORMS = ("dense", "coordinate-wise", "schedule")
+APART = 1000
+"""Between the seeds of two trainings, whose second part has the seed after."""
 
 
 def values(chain: chains.Chain, discount: float) -> jax.Array:
@@ -86,8 +88,8 @@ def architecture_of(family: RandomChains, form: str) -> Architecture:
     return Architecture(layers=layers, scheduler=scheduler, knots=6, learned_clip=True, learned_average=True)
 
 
-def training_of(family: RandomChains, form: str, quick: bool) -> Training:
-    training = family.training
+def training_of(family: RandomChains, form: str, seed: int, quick: bool) -> Training:
+    training = dataclasses.replace(family.training, seed=seed * APART)
     if form == "coordinate-wise":
         training = dataclasses.replace(training, epochs=150, tasks=8, repeats=1)
     if form == "schedule":
@@ -159,45 +161,47 @@ def hand_on_unseen(run: Run, epsilon: float, hands: list[Point]) -> np.ndarray:
 
 
 def protected_on_unseen(
-    run: Run, epsilon: float, form: str, at: RandomChains, learns: bool = True, repeats: int = REPEATS
-) -> np.ndarray:
-    """Return ``(2, tasks)`` mean errors over the start's and RMSE of a protector (or of its hand schedule).
+    run: Run, epsilon: float, form: str, at: RandomChains, repeats: int, learns: bool, seed: int
+) -> dict[str, np.ndarray]:
+    """Return each task's mean ``errors`` over the start's and its ``rmse``, by a protector (or its hand schedule).
 
     ``at`` is the family of the tasks, which may be another than that of training.
     """
     simulation = simulation_of(at, architecture_of(family_of(epsilon), form), Budget(epsilon, DELTA))
-    weights = weights_of(run, epsilon, form)
+    weights = weights_of(run, epsilon, form, seed)
     tasks, keys = _unseen(at, *_counts(run.quick, repeats))
-    return np.stack([np.asarray(x) for x in _errors(simulation, weights, tasks, keys, learns)])
+    errors, rmse = _errors(simulation, weights, tasks, keys, learns)
+    return {"errors": np.asarray(errors), "rmse": np.asarray(rmse)}
 
 
-def weights_of(run: Run, epsilon: float, form: str) -> Any:
+def weights_of(run: Run, epsilon: float, form: str, seed: int) -> Any:
     """Return the weights of a protector trained on public tasks, once."""
     family = family_of(epsilon)
     simulation = simulation_of(family, architecture_of(family, form), Budget(epsilon, DELTA))
-    training = training_of(family, form, run.quick)
+    training = training_of(family, form, seed, run.quick)
     first = learned(run, simulation, training, family.begin(simulation.architecture, training.seed)).weights
     if form != "dense":
         return first
     after = json.dumps(dataclasses.asdict(training), sort_keys=True)
-    return learned(run, simulation, _short(family.refinement, run.quick), first, after).weights
+    refinement = dataclasses.replace(family.refinement, seed=training.seed + 1)
+    return learned(run, simulation, _short(refinement, run.quick), first, after).weights
 
 
-def protector_of(run: Run, epsilon: float, form: str, learns: bool = True) -> Protector:
+def protector_of(run: Run, epsilon: float, form: str, learns: bool, seed: int) -> Protector:
     """Return a protector for :func:`on_domain`: without ranges, or, not ``learns``, with one that nothing is in."""
     family = family_of(epsilon)
     return Protector(
         architecture=architecture_of(family, form),
         hand=family.hand,
-        weights=weights_of(run, epsilon, form),
+        weights=weights_of(run, epsilon, form, seed),
         algorithm=family.algorithm,
         ranges={} if learns else {"units": (0.0, 0.0)},
         provenance={"public": True, "tasks": family.name},
     )
 
 
-def on_domain(run: Run, epsilon: float, name: str, method: str) -> np.ndarray:
-    """Return ``(2, trials)`` MSPBE and RMSE on a domain, 300 trajectories, the whole budget on the value function.
+def on_domain(run: Run, epsilon: float, name: str, method: str, seed: int) -> dict[str, np.ndarray]:
+    """Return ``mspbe`` and ``rmse`` of each log of a domain, 300 trajectories, the whole budget on the value function.
 
     ``method``: a form, ``hand`` (schedule) or ``default`` (GPOPE with the library's own options).
     """
@@ -210,11 +214,11 @@ def on_domain(run: Run, epsilon: float, name: str, method: str) -> np.ndarray:
     with tempfile.TemporaryDirectory() as folder:
         if method != "default":
             form = "schedule" if method == "hand" else method
-            protector_of(run, epsilon, form, method != "hand").save(folder)
+            protector_of(run, epsilon, form, method != "hand", seed).save(folder)
             config = config.replace(optimizer=folder)
         found = answers(config, trials, keys, [1.0])[0]
     errors = Metrics(domain).errors(found, are_values=False, clamp=True)
-    return np.stack([errors["mspbe"], errors["rmse"]])
+    return {name: errors[name] for name in ("mspbe", "rmse")}
 
 
 def _counts(quick: bool, repeats: int) -> tuple[int, int]:

@@ -15,8 +15,9 @@ import numpy as np
 
 from dprl.protectors.policy_evaluation import RandomChains
 from dprl.report.formatting import number, plain
-from dprl_papers.harness.programmed import Run, drawn, make_table, mean_text
+from dprl_papers.harness.programmed import Run, drawn, make_table
 from dprl_papers.paper_002_l2p.protectors import FORMS, UNITS, family_of, geometric, on_domain, protected_on_unseen
+from dprl_papers.paper_002_l2p.trainings import count_of, error_text, over_trainings
 
 EPSILON = (0.1, 1.0)
 REPEATS = 32
@@ -51,16 +52,16 @@ def draw(run: Run) -> dict[str, Any]:
             rows.append([f"ε = {plain(epsilon)}: {name}", *_row(run, epsilon, replace(family_of(epsilon), **changes))])
             rows[-1].append("protector" if name == "as trained" else "hand schedule")
         for name in DOMAINS:
-            found = [run.values_of(on_domain, run, epsilon, name, method) for method in METHODS]
-            cells = [f"{mean_text(mspbe, 4)} / {mean_text(rmse, 4)}" for mspbe, rmse in found]
+            found = [over_trainings(run, on_domain, epsilon, name, m, learned=m in FORMS) for m in METHODS]
+            cells = [f"{error_text(at['mspbe'], 4)} / {error_text(at['rmse'], 4)}" for at in found]
             elsewhere.append([f"ε = {plain(epsilon)}: {name}", *cells])
     caption = (
-        "Error over that of the same hand schedule: geometric mean / mean / worst task, on 48 unseen tasks. What a "
+        "Error over that of the same hand schedule: geometric mean / mean / worst task, on 48 unseen tasks: the mean "
+        f"of {count_of(run)}, and the worst task of all. What a release would use is in the last column: beyond what a "
+        "protector was trained for it is its hand schedule."
     )
-    caption += (
-        "release would use is in the last column: beyond what a protector was trained for it is its hand schedule."
-    )
-    on_domains = f"MSPBE / RMSE of V on other domains, {UNITS} trajectories, mean ± standard error over 20 logs."
+    on_domains = f"MSPBE / RMSE of V on other domains, {UNITS} trajectories, mean ± standard error over 20 logs and, "
+    on_domains += f"of protectors, over {count_of(run)} as well."
     return drawn(
         tables=[
             make_table(caption, ["", "hand schedule's mean", *FORMS, "in a release"], rows),
@@ -70,14 +71,18 @@ def draw(run: Run) -> dict[str, Any]:
 
 
 def _row(run: Run, epsilon: float, family: RandomChains) -> list[str]:
-    measure = lambda form, learns: run.values_of(protected_on_unseen, run, epsilon, form, family, learns, REPEATS)[0]  # noqa: E731
-    hand = measure("coordinate-wise", False)
+    def measured(form: str, learns: bool) -> np.ndarray:
+        found = over_trainings(run, protected_on_unseen, epsilon, form, family, REPEATS, learns, learned=learns)
+        return found["errors"]
+
+    (hand,) = measured("coordinate-wise", False)
     texts = [number(float(hand.mean()), 3)]
     for form in FORMS:
         if form == "dense" and family.size != family_of(epsilon).size:
             texts.append("–")
             continue
-        errors = measure(form, True)
-        ratios = ((geometric(errors / hand), 2), (errors.mean() / hand.mean(), 2), (np.max(errors / hand), 1))
+        errors = measured(form, True)
+        middle = np.mean([geometric(one / hand) for one in errors])
+        ratios = ((middle, 2), (errors.mean() / hand.mean(), 2), (np.max(errors / hand), 1))
         texts.append(" / ".join(number(float(ratio), places) for ratio, places in ratios))
     return texts
