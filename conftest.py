@@ -1,4 +1,4 @@
-"""What every test shares: one thread for products of matrices, a calibration cache, no deadline for property tests."""
+"""What every test shares: one thread for products of matrices, caches, no deadline for property tests."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import Phase, settings
 
 # Two workers fill two cores. Threads of OpenBLAS that wait for each other there cost some 80 times what a product costs
 # on one. It is read when NumPy is imported, which is later, and inherited by the processes that tests start.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-settings.register_profile("dprl", deadline=None, print_blob=True)
+# to explain a failure takes Hypothesis ten times as long as to find it, and a planted fault is there to fail
+PHASES = [phase for phase in Phase if phase is not Phase.explain]
+settings.register_profile("dprl", deadline=None, print_blob=True, phases=PHASES)
 settings.load_profile("dprl")
 
 # Calibrations are remembered on disk: between the tests of a session, and never in the user's own cache. Some plans are
@@ -61,6 +63,9 @@ def _keep_what_is_compiled() -> None:
 
 
 _keep_what_is_compiled()
+# Tracing makes many small objects that live: looking through all of them for cycles every so often is a tenth of the
+# suite's time.
+gc.set_threshold(50_000, 20, 50)
 
 
 @pytest.fixture(autouse=True, scope="module")

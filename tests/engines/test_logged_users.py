@@ -62,14 +62,9 @@ def test_parts_in_this_process(paths, small, name):
     assert learned(parts, name) == learned(file, name)
 
 
-@pytest.mark.parametrize(
-    ("name", "shards"),
-    [
-        pytest.param(name, shards, marks=() if (name, shards) == ("network", 2) else pytest.mark.slow)
-        for name in SETTINGS
-        for shards in (1, 2, 5)
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SETTINGS)
+@pytest.mark.parametrize("shards", [1, 2, 5])
 def test_any_number_of_workers(paths, cluster, small, name, shards):
     file, parts = paths
     assert learned(parts, name, engine="ray", shards=shards) == learned(file, name)
