@@ -130,6 +130,13 @@ def _estimated(steps: int, units: int, epsilon: float) -> Row:
     )  # fmt: skip
 
 
+def _groups_of_strata(units: int, epsilon: float) -> Row:
+    """Nobody wrote behaviour probabilities down, and groups are asked for: the healthiest, two strata, the sickest."""
+    row = _estimated(1, units, epsilon)
+    title = f"propensities estimated, groups of strata, epsilon {epsilon:g}"
+    return replace(row, name=f"strata-groups-{units}-{epsilon:g}", title=title, subgroups=("observation_0:1,3",))
+
+
 def _any_age() -> Domain:
     """The older and the sicker are treated more often, and do worse, in no simple way."""
     return laws.graded(
@@ -560,6 +567,7 @@ ROWS = (
     ),
     *(_estimated(steps, units, eps) for steps in (1, 5) for units in (2000, 20_000) for eps in (1.0, 0.3)),
     *map(_regression, (5000, 20_000)),
+    *(_groups_of_strata(units, eps) for units in (2000, 20_000) for eps in (1.0, 0.3)),
     *(_lost(steps, units, eps) for steps in (1, 5) for units in (2000, 20_000) for eps in (1.0, 0.3)),
     *(_lost(5, units, eps, told=True) for units, eps in ((2000, 1.0), (20_000, 0.3))),
     *(

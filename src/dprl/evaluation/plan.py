@@ -22,6 +22,7 @@ from dprl.evaluation.best import make_choice
 from dprl.evaluation.importance_sampling import ImportanceQuery, ImportanceSampling
 from dprl.evaluation.protected import loaded
 from dprl.evaluation.residuals import ResidualQuery
+from dprl.evaluation.strata_subgroups import grouped_in_strata
 from dprl.evaluation.subgroups import grouped
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.grid import MAX_UNITS
@@ -79,7 +80,10 @@ def make_plan(
     config = config.for_bounds(bounds)
     asked = bounds.of_one_transition() if unit == "transition" else bounds
     query = _of_a_part(_query(config, asked, policies, feature_map, contrasts), share, config.algorithm)
-    query = grouped(query, subgroups, unit, config.algorithm)
+    if isinstance(query, ResidualQuery):
+        query = grouped_in_strata(query, subgroups, unit)
+    else:
+        query = grouped(query, subgroups, unit, config.algorithm)
     if isinstance(config, ValuesConfig):
         inner, sampler = without_sampler(budget, query.dimension, total_variation)
         whole, given = noise_multiplier_for(events.gaussian, inner), config.noise_multiplier

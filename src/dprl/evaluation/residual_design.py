@@ -150,6 +150,18 @@ class Design:
         norms, made = np.linalg.norm(first, axis=1), np.linalg.norm(self.asked[:, : len(self.table)], axis=1)
         return float(norms.max() / made.max()) if made.max() > 0.0 else 1.0
 
+    # --- how many there are -----------------------------------------------------------------------------------------
+
+    def at_least(self, t: float) -> float:
+        """Return how many people there are at least; of everybody's number the noise is as nothing."""
+        del t
+        return self.people
+
+    def told(self, t: float) -> bool:
+        """Return whether anybody is left of whom values are; without them every value is possible."""
+        del t
+        return bool(self.kept.any())
+
     # --- what is known from the answer ------------------------------------------------------------------------------
 
     def decoded(

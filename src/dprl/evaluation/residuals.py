@@ -210,19 +210,20 @@ class ResidualQuery(FoundQuestion):
             for m in (VARIANCE_MARGIN, t)
         )
         noise = math.hypot(mean_noise, design.noise_of_shares(apart), design.noise_of_weights(table))
-        sampling = math.sqrt(upper / design.people)
+        people = design.at_least(t)
+        sampling = math.sqrt(upper / people)
         error = math.hypot(sampling, noise)
-        skew = (sampling / error) ** 2 * skew_margin(t, design.farthest(weights), design.people) if error > 0.0 else 0.0
+        skew = (sampling / error) ** 2 * skew_margin(t, design.farthest(weights), people) if error > 0.0 else 0.0
         low, high = design.hidden(table, t)
         below, above = (t * error + skew + design.second_order(table) + side for side in (low, high))
         end = max(value - below, -value - above, 0.0)
         _, squares, _, square_noise = design.decoded(noisy, mechanism.noise_std, own)
         strength = end / max(math.sqrt(squares + square_noise) * design.reach(table), 1e-12) if squares > 0.0 else 0.0
-        errors = noise, math.sqrt(variance / design.people), math.sqrt(surely / design.people)
+        errors = noise, math.sqrt(variance / people), math.sqrt(surely / people)
         lost = design.lost if design.trims else design.lost & (table != 0.0)
         notes = (TRIMMED if design.trims else NO_OVERLAP,) if lost.any() else ()
         found = Found(value, *errors, below, above, low + high, confounder_of(strength), notes)
-        return found if design.kept.any() else Found(0.0, noise, 1.0, 1.0, 2.0, 2.0, 4.0, 1.0, notes)
+        return found if design.told(t) else Found(0.0, noise, 1.0, 1.0, 2.0, 2.0, 4.0, 1.0, notes)
 
     def expect(self, mechanism: GaussianSum) -> list[tuple[float, float, float]]:
         """Return what the errors will be if in each stratum every action is equally likely, from public facts alone.

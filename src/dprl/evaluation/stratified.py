@@ -186,6 +186,7 @@ ALGORITHM = Algorithm(
     settings={
         "bounded": Setting(Stratified(discount=0.9), facts=_FACTS),
         "trimmed, with a difference": Setting(Stratified(discount=0.9, overlap="trim"), facts=_FACTS, compare=("all",)),
+        "subgroups": Setting(Stratified(discount=0.9), facts=_FACTS, compare=("all",), subgroups=("observation_0",)),
         "people are lost": Setting(
             Stratified(discount=0.9), facts={**_FACTS, "censoring_hazard": "estimate"}, compare=("all",)
         ),

@@ -205,6 +205,12 @@ class GroupedQuery(BesideQuery):
             noise_multiplier=mechanism.noise_multiplier * loud,
         )
 
+    def of_group(self, place: int, group: int, total: Float[np.ndarray, " inner"]) -> Any:
+        """Return the question for the values of one group of the axis at ``place``, whose noisy sum is ``total``."""
+        del place, group
+        # of fewer than one nothing can be said, whatever is decoded: the noise in the number is far larger
+        return self.inner.of(max(self.inner.count(total), 1.0))
+
     # --- the values of everybody --------------------------------------------------------------------------------------
 
     def _whole(
@@ -292,11 +298,11 @@ def subgroups_of(
     together = 1.0 - (1.0 - confidence) / (groups * policies)
     out = []
     _, parts = query.sums(noisy)
-    for declared, axis, loud, sums in zip(query.declared, query.axes, query.shares.groups, parts, strict=True):
+    asked = zip(query.declared, query.axes, query.shares.groups, parts, strict=True)
+    for place, (declared, axis, loud, sums) in enumerate(asked):
         of_group = query.louder(mechanism, loud)
-        for name, total in zip(axis.labels(), sums, strict=True):
-            # of fewer than one nothing can be said, whatever is decoded: the noise in the number is far larger
-            own = query.inner.of(max(query.inner.count(total), 1.0))
+        for group, (name, total) in enumerate(zip(axis.labels(), sums, strict=True)):
+            own = query.of_group(place, group, total)
             alone, wide = (own.at(level).decode(of_group, total) for level in (confidence, together))
             contrasts = contrasts_of(own, of_group, total, pairs, groups) if pairs else []
             out.append(
