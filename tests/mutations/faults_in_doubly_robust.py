@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from dprl.evaluation import around, left_out, reach
+from dprl.evaluation import around, left_out, reach, strata_subgroups
 
 from .planting import fault, gives
 
@@ -29,6 +29,16 @@ fault("a baseline where the weights are cut", "units are plain sums", (around.Ar
 @fault("a reach of products that are never cut", "no unit exceeds its clip norm", (reach, "farthest"))
 def _(original: Any, *facts: Any, both: Any) -> Any:
     return 0.3 * original(*facts, both=both)
+
+
+@fault(
+    "a trajectory is of every group of strata",
+    "no unit is longer than the clip norm",
+    (strata_subgroups, "_members"),
+)
+def _(original: Any, *given: Any) -> Any:
+    found = original(*given)
+    return None if found is None else np.ones_like(found)
 
 
 @fault(
