@@ -36,6 +36,7 @@ SECTIONS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "a code that is no number": (LONG, {"codes": {**CODES, "arm": {"drug": "x"}}}, "a code of 'arm' must be a finite"),
     "a category for a reward": (LONG, {"codes": {**CODES, "score": ["low"]}}, "'score' must be a number"),
     "an unknown outcome": (LONG, {"outcome": "mean"}, "outcome must be one of each, sum, last"),
+    "first decisions without an outcome": (LONG, {"decisions": "first"}, 'say which outcome first decisions have'),
     "an unknown decision": (LONG, {"decisions": "last"}, "decisions must be one of each, first"),
     "a sum without an order": (LONG, {"step": None, "outcome": "sum"}, "need an order: name the column step"),
     "a lag without an order": (LONG, {"step": None}, "need an order: name the column step"),
@@ -69,7 +70,7 @@ BOUNDS = {
         "'arm' are not among the 2 actions",
     ),
     "of another size": ({"observation": [[0, 1]]}, {}, r"has 5 components \(score; site = Basel; .*bounds describe 1"),
-    "of one step": ({}, {"decisions": "first"}, "horizon is 3: name the column step"),
+    "of one step": ({}, {"decisions": "first", "outcome": "last"}, "horizon is 3: name the column step"),
     "continuous": ({"actions": None, "action": [[0, 1]]}, {}, "a continuous action is a number"),
     "of two actions": ({"actions": None, "action": [[0, 1]] * 2}, {}, "the action has 1 component, the bounds"),
     "still asked": (

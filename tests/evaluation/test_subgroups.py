@@ -305,7 +305,7 @@ def test_a_category_tells_its_values_apart():
     assert strata.labels[5] == "site Genf, age >= 50"
     at_bern = strata.table([lambda s: np.stack([s[:, 2], 1.0 - s[:, 2]], axis=1)])
     assert at_bern[0, :, 0].tolist() == [0.0, 0.0, 1.0, 1.0, 0.0, 0.0]
-    with pytest.raises(DprlError, match="there is no component 'site'"):
+    with pytest.raises(DprlError, match="site is a category, with a cell for each value: write site without"):
         read_axis("site:30", bounds)
 
 

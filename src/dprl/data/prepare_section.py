@@ -67,6 +67,11 @@ def _check_steps(made: Preparation) -> None:
     lagged = any(component.lag for component in made.observation)
     if (lagged or made.outcome != "each" or made.decisions != "each") and not (made.step or made.steps):
         raise wrong("what was before, the last, the sum and the first need an order: name the column step.")
+    if made.decisions == "first" and "outcome" not in made.declared:
+        raise wrong(
+            'say which outcome first decisions have: outcome = "last" or "sum" of a person\'s rows, or "each", that of '
+            "the first row."
+        )
     for part in ("person", "episode", "step"):
         if varies(getattr(made, part) or ""):
             raise wrong(f"{part} is one column for all steps.")

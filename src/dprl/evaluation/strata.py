@@ -98,6 +98,8 @@ def read_axis(declared: str, bounds: Bounds, where: str = "bounds: strata") -> A
     if len(values) > 1 and not colon and name not in _places(bounds):
         filled = bounds.fill is not None and any(bounds.fill[place] is not None for place in values)
         return Axis(min(values), name, (), codes=True, values=values, none=filled or is_lagged(name))
+    if values and colon and name not in _places(bounds):
+        raise DprlError(f"{where}: {name} is a category, with a cell for each value: write {name} without cut points.")
     component = place_of(name, bounds, where)
     low, high = bounds.state[component]
     if colon:
