@@ -1,6 +1,7 @@
 """What documents take from the algorithms' entries and from the command line: ``make docs`` writes it.
 
-docs/algorithms.md has tables between marks, and docs/options.md is made whole; a test compares them.
+docs/algorithms.md and docs/reference/engine.md have tables between marks, docs/options.md is made whole; a test compares
+them.
 The page of the command line is made when the site is built.
 """
 
@@ -17,18 +18,20 @@ from typer.testing import CliRunner
 
 from dprl.cli import app
 from dprl.config import documented, words_of
+from dprl.engine.columns import ALWAYS, COEFFICIENTS, COLUMNS
 from dprl.registry import ALGORITHMS, DEFAULT, LEARNING, Entry, of_others
 
 ROOT = Path(__file__).parents[1]
-TABLES, OPTIONS = "docs/algorithms.md", "docs/options.md"
+TABLES, COLUMNS_PAGE, OPTIONS = "docs/algorithms.md", "docs/reference/engine.md", "docs/options.md"
 
 
 def tables() -> dict[str, str]:
-    """Return the tables of docs/algorithms.md by their marks."""
+    """Return the tables that stand between marks, by these."""
     kinds = {"private rewards": "reward function", "people": "user"}
     return {
         "algorithms": algorithms(ALGORITHMS.values()),
         "baselines": algorithms(of_others().values()),
+        "columns": columns(),
         **{mark: algorithms(e for e in LEARNING.values() if e.unit == unit) for mark, unit in kinds.items()},
     }
 
@@ -40,6 +43,16 @@ def algorithms(entries: Iterable[Entry]) -> str:
         for e in sorted(entries, key=lambda e: e.name != DEFAULT)
     ]
     return "\n".join(["| Algorithm | By | Source | Proof |", "|---|---|---|---|", *rows])
+
+
+def columns() -> str:
+    """Return a table with a row for each column that a program may ask for, and the products that come with it."""
+    rows = []
+    for name, column in COLUMNS.items():
+        products = [f"`{p}`" for p, factors in COEFFICIENTS.items() if len(factors) > 1 and factors[-1] == name]
+        always = "yes" if name in ALWAYS else ""
+        rows.append(f"| `{name}` | {column.meaning} | {always} | {', '.join(products)} |")
+    return "\n".join(["| Column | In each row | Always there | Products that end with it |", "|---|---|---|---|", *rows])
 
 
 def options(entry: Entry) -> str:
@@ -81,13 +94,13 @@ def command_line() -> str:
 
 def made() -> dict[str, str]:
     """Return the documents as they should be, by their paths."""
-    page = (ROOT / TABLES).read_text(encoding="utf-8")
+    pages = {path: (ROOT / path).read_text(encoding="utf-8") for path in (TABLES, COLUMNS_PAGE)}
     for mark, table in tables().items():
         between, new = rf"(?<=<!-- {mark} -->\n).*?(?=<!-- end -->)", (table + "\n").replace("\\", r"\\")
-        page = re.sub(between, new, page, flags=re.DOTALL)
+        pages = {path: re.sub(between, new, page, flags=re.DOTALL) for path, page in pages.items()}
     head = "# Options\n\nWritten by `make docs` from the configurations of the algorithms. Do not edit.\n"
     sections = [options(e) for e in (*ALGORITHMS.values(), *LEARNING.values(), *of_others().values())]
-    return {TABLES: page, OPTIONS: "\n\n".join([head.rstrip(), *sections]) + "\n"}
+    return {**pages, OPTIONS: "\n\n".join([head.rstrip(), *sections]) + "\n"}
 
 
 def main() -> None:

@@ -169,7 +169,7 @@ COLUMNS: Mapping[str, Column] = {
     "reward": Column("reward in public units, centred so that V = 0 is the middle of the value range", _rewards),
     "returns": Column("importance-weighted return from the row on, in [-1, 1]", returns_to_go),
     "logged_return": Column(
-        "return from the row on as it was logged, in [-1, 1]; see _logged_returns", _logged_returns
+        "return from the row on as it was logged, less the middle of its public range, in [-1, 1]", _logged_returns
     ),
     "start": Column(
         "in the first row of a trajectory one over the unit's number of trajectories, and 0 elsewhere",
@@ -186,7 +186,7 @@ COLUMNS: Mapping[str, Column] = {
     "raw_reward": Column(
         "reward with its public range mapped to [-1, 1]", lambda x: in_range(x.log.reward, x.log.bounds.reward)
     ),
-    "actions": Column("number of the action, negative where it is none of the declared; see _actions", _actions, True),
+    "actions": Column("number of the action, negative where it is none of the declared", _actions, True),
     "states": Column("state before the step", lambda x: x.log.observation, of_transition=True),
     "next_states": Column("state after the step", lambda x: x.log.next_observation, of_transition=True),
     "alive": Column(

@@ -135,9 +135,15 @@ class Adaptive:
 
 @dataclass(frozen=True)
 class Query:
-    """A sum that a stage asks for, before its noise is calibrated; ``share`` is its part of mu^2.
+    """A sum that a stage asks for, before its noise is calibrated.
 
     Attributes:
+        name: of the stage; noise, journal and certificate know it by this.
+        dimension: length of a unit's vector.
+        clip_norm: largest L2 norm of a unit's vector, in the vector's own units; a longer one is shortened to it.
+        steps: how many noisy sums are released.
+        sampling_rate: probability with which a unit takes part in a step; 1 for everybody.
+        share: its part of mu^2; those of all queries add up to one.
         profile: relative noise of each step, a public schedule of at most 16 values
             (:func:`~dprl.mechanisms.gaussian_sum.to_levels`); None for a constant one. The last stage alone has one.
         adaptive: in place of a schedule; then the stage is the program's only one.

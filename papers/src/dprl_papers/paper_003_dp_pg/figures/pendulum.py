@@ -1,4 +1,4 @@
-"""Why the pendulum is left hanging: without privacy
+"""Pendulum without privacy
 
 Where: 20,000 users, or none
 """
