@@ -1,4 +1,4 @@
-"""From the options of an evaluation to its plan: what is asked for values, and what for the value function."""
+"""Turn the options of an evaluation into its plan: the query for values, and the stages for the value function."""
 
 from __future__ import annotations
 
@@ -44,19 +44,20 @@ def make_plan(
     subgroups: Sequence[str] = (),
     share: float = 1.0,
 ) -> Plan:
-    """Resolve options, calibrate the noise to the budget, and compose what the release will cost.
+    """Resolve the options, calibrate the noise to the budget, and compute what the release will cost.
 
     Args:
-        config: of any registered evaluation algorithm.
+        config: options of any registered evaluation algorithm.
         bounds: public bounds of the log.
         budget: what the release may spend.
         policies: target policies; the value function is that of the first.
         features: feature map of the value function.
-        total_variation: of one draw of the noise source that will be used.
+        total_variation: distance of one draw of the noise source from an exact Gaussian.
         contrasts: pairs of places in ``policies`` whose differences are asked for.
-        subgroups: whose values are asked for besides; see :func:`~dprl.evaluation.subgroups.asked_axes`.
-        share: of the people who are asked, each by a coin; ``bounds`` declare their mean number.
-        unit: privacy unit. Of ``transition`` the values are mean rewards of a transition: nothing follows a trajectory.
+        subgroups: subgroups whose values are asked for as well; see :func:`~dprl.evaluation.subgroups.asked_axes`.
+        share: share of the people who are asked; a coin decides for each person. ``bounds`` declare their mean number.
+        unit: privacy unit. Where it is ``transition``, the values are mean rewards of a transition, because nothing
+            connects the transitions of a trajectory.
 
     Raises:
         DprlError: the budget cannot be met, or an option contradicts it.
@@ -72,7 +73,7 @@ def make_plan(
     budget.check_units(bounds.units)
     if bounds.units > MAX_UNITS:
         raise DprlError(f"bounds: units may be at most {MAX_UNITS}.")
-    feature_map = make_features(features, bounds.state)  # a wrong name is refused even where none are used
+    feature_map = make_features(features, bounds.state)  # refuses a wrong name even where no features are used
     if isinstance(config, ValueFunctionConfig):
         config = loaded(in_calibration(config))
     elif unit not in config.units_served:
@@ -110,7 +111,7 @@ def make_plan(
     claim, given = None if claimed is None else claimed.claim, getattr(config, "noise_multiplier", None)
     epsilon = epsilon_of(event, inner.delta) if claim else epsilon_within(event, budget, inner.delta, given)
     resolved = getattr(program, "config", None)
-    if isinstance(resolved, type(config)):  # an algorithm may run another one's program, under its own name
+    if isinstance(resolved, type(config)):  # an algorithm may run another algorithm's program under its own name
         config = resolved
     shares = tuple(shape.share for shape in shapes)
     costs = (event, epsilon, inner.delta, sampler)
@@ -130,12 +131,12 @@ def plan_of_best(
     """Return the plan of a release that chooses the best of ``policies`` on one part of the people, and values it on
     the other.
 
-    Of one policy it is the ordinary plan: there is nothing to choose.
+    With a single policy there is nothing to choose, and the plan is the ordinary one.
 
     Args:
         config, bounds, budget, features, total_variation, unit: see :func:`make_plan`.
-        policies: to choose from, by name; what their values cost does not depend on which one it will be.
-        share: of the people who choose; None for the default.
+        policies: policies to choose from, by name; the cost of valuing does not depend on which of them is chosen.
+        share: share of the people on whom the policy is chosen; None for the default.
 
     Raises:
         DprlError: see :func:`make_plan` and :func:`~dprl.evaluation.best.make_choice`.
@@ -163,15 +164,15 @@ def after_first(
     unit: str = "trajectory",
     contrasts: Sequence[tuple[int, int]] = (),
 ) -> Plan:
-    """Return the plan of a release in which a second part of the people values what came of the first.
+    """Return the plan of a release in which a second part of the people values what the first part chose or learned.
 
-    Each part may spend the whole budget, for nobody is in both.
+    Each part may spend the whole budget, because nobody is in both.
 
     Args:
-        first: question to the first part, which is calibrated here.
+        first: question to the first part; this function calibrates its noise.
         config, budget, features, total_variation, unit, contrasts: see :func:`make_plan`.
-        bounds: of all people.
-        policies: that are valued; one that is not known yet by what stands for it.
+        bounds: public bounds of the log of all people.
+        policies: policies to value; another policy may stand in for a policy that is not known yet.
     """
     parts, how = first.parts, (features, total_variation, unit, contrasts)
     of_values = parts.bounds_of(bounds, False)
@@ -194,7 +195,7 @@ def after_first(
 def program_for(
     config: ValueFunctionConfig, bounds: Bounds, features: Features, budget: Budget, unit: str = "trajectory"
 ) -> Program:
-    """Return the value function alone, with all of ``budget``: for experiments that release nothing else."""
+    """Return the program of the value function with all of ``budget``, for experiments that release nothing else."""
     config = loaded(in_calibration(config))
     facts = _facts(config, bounds, features, budget, 1.0, unit)
     shapes = config.queries(facts)
@@ -206,9 +207,10 @@ def program_for(
 def _calibrated(
     config: ValueFunctionConfig, facts: PublicFacts, shapes: Sequence[Query], budget: Budget, value: GaussianSum | None
 ) -> tuple[tuple[Stage, ...], float | None]:
-    """Return the stages that ``budget`` pays for beside ``value``, and another noise multiplier for the values.
+    """Return the stages that ``budget`` pays for beside ``value``, and a new noise multiplier for the values or None.
 
-    The values have another one where noise is chosen on the way, which leaves nothing to override.
+    The values need a new noise multiplier where the noise of the stages is chosen adaptively. There the option
+    ``noise_multiplier`` is refused.
     """
     given = getattr(config, "noise_multiplier", None)
     if all(shape.adaptive is None for shape in shapes):
@@ -229,7 +231,7 @@ def _query(
     features: Features,
     contrasts: Sequence[tuple[int, int]],
 ) -> ValueQuery:
-    """Return what asks for values and intervals."""
+    """Return the query that asks for values and intervals."""
     if bounds.strata is not None and not config.estimates_propensities:
         raise DprlError(
             f"{config.algorithm} needs behaviour probabilities, and the bounds declare strata in which they are to be "
@@ -246,8 +248,8 @@ def _query(
 
 
 def _of_a_part(query: ValueQuery, share: float, name: str) -> ValueQuery:
-    """Return the question to a ``share`` of the people, each of whom is asked by a coin."""
-    if share == 1.0 or isinstance(query, ResidualQuery):  # which counts who is there
+    """Return the query to a ``share`` of the people; a coin decides who is asked."""
+    if share == 1.0 or isinstance(query, ResidualQuery):  # a residual query counts the people itself
         return query
     if isinstance(query, BesideQuery):
         return replace(query, inner=_of_a_part(query.inner, share, name))
@@ -259,8 +261,10 @@ def _of_a_part(query: ValueQuery, share: float, name: str) -> ValueQuery:
 def _facts(
     config: ValueFunctionConfig, bounds: Bounds, features: Features, budget: Budget, share: float, unit: str
 ) -> PublicFacts:
-    """Return public facts with the mu of ``share`` of the budget's mu^2. Refuses what the algorithm cannot learn or
-    protect.
+    """Return public facts with the mu of ``share`` of the budget's mu^2.
+
+    Raises:
+        DprlError: the algorithm cannot learn with these features, or cannot protect this privacy unit.
     """
     if not features.linear and not config.neural:
         raise DprlError(

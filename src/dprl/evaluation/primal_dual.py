@@ -1,7 +1,7 @@
-"""Noisy joint gradients, a start, a box, and which iterate is the answer: what the primal-dual methods share.
+"""What the primal-dual methods share: noisy joint gradients, a start, a box, and the choice of the final iterate.
 
-A unit's vector is the joint gradient of :mod:`~dprl.evaluation.nonlinear_td`; it is clipped as a whole. A
-method is what becomes of the noisy means: its program overrides :meth:`PrimalDualProgram.direction`.
+A unit's vector is the joint gradient of :mod:`~dprl.evaluation.nonlinear_td`; it is clipped as a whole. Methods differ
+in how they step along the noisy means: each one's program overrides :meth:`PrimalDualProgram.direction`.
 
 Privacy unit: a transition, a trajectory, or a person with all their trajectories. Relation: add or remove one.
 Released: a start, and every noisy sum, hence every iterate; momentum, projection, averages and the choice of an
@@ -29,21 +29,22 @@ from dprl.mechanisms.grid import grid_step
 from dprl.protocols import Attack
 
 FUNCTION = "value function"
-# In units of B, the root mean square norm of Psi at the start under the uniform distribution on the bounds.
+# Default clip norm in units of B, and default steps in units of 1 / B^2. B is the root mean square norm of Psi at the
+# start, under the uniform distribution on the bounds.
 CLIP, PRIMAL, DUAL = 0.021, 22.0, 0.4
-# Of a single transition, whose errors are not averaged over a trajectory: a small clip would all but cut rare ones off,
-# such as an end, and there are so many units that the noise of a large one is small.
+# Clip where the unit is a single transition, whose errors are not averaged over a trajectory. A small clip would all
+# but remove rare transitions, such as an end; and with so many units the noise of a large clip is small.
 TRANSITION_CLIP = 1.0
-# What the noise of all steps may move theta times B in L2 by default. Of a network B is larger than on the states of a
-# log, which are a small part of the bounds.
+# How far the noise of all steps may move theta times B in L2 by default, for a network and for a linear function. The B
+# of a network is larger on the bounds than on the states of a log, which are a small part of the bounds.
 NOISE_TRAVEL_BUDGET, LINEAR_WALK = 0.4, 0.2
-# units of a batch that are enough: larger ones cost time and save little noise
+# BATCH: expected units of a batch; larger batches cost time and save little noise. LEAST_RATE: least sampling rate.
 BATCH, LEAST_RATE = 256, 0.05
 
 
 @dataclass(frozen=True, kw_only=True)
 class PrimalDualConfig(ValueFunctionConfig):
-    """Options that every primal-dual method has; public facts, all of them.
+    """Options that every primal-dual method has; all are public facts.
 
     Values and gradients are in public units: the value range is mapped to [-1, 1]. ``B`` is the root mean square norm
     of the gradient of V by theta at the start, under the uniform distribution on the bounds.
@@ -53,22 +54,22 @@ class PrimalDualConfig(ValueFunctionConfig):
         sampling_rate: probability with which a unit takes part in a step; by default 256 units are expected, and at
             least one in twenty.
         clip_norm: L2 clip C of a unit's whole vector; by default in proportion to B.
-        primal_step: factor of the noisy mean gradient by theta; by default in proportion to ``1 / B^2``, and as small
-            as the noise asks for.
-        dual_step: likewise by w.
-        step_scale: multiplies both.
+        primal_step: factor of the noisy mean gradient by theta; by default in proportion to ``1 / B^2``, or smaller
+            where the noise asks for that.
+        dual_step: factor of the noisy mean gradient by w, with the same default rule.
+        step_scale: multiplies both step sizes.
         start: the value function before the first step: a private ``constant``, the ``mid-range`` of the public values,
             ``zero``, or ``random`` weights of a network. ``constant`` by default.
         start_budget_fraction: share of the mu^2 of the value function that pays for a private constant.
-        average: which iterate is the answer: the mean of the last half (``tail``), of ``all``, the ``last``, or a
-            uniformly ``random`` one.
+        average: which iterate is the answer: the mean of the last half (``tail``), the mean of ``all``, the ``last``,
+            or a uniformly ``random`` one.
         project: keep theta and w in the box, after each step.
-        parameter_bound: largest size of a coordinate of theta and of w; theta has a smaller one where the value range
-            implies it.
-        max_rows_per_unit: transitions of a unit that are used, evenly spaced; ``none`` for all.
-        weighting: of a transition: ``trajectory``, one over its trajectory's length, or ``transition``, one over the
-            public horizon.
-        seed: of random starting weights; public.
+        parameter_bound: largest size of a coordinate of theta and of w; theta has a smaller bound where the value range
+            implies one.
+        max_rows_per_unit: number of transitions per unit that are used, evenly spaced; ``none`` for all.
+        weighting: weight of a transition: ``trajectory``, one over its trajectory's length, or ``transition``, one over
+            the public horizon.
+        seed: seed of random starting weights; public.
         noise_multiplier: overrides the calibration to the budget; the certificate then states what it costs.
     """
 
@@ -105,12 +106,12 @@ class PrimalDualConfig(ValueFunctionConfig):
     # --- defaults, from public facts ------------------------------------------------------------------------------
 
     def count(self, facts: PublicFacts) -> int:
-        """Noisy sums in all stages but the start's."""
+        """Return the number of noisy sums in all stages but the start's."""
         del facts
         return 100 if self.steps is None else self.steps
 
     def rate(self, facts: PublicFacts) -> float:
-        """Sampling rate of the steps."""
+        """Return the sampling rate of the steps."""
         if self.sampling_rate is not None:
             return self.sampling_rate
         return min(1.0, max(round(BATCH / facts.units, 4), LEAST_RATE))
@@ -123,16 +124,16 @@ class PrimalDualConfig(ValueFunctionConfig):
         return factor * math.sqrt(facts.features.mean_square())
 
     def starts_at(self, facts: PublicFacts) -> Literal["constant", "mid-range", "zero", "random"]:
-        """Return where it starts: at a released constant, or at public numbers."""
+        """Return the kind of start: a released constant, or public numbers."""
         del facts
         return "constant" if self.start is None else self.start
 
     def dimension(self, facts: PublicFacts) -> int:
-        """Length of a unit's vector."""
+        """Return the length of a unit's vector."""
         return 2 * facts.features.size
 
     def step_sizes(self, facts: PublicFacts, stage: Stage) -> tuple[float, float]:
-        """Default primal and dual step; ``stage`` is the last, with its noise."""
+        """Return the default primal and dual step; ``stage`` is the last stage, with its noise."""
         return limited(facts, stage, PRIMAL, DUAL)
 
     def released_start(self, facts: PublicFacts) -> StartLevel | None:
@@ -145,7 +146,7 @@ class PrimalDualConfig(ValueFunctionConfig):
         return self.after_start(facts, (steps,))
 
     def after_start(self, facts: PublicFacts, shapes: tuple[Query, ...]) -> tuple[Query, ...]:
-        """Return ``queries`` behind that of the start, which takes its share from them."""
+        """Return the query of the start, if the start is released, then ``shapes``, which give up its share."""
         self._check(
             "weighting = 'transition' means nothing where the unit is a transition: leave it out",
             facts.unit != "transition" or self.weighting == "trajectory",
@@ -173,11 +174,16 @@ class PrimalDualConfig(ValueFunctionConfig):
 
 
 def limited(facts: PublicFacts, stage: Stage, primal: float, dual: float, gain: float = 1.0) -> tuple[float, float]:
-    """Return ``primal / B^2`` and ``dual / B^2``, but no more than lets the noise of all steps move V by 0.4 of its
-    half-range in mean square (a linear one by 0.2): beyond that the answer would be noise, and the start a better
-    guess.
+    """Return ``primal / B^2`` and ``dual / B^2``, or less where the noise asks for smaller steps.
 
-    ``gain``: what many steps add up of the noise of one, over that noise.
+    The noise of all steps may move V by at most 0.4 of its half-range in root mean square (0.2 if V is linear). Beyond
+    that the answer would be noise, and the start a better guess.
+
+    Args:
+        facts: public facts.
+        stage: the last stage, with its noise.
+        primal, dual: steps in units of ``1 / B^2``.
+        gain: noise that one noisy mean brings into the iterates over many steps, relative to what it brings in one.
     """
     square, mechanism = facts.features.mean_square(), stage.mechanism
     noise = gain * mechanism.noise_std / mechanism.expected(facts.units)
@@ -188,23 +194,23 @@ def limited(facts: PublicFacts, stage: Stage, primal: float, dual: float, gain: 
 
 
 class State(NamedTuple):
-    """Made of noisy sums and public facts alone, so as private as those. A method may have further fields."""
+    """State between steps, computed from noisy sums and public facts only. A method may have further fields."""
 
     theta: Float[Array, " d"]  # float32
     w: Float[Array, " d"]
     p: Float[Array, " d"]  # running gradient by theta
     d: Float[Array, " d"]  # running gradient by w, with the sign by which it is descended
-    kept: Float[Array, " d"]  # what the answer would be after this step
+    kept: Float[Array, " d"]  # the answer if this step were the last
     step: Int[Array, ""]  # int32, noisy sums so far
 
 
 @dataclass(frozen=True)
 class PrimalDualProgram(StartedProgram):
-    """Plain simultaneous steps with everything that is public filled in; a method overrides :meth:`direction`.
+    """Program of plain simultaneous steps, with all public numbers filled in; a method overrides :meth:`direction`.
 
     Attributes:
-        config: options, resolved.
-        stages: the first one may release the start.
+        config: resolved options.
+        stages: calibrated stages; the first one may release the start.
         facts: public facts.
     """
 
@@ -217,7 +223,7 @@ class PrimalDualProgram(StartedProgram):
 
     @property
     def public_level(self) -> float:
-        """Level of the middle of the value range, or of zero."""
+        """Level at which a public start stands: the middle of the value range, or the value zero."""
         facts = self.facts
         return min(max(-facts.centre / facts.half, -1.0), 1.0) if self.config.start == "zero" else 0.0
 
@@ -278,7 +284,7 @@ class PrimalDualProgram(StartedProgram):
         return State(theta, w, jnp.zeros_like(theta), jnp.zeros_like(w), theta, jnp.zeros((), jnp.int32))
 
     def project(self, parameters: Float[Array, " dim"]) -> Float[Array, " dim"]:
-        """Return the parameters where they may lie."""
+        """Return the parameters projected into their boxes."""
         theta, w = jnp.split(parameters, 2)
         return jnp.concatenate([self.in_box(theta, self.theta_box), self.in_box(w, self.config.parameter_bound)])
 
@@ -287,10 +293,11 @@ class PrimalDualProgram(StartedProgram):
         return jnp.clip(weights, -box, box) if self.config.project else weights
 
     def keep(self, stage: int, state: Any, theta: Float[Array, " d"], noisy: Float[Array, " dim"]) -> jax.Array:
-        """Return the asked-for average, as a running mean, or a reservoir of one iterate.
+        """Return the average that is asked for: a running mean, or a reservoir of one iterate.
 
-        The reservoir keeps iterate number t, counted from 1, with probability 1/t. Its coin is low digits of the noised
-        sum: uniform but for 2^-19, as the noise spreads over many times what they count, and post-processing.
+        The reservoir keeps iterate number t, counted from 1, with probability 1/t. Its coin is made of low digits of
+        the noisy sum, so it is post-processing. The coin is uniform up to 2^-19, because the noise spreads over many
+        times the range of these digits.
         """
         number, average = state.step + 1, self.config.average
         if average == "random":
@@ -311,7 +318,7 @@ class PrimalDualProgram(StartedProgram):
 def _low_digits(noisy: jax.Array, clip_norm: float) -> jax.Array:
     """Return a number in [0, 1) from digits 8 to 27 of the first and of the last noisy grid point.
 
-    Lower ones may be lost in double precision, and the noise does not spread evenly over higher ones.
+    Lower digits may be lost in double precision, and the noise does not spread evenly over higher digits.
     """
     ends = jnp.stack([noisy[0], noisy[-1]]) * (1.0 / (grid_step(clip_norm) * 2.0**8))
     return jnp.sum(jnp.mod(jnp.floor(ends), 2.0**20) * jnp.asarray([2.0**-20, 2.0**-40]))
@@ -319,7 +326,7 @@ def _low_digits(noisy: jax.Array, clip_norm: float) -> jax.Array:
 
 STANDARD_ATTACKS = (
     Attack(options={"steps": 50, "sampling_rate": 1.0}, trials=200_000),
-    # beside the values, which every unit pays for, a share for the steps that lets subsampling be seen
+    # every unit pays for the values; with a small share for them, the effect of subsampling the steps can be seen
     Attack(options={"steps": 50, "sampling_rate": 0.1, "value_budget_fraction": 0.05}, trials=200_000),
 )
 """Of every primal-dual method."""

@@ -1,4 +1,4 @@
-"""A private constant as value function: what every other private value function is to be compared with.
+"""A private constant as value function: the baseline for every other private value function.
 
 Per-decision weights: Precup, Sutton and Singh (2000).
 Privacy unit: a trajectory, or a person with all their trajectories. Relation: add or remove one.
@@ -24,13 +24,13 @@ from dprl.engine.program import PublicFacts, PublicProgram, Query, Stage, ValueF
 
 @dataclass(frozen=True, kw_only=True)
 class PrivateConstant(ValueFunctionConfig):
-    """Options of the private constant; public facts, all of them.
+    """Options of the private constant; all are public facts.
 
     Attributes:
         estimator: ``returns``: the mean (per-decision importance-weighted) return of the trajectories. ``rewards``: the
             mean importance-weighted reward over ``1 - discount``, for processes that do not end. ``auto``: ``rewards``
-            off-policy over a horizon of at least ``1 / (1 - discount)``, where products of ratios are cut, and
-            ``returns`` otherwise.
+            off-policy over a horizon of at least ``1 / (1 - discount)``, where products of importance ratios may be
+            cut, and ``returns`` otherwise.
     """
 
     estimator: Literal["auto", "returns", "rewards"] = "auto"
@@ -63,13 +63,16 @@ class PrivateConstant(ValueFunctionConfig):
 
 @dataclass(frozen=True)
 class PrivateConstantProgram(PublicProgram):
-    """One release; the value in public units is ``offset + scale`` times the noisy mean, kept in the value range."""
+    """Program with one noisy sum.
+
+    The value in public units is ``offset + scale`` times the noisy mean, clipped to the value range.
+    """
 
     compiled: ClassVar[bool] = False
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Further columns of the rows that are needed."""
+        """Further columns of the rows that the program reads."""
         return ("returns", "start") if self.config.estimator == "returns" else ("raw_reward",)
 
     def init(self) -> Float[AnyArray, ""]:
@@ -77,7 +80,7 @@ class PrivateConstantProgram(PublicProgram):
         return np.zeros((), np.float64)
 
     def contribution(self, stage: int, state: Any, block: Block) -> Float[AnyArray, "units 1"]:
-        """Return ``(B, 1)``: at most 1 (returns) or the largest ratio of a step (rewards)."""
+        """Return ``(B, 1)``: at most 1 in size (returns), or at most the largest importance ratio (rewards)."""
         del stage, state
         rows = block.start_return if self.config.estimator == "returns" else block.weight_raw_reward
         return rows.sum(axis=-1, keepdims=True)
@@ -94,7 +97,7 @@ class PrivateConstantProgram(PublicProgram):
         return module_of(noisy).clip(offset + scale * noisy[0] / facts.units, -1.0, 1.0)
 
     def answer(self, state: Float[AnyArray, ""]) -> Float[AnyArray, " n"]:
-        """Return the weights of the constant."""
+        """Return the ``(n,)`` weights by which the features make the constant."""
         return state * np.asarray(self.facts.features.constant(), np.float64)
 
 

@@ -1,6 +1,6 @@
-"""LSTD from noisy sufficient statistics: the matrix A and the vector b, released once.
+"""LSTD from noisy sufficient statistics: the matrix A and the vector b are released once.
 
-LSTD: Bradtke and Barto (1996). Perturbed statistics with a public ridge: as AdaSSP does for regression (Wang 2018).
+LSTD: Bradtke and Barto (1996). Noisy statistics with a public ridge: as AdaSSP does for regression (Wang 2018).
 Privacy unit: a trajectory, or a person with all their trajectories. Relation: add or remove one.
 Released: a noisy mean return, and one noisy vector of statistics around it; the solve is post-processing.
 Proof: docs/proofs/lstd.md.
@@ -27,13 +27,13 @@ from dprl.evaluation.noisy_counts import Support, offsets_of, reward_bound, supp
 
 @dataclass(frozen=True, kw_only=True)
 class PrivateLSTD(StatisticsConfig):
-    """Options of private LSTD; public facts, all of them.
+    """Options of private LSTD; all are public facts.
 
     Attributes:
         support: in place of modes, the transitions that can happen between the states of tabular features, as offsets
-            such as ``0,1`` or ``full``: then only the entries of A that can differ from zero are released.
-        start_weight: as in AdaSSP, for the constant alone.
-        kappa: weight of b against A.
+            such as ``0,1`` or ``full``; then only the entries of A that can differ from zero are released.
+        start_weight: as in AdaSSP, but only for the constant.
+        kappa: weight of b relative to A.
     """
 
     support: str | None = None
@@ -63,7 +63,7 @@ class PrivateLSTD(StatisticsConfig):
 
 @dataclass(frozen=True)
 class PrivateLSTDProgram(StatisticsProgram):
-    """Everything public filled in."""
+    """Program of private LSTD, with all public numbers filled in."""
 
     @cached_property
     def support(self) -> Support | None:
@@ -73,23 +73,23 @@ class PrivateLSTDProgram(StatisticsProgram):
 
     @property
     def size(self) -> int:
-        """Number of modes; of states, where a support is given."""
+        """Number of modes, or of states where a support is given."""
         return self.config.modes if self.support is None else self.facts.features.size
 
     @property
     def feature_bound(self) -> float:
-        """Largest norm of a state's modes, or indicators."""
+        """Largest norm of a state's modes, or of its indicators where a support is given."""
         return modes_bound(self.facts.features, self.size) if self.support is None else 1.0
 
     @property
     def entry_bound(self) -> float:
-        """Largest norm of the outer product of a state's modes with a difference of them."""
+        """Largest norm of the outer product of a state's modes and the discounted difference to the next state's."""
         discount = self.facts.discount
         return self.feature_bound**2 * (1.0 + discount) if self.support is None else math.hypot(1.0, discount)
 
     @property
     def basis(self) -> Float[np.ndarray, "n size"]:
-        """``(n, size)``: ``phi @ basis`` are the modes, or the indicators of the states."""
+        """``(n, size)`` matrix: ``phi @ basis`` gives the modes, or the indicators of the states."""
         if self.support is None:
             return modes_basis(self.facts.features, self.size)
         return np.eye(self.size) / math.sqrt(self.size)
@@ -107,9 +107,9 @@ class PrivateLSTDProgram(StatisticsProgram):
 
     @property
     def ridge(self) -> float:
-        """``sigma sqrt(2 k)``: about the largest eigenvalue of the symmetric part of the noise in a k x k matrix.
+        """Ridge ``sigma sqrt(2 k)``: about the largest eigenvalue of the symmetric part of the noise in a k x k matrix.
 
-        On a support with at most ``r`` entries in a row or column the noise is smaller: ``sigma sqrt(2 (r + ln k))``.
+        On a support with at most ``r`` entries per row and column the noise is smaller: ``sigma sqrt(2 (r + ln k))``.
         """
         size: float = self.size
         if self.support is not None:
@@ -119,12 +119,12 @@ class PrivateLSTDProgram(StatisticsProgram):
 
     @property
     def _kappa(self) -> float:
-        """Makes the norm of b's part kappa times that of A's."""
+        """Factor of b, by which the largest norm of b's part is ``config.kappa`` times that of A's part."""
         return self.config.kappa * self.entry_bound / self.feature_bound
 
     @override
     def vectors(self, state: State, block: Block) -> Float[Array, "units dim"]:
-        """Return the entries of A and kappa b, with rewards less what the constant explains."""
+        """Return each unit's entries of A and of kappa b, with rewards less the part that the constant explains."""
         dtype = block.phi.dtype
         basis, level = jnp.asarray(self.basis, dtype=dtype), state.level.astype(dtype)
         f, d = apply(block.phi, basis), apply(block.delta_phi, basis)

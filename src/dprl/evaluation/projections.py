@@ -1,7 +1,7 @@
-"""From noisy moments to best linear projections of values on covariates, with bands: post-processing.
+"""Compute best linear projections of values on covariates, with bands, from noisy moments: post-processing.
 
-A projection is solved from noisy normal equations. What is uncertain in it is the sampling error of their right side,
-the noise there, and the noise in the matrix, all counted as they meet the solution. Derivations:
+A projection is the solution of noisy normal equations. Its band counts the sampling error of their right side, the
+noise there, and the noise in the matrix, each with its effect on the solution. Derivations:
 docs/proofs/best-linear-projection.md.
 """
 
@@ -34,7 +34,9 @@ _ARRAYS, _POINTS = ("weights", "covariance"), 21
 
 @lru_cache
 def _monomials(size: int, power: int) -> tuple[Int[np.ndarray, "n power"], Float[np.ndarray, " n"], np.ndarray]:
-    """Return which entries a monomial multiplies, the root of how often it stands in the tensor, and where."""
+    """Return for each monomial the entries that it multiplies and the root of its number of places in the tensor, and
+    for each place of the tensor its monomial.
+    """
     index = np.array(list(combinations_with_replacement(range(size), power)))
     base = size ** np.arange(power)[::-1]
     places = np.searchsorted(index @ base, base @ np.sort(np.indices((size,) * power).reshape(power, -1), axis=0))
@@ -42,7 +44,7 @@ def _monomials(size: int, power: int) -> tuple[Int[np.ndarray, "n power"], Float
 
 
 def powers(vectors: Float[np.ndarray, "units size"], power: int) -> Float[np.ndarray, "units n"]:
-    """Return the coordinates of ``v (x) ... (x) v``, each different one once; their norm is ``|v| ** power``."""
+    """Return the distinct coordinates of ``v (x) ... (x) v``, scaled so that their norm is ``|v| ** power``."""
     index, root, _ = _monomials(vectors.shape[1], power)
     out = np.tile(root, (len(vectors), 1))
     for column in index.T:
@@ -65,7 +67,7 @@ class Moments(NamedTuple):
     Attributes:
         gram, quartic: sums of psi psi' and of psi (x) psi (x) psi (x) psi.
         linear, cubic, square: sums of psi u, psi (x) psi (x) psi u, and psi psi' u^2.
-        noises: standard deviations of the noise in the coordinates of each of the five.
+        noises: standard deviation of the noise in a coordinate, for each of the five sums in the order above.
     """
 
     gram: Float[np.ndarray, "D D"]
@@ -81,13 +83,13 @@ def solve(
 ) -> tuple[Float[np.ndarray, " D"], Float[np.ndarray, "D D"]] | None:
     """Return weights tau and a matrix C; None where noise hides the matrix of the normal equations.
 
-    With the confidence of ``critical`` the error ``|a'(tau - true)|`` is at most ``critical sqrt(a'Ca)`` for all a at
-    once.
+    With the confidence of ``critical`` the error ``|a'(tau - true)|`` is at most ``critical sqrt(a'Ca)`` for all
+    vectors a at once.
 
     Args:
-        moments: as released.
+        moments: the released moments.
         critical: root of a chi-square quantile with as many degrees of freedom as there are features.
-        margin: standard errors of its own noise by which the sampling variance is taken larger.
+        margin: how many standard errors of its own noise are added to the sampling variance.
     """
     gram, quartic, linear, cubic, square, _ = moments
     of_gram, of_quartic, of_linear, of_cubic, of_square = moments.noises
@@ -102,7 +104,7 @@ def solve(
     noise = math.hypot(of_square, 2.0 * norm * of_cubic, norm**2 * of_quartic)
     values, vectors = np.linalg.eigh(meat + margin * noise * identity)
     spread = (vectors * np.maximum(values, 0.0)) @ vectors.T + of_linear**2 * identity
-    # the noise in the matrix meets the true weights, whose norm the same event bounds
+    # the noise in the matrix multiplies the true weights; the event that the band holds bounds their norm as well
     first = float(np.linalg.eigvalsh(inverse @ spread @ inverse)[-1])
     most = (norm + math.sqrt(lost * norm**2 + (1.0 - lost) * critical**2 * first)) / (1.0 - lost)
     along = most / norm * np.outer(tau, tau) if norm > 0.0 else 0.0 * identity
@@ -115,7 +117,7 @@ def critical_value(confidence: float, size: int) -> float:
     return math.sqrt(2.0 * float(gammaincinv(size / 2.0, confidence)))
 
 
-# --- what is handed out -----------------------------------------------------------------------------------------------
+# --- results ----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -124,9 +126,10 @@ class Projection:
 
     Attributes:
         policy: place of the policy among those of the release.
-        against: place of the policy whose value is taken off; None of one policy alone.
-        weights: ``(1 + d,)`` of a constant and of each covariate in [-1, 1]; None where there is no band.
-        covariance: ``(1 + d, 1 + d)`` matrix of the band.
+        against: place of the policy whose value is subtracted; None for the value of one policy.
+        weights: ``(1 + d,)`` weights of a constant and of each covariate, scaled to [-1, 1]; None where there is no
+            band.
+        covariance: ``(1 + d, 1 + d)`` matrix of the band; None where there is no band.
     """
 
     policy: int
@@ -137,14 +140,14 @@ class Projection:
 
 @dataclass(frozen=True)
 class Projections:
-    """Best linear projections of values on covariates of the first state, with a band that holds for all together.
+    """Best linear projections of values on covariates of the first state, with bands that hold for all together.
 
     Attributes:
         components: places of the covariates among the components of a state.
-        names: of the covariates.
-        bounds: of every component of a state.
-        critical: half-widths of a band over its standard errors.
-        found: a projection of each target policy, then of each difference that was asked for.
+        names: names of the covariates.
+        bounds: range of every component of a state.
+        critical: half-width of a band, in standard errors.
+        found: the projection of each target policy, then of each difference that was asked for.
     """
 
     components: tuple[int, ...]
@@ -158,15 +161,15 @@ class Projections:
 
     @property
     def theta(self) -> Float[np.ndarray, " n"]:
-        """Weights of all projections that have any, one after the other."""
+        """Weights of all projections that have a band, one after the other."""
         return np.concatenate([np.zeros(0), *(p.weights for p in self.found if p.weights is not None)])
 
     def band(self, place: int, states: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
         """Return values and both ends of the band, each ``(N,)``, at ``states`` ``(N, d)``; None without a band.
 
         Args:
-            place: of the projection in :attr:`found`.
-            states: with all components; ``(N,)`` where there is one.
+            place: place of the projection in :attr:`found`.
+            states: states with all their components; ``(N,)`` where a state has one component.
         """
         weights, covariance = self.found[place].weights, self.found[place].covariance
         if weights is None or covariance is None:
@@ -180,7 +183,7 @@ class Projections:
     def described(self, targets: Sequence[str], names: Sequence[str] | None) -> dict[str, Any]:
         """Return coefficients and curves with their bands, as plain data.
 
-        A coefficient is how much the projection rises from the low end of a covariate's declared range to the high one.
+        A coefficient tells how much the projection rises from the low to the high end of a covariate's declared range.
 
         Args:
             targets: names of the target policies.
@@ -208,7 +211,7 @@ class Projections:
         return {"file": FILE, "covariates": list(self.names), "found": found}
 
     def _slices(self, place: int) -> list[dict[str, Any]]:
-        """Return a curve with its band along each covariate, the others at the middle of their range."""
+        """Return a curve with its band along each covariate, with the other components at the middle of their range."""
         out = []
         for component, grid, states in along_components(self.bounds, _POINTS, len(self.bounds)):
             band = self.band(place, states)
@@ -224,7 +227,7 @@ class Projections:
 
 
 def load_projections(path: str | Path) -> Projections:
-    """Read released projections back, from their file or from the results folder it lies in."""
+    """Read released projections from their file, or from the results folder that contains the file."""
     return read_back(path, FILE, "projections", _read)
 
 

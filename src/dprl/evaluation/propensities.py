@@ -1,8 +1,9 @@
-"""Released propensities with a model of outcomes, of counts or of a regression, and what follows: post-processing.
+"""Released propensities and outcome models, from counts within strata or from a regression: post-processing.
 
-Of counts and sums of outcomes by stratum and action, propensities are ratios; the outcome model is additive: a level
-for each action and, as far as noise lets it be told, an effect of each stratum. Of a regression, propensities are those
-of a multinomial logit; outcomes of each action are linear in the same terms. Derivation: docs/proofs/stratified.md.
+With counts and sums of outcomes by stratum and action, propensities are ratios of counts. The outcome model is
+additive: a level for each action and an effect of each stratum, as far as noise lets it be seen. With a regression,
+propensities are those of a multinomial logit, and the outcome of each action is linear in the same terms. Derivation:
+docs/proofs/stratified.md.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ FEWEST, CLEAR = 10.0, 3.0
 
 
 def size_of(bounds: Bounds) -> int:
-    """Return how many numbers are released: counts and, of one decision, sums of outcomes."""
+    """Return how many numbers are released: counts and, for logs of one decision, sums of outcomes."""
     return Strata(bounds).count * (bounds.kinds + (bounds.actions or 1) * (bounds.horizon == 1))
 
 
@@ -42,9 +43,10 @@ class Propensities:
     """Noisy counts and outcomes of each stratum and action, as released.
 
     Attributes:
-        theta: ``(S K + S A,)`` released numbers: weighted counts of the K = A actions, or A + 1 with being lost from
-            the log, then sums of outcomes in [-1, 1]; of several steps ``(S K,)``, the counts alone.
-        strata: public.
+        theta: ``(S K + S A,)`` released numbers: weighted counts for S strata and K kinds of decision, then sums of
+            outcomes in [-1, 1]. The kinds are the A actions, and being lost from the log where that is estimated. For
+            several steps only the ``(S K,)`` counts.
+        strata: public strata.
         noise: standard deviation of the noise in each number of ``theta``.
     """
 
@@ -67,12 +69,12 @@ class Propensities:
 
     @cached_property
     def counts(self) -> Float[np.ndarray, "strata actions"]:
-        """Noisy numbers of decisions; few of them may be negative. Those who are lost in one are not among them."""
+        """Noisy numbers of decisions, without those with a loss from the log. A small number may be negative."""
         return self._counted[:, : self.shape[1]]
 
     @cached_property
     def people(self) -> Float[np.ndarray, " strata"]:
-        """Noisy numbers of decisions in each stratum; those who are lost in one are among them."""
+        """Noisy numbers of decisions in each stratum, including decisions in which a person was lost from the log."""
         return self._counted.sum(axis=1)
 
     @property
@@ -92,25 +94,25 @@ class Propensities:
 
     @property
     def _unit(self) -> float:
-        """Decisions of one released number."""
+        """Factor that turns a released count into a number of decisions."""
         return self.strata.bounds.horizon / COUNT_WEIGHT
 
     @cached_property
     def sums(self) -> Float[np.ndarray, "strata actions"]:
-        """Noisy sums of outcomes, of which -1 and 1 are the ends of the declared range."""
+        """Noisy sums of outcomes, scaled so that -1 and 1 are the ends of the declared range."""
         return self.theta[self.shape[0] * self.strata.bounds.kinds :].reshape(self.shape)
 
     def supported(self, least: float) -> Bool[np.ndarray, "strata actions"]:
-        """Return where an action was taken clearly often, and with a propensity of at least ``least``."""
+        """Return where an action was taken clearly often and has a propensity of at least ``least``."""
         return self.counts >= self.enough(least)
 
     def enough(self, least: float) -> Float[np.ndarray, "strata one"]:
-        """Return the noisy count from which on an action is supported in a stratum."""
+        """Return the smallest noisy count with which an action is supported in a stratum."""
         people = np.maximum(self.people, 0.0)[:, None]
         return np.maximum(least * people, max(FEWEST, CLEAR * self.count_noise))
 
     def shares(self, least: float) -> Float[np.ndarray, "strata actions"]:
-        """Return estimated propensities, of an action and of not being lost then; zero where it is not supported."""
+        """Return the estimated propensity of getting each action and staying in the log; zero where not supported."""
         people = np.maximum(self.people, 1.0)[:, None]
         return np.where(self.supported(least), np.minimum(self.counts / people, 1.0), 0.0)
 
@@ -121,13 +123,13 @@ class Propensities:
 
     @cached_property
     def levels(self) -> Float[np.ndarray, " actions"]:
-        """Mean outcome of each action; zero where noise says no more."""
+        """Mean outcome of each action; zero where noise hides the count of the action."""
         people, enough = self.counts.sum(axis=0), CLEAR * self.count_noise * self.shape[0] ** 0.5
         return np.where(people > enough, np.clip(self.sums.sum(axis=0) / np.maximum(people, 1.0), -1.0, 1.0), 0.0)
 
     @cached_property
     def effects(self) -> Float[np.ndarray, " strata"]:
-        """How much outcomes of each stratum lie above those levels, drawn to zero by what is noise."""
+        """How far the outcomes of each stratum lie above :attr:`levels`, shrunk to zero by the noise in them."""
         people = np.maximum(self.counts.sum(axis=1), max(FEWEST, self.count_noise))
         raw = (self.sums - self.levels * self.counts).sum(axis=1) / people
         own = (self.noise**2 * self.shape[1] + self.count_noise**2 * float(np.sum(self.levels**2))) / people**2
@@ -135,7 +137,7 @@ class Propensities:
         return raw * spread / (spread + own) if spread > 0.0 else np.zeros_like(raw)
 
     def described(self, targets: Any, names: Any) -> dict[str, Any]:
-        """Return noisy counts, propensities and the noise in a count, by stratum and action, as plain data."""
+        """Return noisy counts and propensities by stratum and action, and the noise in a count, as plain data."""
         del targets, names
         lost = self._counted[:, self.shape[1] :].ravel()
         shares = self.counts / np.maximum(self.people, 1.0)[:, None]
@@ -165,7 +167,7 @@ class PropensityModel:
     Attributes:
         theta: released numbers: products of terms and outcomes by action, coefficients before and after the last Newton
             step, and the information of that step.
-        terms: public.
+        terms: public terms of the regression.
         noise: standard deviation of the noise in each product, and in each number of a Newton step.
     """
 
@@ -183,17 +185,17 @@ class PropensityModel:
 
     @cached_property
     def products(self) -> Float[np.ndarray, "actions size size"]:
-        """Noisy sums of products of two terms, of the people of each action."""
+        """Noisy sums of products of two terms, over the people who got each action."""
         return np.asarray(self.terms.products(jnp.asarray(self._parts[0])))
 
     @cached_property
     def coefficients(self) -> Float[np.ndarray, "actions size"]:
-        """Log odds of each action against the first, for each scaled term; zero for the first action."""
+        """Coefficients of the scaled terms in each action's log odds against the first action, whose own are zero."""
         return np.vstack([np.zeros(self.terms.size), self._parts[2].reshape(-1, self.terms.size)])
 
     @cached_property
     def outcome_coefficients(self) -> Float[np.ndarray, "actions size"]:
-        """Of each action, weights of the scaled terms in the outcome in [-1, 1]."""
+        """For each action the weights of the scaled terms in the outcome, which lies in [-1, 1]."""
         noise, d = self.noise[0], self.terms.size
         sums = self._parts[0][self.terms.actions * self.terms.triangle :].reshape(-1, d)
         ridge = noise * math.sqrt(2.0 * d)
@@ -203,18 +205,18 @@ class PropensityModel:
 
     @cached_property
     def largest_outcome(self) -> float:
-        """Largest absolute outcome that the model has anywhere; at most one."""
+        """Largest absolute outcome that the outcome model predicts anywhere; at most one."""
         return min(float(np.abs(self.outcome_coefficients).sum(axis=1).max()) / self.terms.norm, 1.0)
 
     @cached_property
     def least(self) -> Float[np.ndarray, " actions"]:
-        """Probability that no state within the declared bounds has less of, for each action."""
+        """Lower bound of each action's probability over all states within the declared bounds."""
         apart = self.coefficients[None, :, :] - self.coefficients[:, None, :]
         return 1.0 / np.exp(np.minimum(np.abs(apart).sum(axis=2) / self.terms.norm, 700.0)).sum(axis=1)
 
     @cached_property
     def covariance(self) -> Float[np.ndarray, "coefficients coefficients"]:
-        """What noise, and what the last step's ridge held back, make of the coefficients: a mean square."""
+        """Mean square error of the coefficients, from the noise and from what the last step's ridge held back."""
         ridge = self.terms.ridge(self.noise[1])
         solved = np.asarray(inverse(self.terms.information(jnp.asarray(self._parts[3])), ridge))
         left = ridge * solved @ (self._parts[2] - self._parts[1])
@@ -228,24 +230,24 @@ class PropensityModel:
 
     @cached_property
     def spread(self) -> float:
-        """Mean over people of the variance of a log odds that this makes: twice, with more than two actions."""
+        """Mean over people of the log odds' variance that :attr:`covariance` makes; doubled with over two actions."""
         values, vectors = np.linalg.eigh(self.products.sum(axis=0))
         gram = (vectors * np.maximum(values, 0.0)) @ vectors.T / max(self.total[0], 1.0)
         both = float(np.trace(np.kron(np.eye(self.terms.actions - 1), gram) @ self.covariance))
         return both * (1.0 if self.terms.actions == 2 else 2.0)
 
     def probabilities(self, f: Float[np.ndarray, "rows size"]) -> Float[np.ndarray, "rows actions"]:
-        """Return ``(N, A)`` propensities of rows with terms ``f`` ``(N, D)``; each of its own row, to the last bit."""
+        """Return ``(N, A)`` propensities of rows with terms ``f`` ``(N, D)``; no row changes another row's digits."""
         logits = _by_row(f, self.coefficients)
         odds = np.exp(np.clip(logits - logits.max(axis=1, keepdims=True), -700.0, 0.0))
         return odds / _by_row(odds, np.ones((1, odds.shape[1])))
 
     def outcomes(self, f: Float[np.ndarray, "rows size"]) -> Float[np.ndarray, "rows actions"]:
-        """Return ``(N, A)`` outcomes in [-1, 1] by the outcome model; each of its own row, to the last bit."""
+        """Return ``(N, A)`` outcomes in [-1, 1] by the outcome model; no row changes another row's digits."""
         return np.clip(_by_row(f, self.outcome_coefficients), -1.0, 1.0)
 
     def described(self, targets: Any, names: Any) -> dict[str, Any]:
-        """Return the terms and each action's coefficients of them, in units of half their range, as plain data."""
+        """Return the terms and each action's coefficients, per half of a term's range, as plain data."""
         del targets, names
         deviation = np.sqrt(np.diag(self.covariance)).reshape(-1, self.terms.size)
         return {
@@ -263,7 +265,7 @@ class PropensityModel:
 
 
 def _by_row(f: Float[np.ndarray, "rows size"], weights: Float[np.ndarray, "actions size"]) -> Any:
-    """Return ``f @ weights.T`` one term at a time: a matrix product may round a row differently beside others."""
+    """Return ``f @ weights.T``, summed term by term: a matrix product may round a row differently beside others."""
     out = np.zeros((len(f), len(weights)))
     for place in range(f.shape[1]):
         out += f[:, place : place + 1] * weights[:, place]
@@ -271,7 +273,7 @@ def _by_row(f: Float[np.ndarray, "rows size"], weights: Float[np.ndarray, "actio
 
 
 def load_propensities(path: str | Path) -> Propensities | PropensityModel:
-    """Read released propensities back, from their file or from the results folder it lies in."""
+    """Read released propensities from their file, or from the results folder that contains the file."""
     return read_back(path, FILE, "propensities", _read)
 
 

@@ -1,8 +1,9 @@
 """A protector in place of an algorithm's own steps: the vectors are the algorithm's, the updates are the protector's.
 
-Paper: 002. Privacy unit, relation and release are those of the algorithm: a protector is public, and whatever it makes
-of noisy sums is post-processing. With a public schedule the noise differs from step to step
-(docs/proofs/scheduled-noise.md); with an adaptive one it is chosen within a Renyi filter (docs/proofs/renyi-filter.md).
+Paper: 002. Privacy unit, relation and release are those of the algorithm: a protector is public, and whatever it
+computes from noisy sums is post-processing. With a public schedule the noise differs from step to step
+(docs/proofs/scheduled-noise.md). With an adaptive schedule the noise is chosen within a Renyi filter
+(docs/proofs/renyi-filter.md).
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _DECIDED = (
 
 
 def public_facts(facts: PublicFacts) -> dict[str, float]:
-    """Return the public facts of a log by which a protector's ranges are judged.
+    """Return the public facts of a log that are checked against a protector's ranges.
 
     ``strength`` is ``units mu / ratio``: one over the noise in a mean return, in half-widths of the value range.
     """
@@ -52,9 +53,9 @@ class Chosen(NamedTuple):
     """Choices that follow from an ``optimizer`` option.
 
     Attributes:
-        plain: the options without it, with the hand schedule's numbers.
+        plain: the algorithm's options, with the hand schedule's numbers filled in.
         protector: the protector, or its hand schedule.
-        reason: why it is the hand schedule; None where it is not.
+        reason: why the hand schedule is in force; None where the protector itself is.
     """
 
     plain: Any
@@ -63,7 +64,7 @@ class Chosen(NamedTuple):
 
 
 def check_options(config: Any) -> None:
-    """Refuse options that a protector decides."""
+    """Refuse options that are set although the protector decides them."""
     if config.optimizer is None:
         return
     defaults = {f.name: f.default for f in dataclasses.fields(config)}
@@ -77,9 +78,7 @@ def check_options(config: Any) -> None:
 
 
 def loaded(config: C) -> C:
-    """Return ``config`` with its protector in place of the folder, so that all of a release is made of one reading of
-    it.
-    """
+    """Return ``config`` with the loaded protector in place of its folder, which a release thus reads only once."""
     folder = getattr(config, "optimizer", None)
     if not isinstance(folder, str):
         return config
@@ -87,10 +86,11 @@ def loaded(config: C) -> C:
 
 
 def choose(config: Any, facts: PublicFacts) -> Chosen:
-    """Load the protector of ``config.optimizer``; from public facts, whether it or its hand schedule is in force.
+    """Load the protector of ``config.optimizer``, and choose the protector or its hand schedule by public facts.
 
     Raises:
-        DprlError: there is none, it is another algorithm's, or nothing says that it was learned on public tasks.
+        DprlError: there is no protector, it belongs to another algorithm, or nothing says that it was learned on public
+            tasks.
     """
     protector = config.optimizer if isinstance(config.optimizer, Protector) else Protector.load(config.optimizer)
     protector.check_provenance()
@@ -113,7 +113,7 @@ def choose(config: Any, facts: PublicFacts) -> Chosen:
 
 
 def protected_shapes(config: Any, facts: PublicFacts) -> tuple[Query, ...]:
-    """Return the stages of the algorithm, the last one with the protector's noise."""
+    """Return the queries of the algorithm's stages; the last one has the protector's noise."""
     plain, protector, _ = choose(config, facts)
     *first, last = dataclasses.replace(plain, optimizer=None).queries(facts)
     if protector.adaptive:
@@ -136,11 +136,11 @@ def protected_program(config: Any, facts: PublicFacts, stages: tuple[Stage, ...]
 
 
 class State(NamedTuple):
-    """Made of noisy sums and public facts alone, so as private as those."""
+    """State between steps, computed from noisy sums and public facts only."""
 
     parameters: Float[Array, " dim"]  # float32
     protector: ProtectorState
-    level: Int[Array, ""]  # int32, of the coming step's noise, where it is adaptive
+    level: Int[Array, ""]  # int32, noise level of the coming step, where noise is adaptive
 
 
 @dataclass(frozen=True)
@@ -148,11 +148,11 @@ class Protected:
     """A program whose contributions are the algorithm's and whose updates are the protector's.
 
     Attributes:
-        base: the algorithm's own program, whose iterates are one vector: primal parameters, then as many dual ones. It
-            also has ``normaliser``, ``parameters_of``, ``state_at`` and ``project``.
-        protector: learned, or its hand schedule.
+        base: the algorithm's own program. Its iterates are one vector: primal parameters, then as many dual parameters.
+            It also has ``normaliser``, ``parameters_of``, ``state_at`` and ``project``.
+        protector: the learned protector, or its hand schedule.
         config: the algorithm's options, with the protector's numbers filled in.
-        reason: why the hand schedule is in force, in words; None where it is not.
+        reason: why the hand schedule is in force, in words; None where the learned protector is.
     """
 
     base: Any
@@ -167,7 +167,7 @@ class Protected:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Further columns of the rows that are needed."""
+        """Further columns of the rows that the program reads."""
         return self.base.columns
 
     @property
@@ -223,7 +223,7 @@ class Protected:
         return self._with_level(State(parameters, moved, state.level), step + 1)
 
     def level(self, stage: int, state: Any, step: Any) -> Int[Array, ""]:
-        """Proposed after the step before, from what was released by then."""
+        """Return the noise level of the coming step, chosen after the previous step from what was released by then."""
         del stage, step
         return state.level
 
@@ -232,7 +232,7 @@ class Protected:
         return self._begin(self.base.finish(stage, state)) if stage < self._last else state
 
     def answer(self, state: Any) -> Float[Array, " n"]:
-        """Return the released ``(n,)`` weights: the primal half of the mean that the hand schedule asks for."""
+        """Return the released ``(n,)`` weights: the primal half of the average that the hand schedule asks for."""
         return state.protector.kept[: state.parameters.shape[0] // 2].astype(jnp.float64)
 
     def _begin(self, state: Any) -> State:
@@ -246,7 +246,7 @@ class Protected:
         return state._replace(protector=inner, level=level)
 
     def _noise(self, level: Any, step: Any) -> Any:
-        """Standard deviation of a coordinate of the step's mean, in units of the clip."""
+        """Return the noise's standard deviation in a coordinate of the step's mean, in units of the clip norm."""
         mechanism = self._mechanism
         if isinstance(mechanism, FilteredGaussianSum):
             multiplier = jnp.asarray(mechanism.levels, dtype=jnp.float64)[level]

@@ -1,7 +1,8 @@
-"""How large a unit's doubly robust estimate can be, from public facts alone: exact, by going back from the horizon.
+"""Largest size of a unit's doubly robust estimate, from public facts only, by going back from the horizon.
 
-Symbols: R largest ratio of one step, W largest product of ratios, w the weight of a trajectory before a step and x the
-one after it, V the baseline. What is bounded is derived in docs/proofs/doubly-robust.md.
+The size is exact for one estimate; for a pair of estimates, or with a declared range of returns, it is an upper bound.
+Symbols: R the largest importance ratio of one step, W the largest product of ratios, w the weight of a trajectory
+before a step, x its weight after the step, V the baseline. Derivation: docs/proofs/doubly-robust.md.
 """
 
 from __future__ import annotations
@@ -14,16 +15,20 @@ from dprl.engine.to_come import ToCome
 from dprl.protocols import Bounds, Interval
 
 DIRECTIONS = 16
-_SMALLEST = 1e-9  # a weight below which nothing matters
+_SMALLEST = 1e-9  # smaller weights do not matter
 ROUNDING = 1.0 + 1e-9
 
 
 def farthest(bounds: Bounds, discount: float, known: ToCome, baseline: ToCome, centre: float, *, both: bool) -> float:
-    """Radius about ``centre`` of a unit's lower estimate L; ``both``: of the point (L, U) about (centre, centre).
+    """Return the largest distance of a unit's lower estimate L from ``centre``.
 
     Args:
-        known: what is to come.
-        baseline: the range of V at each step.
+        bounds: public bounds of the log.
+        discount: gamma.
+        known: range of the returns that are still to come at each step.
+        baseline: range of V at each step.
+        centre: where the distance is measured from.
+        both: measure the distance of the point (L, U) from (centre, centre) instead; U is the upper estimate.
     """
     if not both:
         ends = (largest(bounds, discount, known, baseline, sign, 0.0) - sign * centre for sign in (1.0, -1.0))
@@ -32,17 +37,17 @@ def farthest(bounds: Bounds, discount: float, known: ToCome, baseline: ToCome, c
     for angle in 2.0 * math.pi * np.arange(DIRECTIONS) / DIRECTIONS:
         a, b = math.cos(angle), math.sin(angle)
         radius = max(radius, largest(bounds, discount, known, baseline, a, b) - (a + b) * centre)
-    # what no direction sees beyond the radius lies within the polygon around it
+    # a point within the radius in all directions lies in the polygon around the circle
     return max(radius / math.cos(math.pi / DIRECTIONS), 1e-300) * ROUNDING
 
 
 def largest(bounds: Bounds, discount: float, known: ToCome, baseline: ToCome, a: float, b: float) -> float:
-    """Return largest ``a L + b U`` that the rows of a trajectory can make."""
+    """Return the largest ``a L + b U`` that the rows of a trajectory can make, or an upper bound of it."""
     rewards = _back(bounds, discount, known, baseline, a, b, bounds.reward)
     low, high = bounds.reward
     if bounds.return_range is None or low < 0.0 < high:
         return rewards
-    # of rewards of one sign no weighting returns more than the largest weight times what all of them can be
+    # where rewards have one sign, their weighted sum is at most the largest weight times the largest return
     most = bounds.cumulative_ratio * max((a + b) * known.low[0], (a + b) * known.high[0], 0.0)
     return min(rewards, most + _back(bounds, discount, known, baseline, a, b, (0.0, 0.0)))
 
@@ -50,8 +55,9 @@ def largest(bounds: Bounds, discount: float, known: ToCome, baseline: ToCome, a:
 def _back(
     bounds: Bounds, discount: float, known: ToCome, baseline: ToCome, a: float, b: float, rewards: Interval
 ) -> float:
-    """Return the same by dynamic programming over the weight: what is to come is piecewise convex in it, and is
-    therefore largest at one of finitely many weights.
+    """Return the largest ``a L + b U`` with rewards in this range, by dynamic programming over the weight.
+
+    What is still to come is piecewise convex in the weight, so it is largest at one of finitely many weights.
     """
     limit, ratio, both = bounds.cumulative_ratio, bounds.max_importance_ratio, a + b
     weights = _weights(bounds)
@@ -74,8 +80,8 @@ def _back(
 
 
 def _weights(bounds: Bounds) -> np.ndarray:
-    """Return ``(P,)`` the weights, ascending, where what is to come may bend, and those that a trajectory reaches
-    fastest.
+    """Return ``(P,)`` ascending weights: where what is still to come may bend, and the largest after each number of
+    steps.
     """
     limit, ratio = bounds.cumulative_ratio, bounds.max_importance_ratio
     if ratio <= 1.0:

@@ -1,9 +1,9 @@
-"""The recommended default: a private value function without anything to tune, chosen by public facts alone.
+"""The recommended default: a private value function with nothing to tune, chosen by public facts only.
 
-On-policy it descends on returns, and checks what it found; of a table TD goes on from there
-(:mod:`~dprl.evaluation.checked`), or where rewards are a single number and noise is small it is statistics.
-Off-policy over several steps it is TD, checked for a table where noise is small. Of one decision it is statistics, or a
-constant.
+On-policy it is a descent on returns, whose result is checked in most cases; for a table TD goes on from there
+(:mod:`~dprl.evaluation.checked`). For a table whose rewards are a single number it is statistics where noise is small.
+Off-policy over several steps it is TD, which is checked for a table where noise is small. For one decision it is
+statistics or a constant.
 
 Privacy unit: a trajectory, or a person with all their trajectories. Relation: add or remove one.
 Released: every noisy sum of the algorithm that is chosen, hence the answer; all else is post-processing.
@@ -37,7 +37,7 @@ from dprl.protocols import Attack
 from dprl.value_functions.features import Tabular
 from dprl.value_functions.modes import has_modes
 
-# Numbers were chosen on the seeds for choosing of benchmarks/families.py, but for those that docs/defaults.md names.
+# The numbers were chosen on the seeds for choosing of benchmarks/families.py, except those that docs/defaults.md names.
 ENOUGH_OF_LENGTHS, ENOUGH_OFF_POLICY = 250.0, 500.0
 """Strength n0 from which statistics of a table where only lengths vary say more than a descent; and that of a ratio of
 one, from which TD's errors off policy can be told from noise."""
@@ -54,8 +54,9 @@ class Recommended(ValueFunctionConfig):
     """Options of the recommended default. It needs none.
 
     Attributes:
-        value_budget_fraction: share of mu^2 that pays for value and interval. With .45 of it they have at most 1.5, and
-            the value function at most 1.35 times the noise that the whole budget would give them alone.
+        value_budget_fraction: share of mu^2 that pays for value and interval. With 0.45 their noise is at most 1.5
+            times, and that of the value function at most 1.35 times, what it would be if each alone had the whole
+            budget.
     """
 
     value_budget_fraction: float = 0.45
@@ -64,7 +65,7 @@ class Recommended(ValueFunctionConfig):
     anchored: ClassVar[bool] = True
 
     def chosen(self, facts: PublicFacts) -> ValueFunctionConfig | None:
-        """Return options of the named algorithm that it is; None where it is a checked descent, which is its own."""
+        """Return the options of the named algorithm that is chosen; None for a checked descent, which has no name."""
         plan = choose(facts)
         if plan == "constant":
             return PrivateConstant(discount=self.discount)
@@ -90,7 +91,7 @@ class Recommended(ValueFunctionConfig):
 
 
 def choose(facts: PublicFacts) -> Plan:
-    """Return what to do, from public facts alone."""
+    """Choose the plan from public facts only."""
     known, varied = has_modes(facts.features), rewards_vary(facts)
     if facts.horizon == 1:
         return "statistics" if known and facts.strength >= ENOUGH else "constant"
@@ -103,7 +104,7 @@ def choose(facts: PublicFacts) -> Plan:
 
 
 def rewards_vary(facts: PublicFacts) -> bool:
-    """Tell whether the public bounds leave rewards any room; where they do not, only lengths make returns skewed."""
+    """Tell whether the public bounds let rewards vary. Where they do not, only lengths make returns skewed."""
     low, high = facts.bounds.reward
     return low < high
 
@@ -111,7 +112,7 @@ def rewards_vary(facts: PublicFacts) -> bool:
 def careful_td(facts: PublicFacts, discount: float) -> TD:
     """Return options of TD, with a larger clip where rewards vary and features are no table.
 
-    A table needs many steps and long travel, for values go from state to state.
+    A table needs many steps and long travel, because values spread from state to state.
     """
     if isinstance(facts.features, Tabular):
         return TD(discount=discount)
@@ -122,7 +123,7 @@ def careful_td(facts: PublicFacts, discount: float) -> TD:
 
 
 def with_careful_steps(config: DescentConfig, facts: PublicFacts, stages: tuple[Stage, ...]) -> DescentConfig:
-    """Return ``config`` with a step size by which theta travels little."""
+    """Return ``config`` with a step size that lets theta travel only a little."""
     clip = stages[-1].mechanism.clip_norm
     walk = NOISE_TRAVEL_BUDGET * signal_to_noise(stages[-1], facts.units) / math.sqrt(facts.features.size)
     return config.replace(step_size=min(CAREFUL_TRAVEL, walk) / (clip * FEW_STEPS))

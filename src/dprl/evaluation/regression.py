@@ -1,7 +1,8 @@
-"""Propensities by a private multinomial regression on declared terms: what is asked of a unit, and what is fitted.
+"""Propensities from a private multinomial regression on declared terms: what a unit contributes, and what is fitted.
 
 Terms are public functions of the state. One noisy sum of products of terms, by action, gives an outcome model and a
-start; noisy Newton steps follow, each a noisy score with its noisy information. Derivation: docs/proofs/stratified.md.
+start. Noisy Newton steps follow; each one uses a noisy score and a noisy information matrix. Derivation:
+docs/proofs/stratified.md.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ _LEAST = 1e-9
 
 
 def regresses(bounds: Bounds) -> bool:
-    """Return whether the bounds declare terms of a regression, rather than strata alone."""
+    """Return whether the bounds declare terms of a regression, rather than only strata."""
     return any(_is_linear(declared) for declared in bounds.strata or ())
 
 
@@ -48,13 +49,15 @@ def _is_linear(declared: str) -> bool:
 
 @dataclass(frozen=True)
 class Terms:
-    """Terms of the regression: a constant, linear components, and an indicator for each cell but the first of others.
+    """Terms of the regression: a constant, linear components, and cell indicators of the other components.
+
+    A component with cells has an indicator for each cell but the first.
 
     Attributes:
-        bounds: whose ``strata`` declare them.
+        bounds: public bounds, whose ``strata`` declare the terms.
 
     Raises:
-        DprlError: a declared component is none, or is there twice, or there are too many coefficients.
+        DprlError: a declaration names no component, two name the same component, or there are too many coefficients.
     """
 
     bounds: Bounds
@@ -68,19 +71,19 @@ class Terms:
 
     @cached_property
     def linear(self) -> list[Axis]:
-        """Components that enter as they are."""
+        """Components that enter linearly."""
         declared = filter(_is_linear, self.bounds.strata or ())
         names = [one.partition(":")[0].strip() for one in declared]
         return [Axis(place_of(name, self.bounds, "bounds: strata"), name, (), codes=False) for name in names]
 
     @cached_property
     def cut(self) -> list[Axis]:
-        """Components that enter by the cell that they are in."""
+        """Components that enter through the cell that their value is in."""
         return [read_axis(declared, self.bounds) for declared in self.bounds.strata or () if not _is_linear(declared)]
 
     @property
     def size(self) -> int:
-        """Number of terms, the constant among them."""
+        """Number of terms, including the constant."""
         return 1 + len(self.linear) + sum(axis.size - 1 for axis in self.cut)
 
     @property
@@ -90,7 +93,7 @@ class Terms:
 
     @property
     def coefficients(self) -> int:
-        """Number of coefficients: of each action but the first, one for each term."""
+        """Number of coefficients: one for each term and each action but the first."""
         return (self.actions - 1) * self.size
 
     @property
@@ -115,7 +118,7 @@ class Terms:
             columns += [xp.where(cells == place, 1.0, 0.0).astype(states.dtype) for place in range(1, axis.size)]
         return xp.stack(columns, axis=-1) / xp.asarray(self.norm, dtype=states.dtype)
 
-    # --- what is asked ------------------------------------------------------------------------------------------------
+    # --- queries ------------------------------------------------------------------------------------------------------
 
     @property
     def triangle(self) -> int:
@@ -124,21 +127,21 @@ class Terms:
 
     @property
     def pairs(self) -> list[tuple[int, int]]:
-        """Pairs of actions, of which the first is none, for which there is an information."""
+        """Pairs of actions with a block of the information matrix; actions are counted without the first."""
         return list(itertools.combinations_with_replacement(range(self.actions - 1), 2))
 
     @property
     def longest_score(self) -> float:
-        """Largest norm of a score: of what was done less its probability, without the first action."""
+        """Largest norm of a score: indicators of the action taken less probabilities, without the first action's."""
         return 1.0 if self.actions == 2 else math.sqrt(2.0)
 
     @property
     def information_scale(self) -> float:
-        """Weight of an information whose norm is at most 1/4, of more than two actions 1/2."""
+        """Weight of the information, whose norm is at most 1/4, or 1/2 with more than two actions."""
         return INFORMATION * (4.0 if self.actions == 2 else 2.0)
 
     def queries(self) -> tuple[Query, Query]:
-        """Return the sums that are asked for."""
+        """Return the queries: for moments, then for scores with their information."""
         moments = self.actions * (self.triangle + self.size)
         step = self.coefficients + len(self.pairs) * self.triangle
         longest = math.hypot(self.longest_score, INFORMATION)
@@ -149,18 +152,18 @@ class Terms:
 
     @property
     def released(self) -> int:
-        """How many numbers a release keeps: those of :meth:`RegressionProgram.answer`."""
+        """How many numbers a release keeps: the length of :meth:`RegressionProgram.answer`."""
         return sum(query.dimension for query in self.queries()) + self.coefficients
 
-    # --- what is made of it -------------------------------------------------------------------------------------------
+    # --- what is computed from noisy sums -----------------------------------------------------------------------------
 
     def products(self, moments: Float[Array, " n"]) -> Float[Array, "actions size size"]:
-        """Return ``(A, D, D)`` noisy sums of products of terms, of the people of each action."""
+        """Return ``(A, D, D)`` noisy sums of products of terms, over the people who got each action."""
         rows = moments[: self.actions * self.triangle].reshape(self.actions, self.triangle)
         return jnp.stack([smat(row, self.size) for row in rows])
 
     def start(self, moments: Float[Array, " n"], noise: float) -> Float[Array, " coefficients"]:
-        """Return the coefficients after a Newton step from where all people have the same probabilities."""
+        """Return the coefficients after one Newton step from a model in which all people have the same propensities."""
         products = self.products(moments)
         counts = jnp.maximum(products[:, 0, 0] * self.norm**2, 1.0)
         shares = counts / jnp.sum(counts)
@@ -181,18 +184,18 @@ class Terms:
         return out / self.information_scale
 
     def ridge(self, noise: float) -> float:
-        """Return what is added to the eigenvalues of an information with this noise in its released numbers."""
+        """Return what is added to the eigenvalues of an information matrix whose released numbers have this noise."""
         return noise / self.information_scale * math.sqrt(2.0 * self.coefficients)
 
 
 def inverse(matrix: Float[Array, "n n"], ridge: float) -> Float[Array, "n n"]:
-    """Return the inverse of a noisy symmetric matrix that has no negative eigenvalue without noise."""
+    """Return the inverse of a noisy symmetric matrix, with a ridge. Negative eigenvalues are noise and count as 0."""
     values, vectors = jnp.linalg.eigh(matrix)
     return (vectors / (jnp.maximum(values, 0.0) + jnp.maximum(ridge, _LEAST))) @ vectors.T
 
 
 class State(NamedTuple):
-    """Made of noisy sums alone."""
+    """State between steps, computed from noisy sums only."""
 
     moments: Float[Array, " moments"]
     before: Float[Array, " coefficients"]
@@ -202,7 +205,7 @@ class State(NamedTuple):
 
 @dataclass(frozen=True)
 class RegressionProgram(PublicProgram):
-    """Products of terms and outcomes by action, and Newton steps."""
+    """Program that releases products of terms and outcomes by action, then noisy Newton steps."""
 
     columns = ("step", "raw_reward", "states", "actions")
 
@@ -229,7 +232,7 @@ class RegressionProgram(PublicProgram):
         beta = state.beta.reshape(-1, terms.size).astype(dtype)
         logits = jnp.concatenate([jnp.zeros_like(f[..., :1]), f @ beta.T], axis=-1)
         p = jax.nn.softmax(logits, axis=-1)
-        known = taken.sum(axis=-1, keepdims=True)  # whoever did none of the actions says nothing
+        known = taken.sum(axis=-1, keepdims=True)  # a row with none of the actions contributes nothing
         left, q = ((taken - p) * known)[..., 1:], (p * known)[..., 1:]
         spread = jnp.stack(
             [
@@ -258,5 +261,5 @@ class RegressionProgram(PublicProgram):
 
 
 def _each(left: Float[Array, "*rows k"], right: Float[Array, "*rows n"]) -> Float[Array, "*rows kn"]:
-    """Return all products of two rows of numbers."""
+    """Return, row by row, all products of a number of ``left`` and a number of ``right``."""
     return (left[..., None] * right[..., None, :]).reshape(*right.shape[:-1], left.shape[-1] * right.shape[-1])

@@ -1,8 +1,8 @@
 """Doubly robust values around a released propensity regression: one noisy vector, and intervals.
 
-A unit's score of a policy is what the outcome model says of it, and the weighted residual around that (Robins,
-Rotnitzky and Zhao 1994). Beside the scores stand their derivatives along the coefficients of the regression, by which
-the interval counts the noise in these. Errors and intervals: docs/proofs/stratified.md.
+A unit's score of a policy is the outcome model's prediction plus the weighted residual around it (Robins, Rotnitzky and
+Zhao 1994). The vector also holds the scores' derivatives along the coefficients of the regression, by which the
+interval counts the noise in the coefficients. Errors and intervals: docs/proofs/stratified.md.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ SQUARE, MOVE, COUNT, CUT = 0.33, 0.6, 0.3, 0.3
 
 @dataclass(frozen=True)
 class RegressionQuery(FoundQuestion):
-    """Question to the units around a released propensity regression, made from public facts and from what was released.
+    """Query to the units around a released propensity regression, made from public facts and released numbers.
 
     Attributes:
-        config: with ``confidence`` and ``min_propensity``.
-        patterns: ``(J, K)`` that a person can have over the policies.
+        config: options with ``confidence`` and ``min_propensity``.
+        patterns: ``(J, K)`` patterns that a person's weights can have over the K policies.
     """
 
     patterns: Float[np.ndarray, "patterns policies"]
@@ -43,7 +43,7 @@ class RegressionQuery(FoundQuestion):
 
     @property
     def strategy(self) -> Float[np.ndarray, "policies policies"]:
-        """``(K, K)``; the outcome model moves the scores of all policies at once, so that nothing is disjoint."""
+        """``(K, K)`` identity: the outcome model moves the scores of all policies at once, so no two are disjoint."""
         return np.eye(self.policies)
 
     @cached_property
@@ -64,11 +64,11 @@ class RegressionQuery(FoundQuestion):
 
     @property
     def most_weight(self) -> float:
-        """Largest weight: larger ones are cut."""
+        """Largest importance weight; larger weights are cut."""
         return min(self.bounds.max_importance_ratio, 1.0 / max(self.config.min_propensity, 1e-9))
 
     def _radius(self, outcome: float) -> float:
-        """Return the largest norm of all policies' scores, of an outcome model of at most this size."""
+        """Return the largest norm of all policies' scores if the outcome model is at most ``outcome`` in size."""
         together = float(np.linalg.norm(self.patterns, axis=1).max())
         return (1.0 + outcome) * self.most_weight * together + math.sqrt(self.policies) * outcome
 
@@ -108,7 +108,7 @@ class RegressionQuery(FoundQuestion):
     def _found(
         self, mechanism: GaussianSum, noisy: Float[np.ndarray, " dim"], weights: Float[np.ndarray, " policies"]
     ) -> Found:
-        """Return what is known of the sum over policies of ``weights`` times values."""
+        """Return the estimate of the sum over policies of ``weights`` times values, with its errors."""
         model, t, radius, k = self.released, quantile(self.config.confidence), self.radius, self.policies
         ends = np.cumsum([k, k, k * self.terms.coefficients, k, 1])
         first, squares, moves, cut, count, products = np.split(noisy, ends)
@@ -118,7 +118,7 @@ class RegressionQuery(FoundQuestion):
         value = radius * float(weights @ first) / people
         # the noise of the sum, and that of the number of people
         own = math.hypot(radius * length * noise, value * noise / COUNT)
-        # the mean square, of which some is the mean
+        # the mean square, which includes the square of the mean
         square, spread = float(weights**2 @ squares) / SQUARE, [float(np.linalg.norm(weights**2)) / SQUARE]
         for (a, b), product in zip(self.contrasts, products, strict=True):
             both = 2.0 * float(weights[a] * weights[b]) / product_weight(self.contrasts)
@@ -128,7 +128,7 @@ class RegressionQuery(FoundQuestion):
         most = (size * (math.sqrt(self.most_weight) * (1.0 + m) + m)) ** 2
         mean = max(value**2 - own**2, 0.0)
         variance, upper, surely = (min(max(square - mean, 0.0) + margin * spread_of, most) for margin in (0.0, 1.0, t))
-        # what the noise in the coefficients does: to first order along the released derivative
+        # effect of the noise in the coefficients, to first order along the released derivative
         unit = radius * self.terms.longest_score / MOVE
         slope = unit * (weights @ moves.reshape(k, -1)) / people
         covariance, each = model.covariance, (unit * length * noise) ** 2
@@ -136,7 +136,7 @@ class RegressionQuery(FoundQuestion):
         doubt = 2.0 * each**2 * float(np.sum(covariance**2)) + 4.0 * each * float(np.sum((covariance @ slope) ** 2))
         moved = along + math.sqrt(doubt)
         second = 0.5 * (1.0 + m) * size * model.spread
-        # what was cut lies between bounds
+        # the part that was cut is only known to lie between bounds
         lost, lost_noise = 0.0, 0.0
         if self._cuts:
             unit = (1.0 + m) * math.sqrt(k) / CUT
@@ -152,11 +152,11 @@ class RegressionQuery(FoundQuestion):
         return Found(value, *errors, side, side, 2.0 * lost, confounder_of(strength), notes)
 
     def expect(self, mechanism: GaussianSum) -> list[tuple[float, float, float]]:
-        """Return what the errors will be around an outcome model of half the range, from public facts alone.
+        """Return the errors to expect around an outcome model of half the largest size, from public facts only.
 
         Returns:
-            Of each target policy the privacy standard error, the largest sampling standard error, and half of the
-            declared range: how wide the interval will be at most is not known before overlap is.
+            For each target policy the privacy standard error, the largest sampling standard error, and half of the
+            declared range; a smaller bound of the interval's half-width is not known before the overlap is.
         """
         half, units = scale_of(self.bounds.reward)[1], self.bounds.units
         noise = self._radius(0.5) * mechanism.noise_std / units

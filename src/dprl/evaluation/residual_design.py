@@ -1,4 +1,4 @@
-"""What is asked of a unit in each stratum for each action, once propensities are released; and what follows from it.
+"""Design of the vectors of residuals by stratum and action, once propensities are released, and how they are decoded.
 
 Everything here is post-processing of released numbers and public facts. Outcomes are in units of half the declared
 range around its middle. Derivations: docs/proofs/stratified.md.
@@ -26,7 +26,7 @@ class Design:
 
     Attributes:
         known: released counts and outcomes.
-        table: ``(K, S, A)`` the target policies; zeros of what was done.
+        table: ``(K, S, A)`` action probabilities of the target policies; zeros for the logged policy.
         contrasts: pairs of policies whose residuals' product is asked for.
         trims: whether strata without overlap are left out.
         least: propensity below which an action is not supported.
@@ -40,7 +40,7 @@ class Design:
 
     @cached_property
     def done(self) -> Bool[np.ndarray, " policies"]:
-        """Which policies are what was done: its weights are one, whatever the propensities are."""
+        """Whether each policy is the logged policy, whose weights are one whatever the propensities are."""
         return np.asarray(~self.table.any(axis=(1, 2)))
 
     # --- overlap, weights and outcomes ------------------------------------------------------------------------------
@@ -57,7 +57,7 @@ class Design:
 
     @cached_property
     def kept(self) -> Bool[np.ndarray, " strata"]:
-        """Strata of whose people values are."""
+        """Whether the values are about the people of each stratum; strata without overlap are left out if trimmed."""
         return np.asarray(~self.lost.any(axis=1) if self.trims else np.ones(len(self.lost), dtype=bool))
 
     @cached_property
@@ -67,19 +67,20 @@ class Design:
 
     @cached_property
     def shares(self) -> Float[np.ndarray, " strata"]:
-        """Share of each stratum in the people of whom values are."""
+        """Share of each stratum in the people whom the values are about."""
         return np.where(self.kept, self.known.people, 0.0) / self.people
 
     @cached_property
     def cells(self) -> Float[np.ndarray, "strata actions"]:
-        """Share of each stratum and action, where it is kept, and supported or asked for as what was done; zero
-        elsewhere.
+        """Share of each stratum and action in the people whom the values are about.
+
+        It is zero where an action is not supported, unless the logged policy is among the policies.
         """
         return np.where((self.supported | self.done.any()) & self.kept[:, None], self.known.counts, 0.0) / self.people
 
     @cached_property
     def weights(self) -> Float[np.ndarray, "strata actions"]:
-        """One over the released propensity of a stratum's action; zero where that is not supported, or not kept."""
+        """One over the released propensity; zero where the action is not supported or the stratum is not kept."""
         used = self.supported & (self.cells > 0.0)
         return np.divide(self.shares[:, None], self.cells, out=np.zeros_like(self.cells), where=used)
 
@@ -94,7 +95,7 @@ class Design:
         counts = np.where(self.supported, self.known.counts, 1.0)
         return np.where(self.supported, np.clip(self.known.sums / counts, -1.0, 1.0), self.outcomes)
 
-    # --- what is asked ----------------------------------------------------------------------------------------------
+    # --- the vectors ------------------------------------------------------------------------------------------------
 
     @cached_property
     def largest(self) -> Float[np.ndarray, "strata actions"]:
@@ -134,9 +135,10 @@ class Design:
 
     @cached_property
     def asked(self) -> Float[np.ndarray, "cells dim"]:
-        """What a unit's residual, as a part of its largest, is multiplied by; then what its square less one is.
+        """Factors of a unit's residual over its largest size, then factors of the square of that ratio less one.
 
-        No unit's vector is longer than one: its squared length is convex in that square, and is largest at 0 or 1.
+        No unit's vector is longer than one: its squared length is convex in that square, so it is largest where the
+        square is 0 or 1.
         """
         first, second = self.patterns @ self.mixing.T, self.patterns**2 @ self.mixing.T
         third = product_weight(self.contrasts) * self.products
@@ -150,19 +152,19 @@ class Design:
         norms, made = np.linalg.norm(first, axis=1), np.linalg.norm(self.asked[:, : len(self.table)], axis=1)
         return float(norms.max() / made.max()) if made.max() > 0.0 else 1.0
 
-    # --- how many there are -----------------------------------------------------------------------------------------
+    # --- the number of people ---------------------------------------------------------------------------------------
 
     def at_least(self, t: float) -> float:
-        """Return how many people there are at least; of everybody's number the noise is as nothing."""
+        """Return a lower bound of the number of people; the noise in the number of everybody is negligible."""
         del t
         return self.people
 
     def told(self, t: float) -> bool:
-        """Return whether anybody is left of whom values are; without them every value is possible."""
+        """Return whether any stratum is kept; if none is, every value is possible."""
         del t
         return bool(self.kept.any())
 
-    # --- what is known from the answer ------------------------------------------------------------------------------
+    # --- decoding ---------------------------------------------------------------------------------------------------
 
     def decoded(
         self, noisy: Float[np.ndarray, " dim"], noise: float, weights: Float[np.ndarray, " policies"]
@@ -171,7 +173,7 @@ class Design:
 
         Args:
             noise: standard deviation of the noise in each number of ``noisy``.
-            weights: of one policy, or of a pair among the contrasts.
+            weights: weights for one policy, or for a pair among the contrasts.
         """
         k, scaled, unit = len(self.table), weights * self.scale, self._longest / self.people
         inverse = np.linalg.inv(self.mixing)
@@ -191,7 +193,7 @@ class Design:
         return float(mean @ noisy[:k]) * unit, square, length, math.hypot(*spread)
 
     def direct(self, weights: Float[np.ndarray, " policies"]) -> Float[np.ndarray, " strata"]:
-        """Return what the outcome model says of each stratum, of the sum over policies of ``weights`` times values."""
+        """Return the outcome model's part of the sum over policies of ``weights`` times values, in each stratum."""
         return np.asarray((np.tensordot(weights, self.table, 1) * self.outcomes).sum(axis=1))
 
     def most(self, weights: Float[np.ndarray, " policies"]) -> float:
@@ -199,41 +201,45 @@ class Design:
         return float(np.maximum(self.cells, 0.0).ravel() @ (self.patterns @ (weights * self.scale)) ** 2)
 
     def farthest(self, weights: Float[np.ndarray, " policies"]) -> float:
-        """Return the largest sum of residuals of a unit."""
+        """Return the largest absolute sum of residuals that a unit can have."""
         return float(np.abs(self.patterns @ (weights * self.scale)).max())
 
     def with_what_was_done(
         self, value: float, apart: Float[np.ndarray, " strata"], table: Float[np.ndarray, "strata actions"], done: float
     ) -> tuple[float, Float[np.ndarray, "strata actions"], float]:
-        """Return value, distances of the model from its mean, and their variance with ``done`` times what was done.
+        """Return value, distances of the model from its mean, and their variance, after adding the logged policy.
 
         Args:
-            value, apart, table: of the other policies: the model's mean and all residuals, how far the model of each
-                stratum lies from that mean, and their action probabilities.
+            value, apart, table: numbers of the other policies: the model's mean plus all residuals, how far the model
+                of each stratum lies from the model's mean, and the action probabilities.
+            done: weight of the logged policy.
         """
         middle, left = float((self.cells * self.outcomes).sum()), self.raw - self.outcomes
         cells = apart[:, None] + done * (self.outcomes - middle)
-        more = (table * left).sum(axis=1, keepdims=True) + done * left  # that means have, and not the model of them
-        beside = more**2 - ((table * self.weights + done) * left) ** 2  # of which residuals count the second
+        more = (table * left).sum(axis=1, keepdims=True) + done * left  # part of the mean outcomes that the model lacks
+        beside = more**2 - ((table * self.weights + done) * left) ** 2  # the residuals count the second term
         between = float((self.cells * cells * (cells + 2.0 * more)).sum() + max((self.cells * beside).sum(), 0.0))
         return value + done * middle, cells, between
 
     def noise_of_shares(self, means: Float[np.ndarray, " strata *actions"]) -> float:
-        """Return what the noise in shares does to their mean of ``means``, which has been subtracted; the shares are
-        those of strata, or of strata and actions.
+        """Return the standard error that the noise in shares causes in the shares' mean of ``means``.
+
+        That mean has been subtracted from ``means``. The shares are those of strata, or of strata and actions.
         """
         spread = np.linalg.norm(means[self.kept]) if means.ndim > 1 else np.linalg.norm(np.where(self.kept, means, 0.0))
         noise = self.known.people_noise if means.ndim == 1 else self.known.count_noise
         return noise * float(spread) / self.people
 
     def noise_of_weights(self, table: Float[np.ndarray, "strata actions"]) -> float:
-        """Return what the noise in the weights does: it meets what the outcome model leaves of each mean."""
+        """Return the standard error from the noise in the weights, which multiplies what the model leaves of a mean."""
         return float(np.linalg.norm(self._relative * self.shares[:, None] * table * (self.raw - self.outcomes)))
 
     def second_order(self, table: Float[np.ndarray, "strata actions"]) -> float:
-        """Return a bound of the bias from noise that meets itself, to second order; and where strata are left out,
-        from counts that were kept for their noise: three times its mean in a count that is what was released of it,
-        for what was released is larger.
+        """Return a bound of the bias of second order in the noise.
+
+        Where strata are left out, the bound also counts strata that were kept because of their noise. Given that a
+        count was kept, its noise has a positive mean. The released count stands in for the expected count in that mean;
+        since it is larger, the mean is taken three times.
         """
         noise = self._relative
         if self.trims:
@@ -245,11 +251,11 @@ class Design:
 
     @cached_property
     def _relative(self) -> Float[np.ndarray, "strata actions"]:
-        """Noise of a count over the count, where it is used."""
+        """Noise of each count relative to the count, for counts that are used; zero for others."""
         return np.where(self.cells > 0.0, self.known.count_noise / np.maximum(self.known.counts, 1.0), 0.0)
 
     def hidden(self, table: Float[np.ndarray, "strata actions"], t: float) -> tuple[float, float]:
-        """Return how far outcomes that no stratum's people show can lie below the model, and above it."""
+        """Return how far the outcomes of unsupported actions can carry a value below the model's, and above it."""
         open_ = np.where(self.lost & self.kept[:, None], table, 0.0)
         up, down = np.maximum(open_, 0.0), np.maximum(-open_, 0.0)
         sides = (
@@ -264,7 +270,7 @@ class Design:
         return found[0], found[1]
 
     def reach(self, table: Float[np.ndarray, "strata actions"]) -> float:
-        """Return what the root mean square residual is multiplied by in the largest shift by a confounder."""
+        """Return the factor of the root mean square residual in the largest shift that a confounder can cause."""
         propensities = np.clip(
             np.divide(1.0, self.weights, out=np.ones_like(self.weights), where=self.weights > 0.0), 0.0, 1.0
         )

@@ -1,8 +1,8 @@
 """Values around released propensities and outcomes: one noisy vector of weighted residuals, and intervals.
 
 A unit's residual of a policy is ``pi(a | c) / e(a | c) (y - m(c, a))``, for its stratum c, action a and outcome y in
-[-1, 1], with released e and m. What it can be at most is known for each c and a once these are released, so nothing is
-cut. Errors and intervals: docs/proofs/stratified.md.
+[-1, 1], with released e and m. Its largest size is known for each c and a once e and m are released, so nothing is cut.
+Errors and intervals: docs/proofs/stratified.md.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ from dprl.protocols import Bounds
 
 
 class Found(NamedTuple):
-    """What is known of a value or a difference, in units of half the declared range around its middle.
+    """Estimate of a value or a difference, in units of half the declared range around its middle.
 
     Attributes:
         noise, sampling, most: standard errors of the noise and of sampling, and an upper bound of the latter.
-        below, above: how far the interval reaches down and up.
-        bias: width of what the interval allows for strata without overlap.
+        below, above: how far the interval reaches below and above the value.
+        bias: part of the interval's width that is allowed for strata without overlap.
         confounding: how strong an unmeasured confounder must be to bring the value to zero: see
             :attr:`~dprl.evaluation.contrasts.Contrast.confounding`.
         notes: what a reader must know of the value.
@@ -64,7 +64,7 @@ class Found(NamedTuple):
 
 @dataclass(frozen=True)
 class FoundQuestion(AroundReleased, Question):
-    """Question about values of one decision, which says what it finds of any sum of the policies' values.
+    """Query for values of one decision, which can estimate any weighted sum of the policies' values.
 
     Attributes:
         policies: number of target policies.
@@ -87,13 +87,13 @@ class FoundQuestion(AroundReleased, Question):
         action: Int[np.ndarray, " episodes"],
         outcome: Float[np.ndarray, " episodes"],
     ) -> Iterable[Float[np.ndarray, " episodes"]]:
-        """Return each number of a decision's vector, from its state, action and outcome in [-1, 1]. Private."""
+        """Return the columns of the decisions' vectors, from states, actions and outcomes in [-1, 1]. Private."""
         raise NotImplementedError
 
     def _found(
         self, mechanism: GaussianSum, noisy: Float[np.ndarray, " dim"], weights: Float[np.ndarray, " policies"]
     ) -> Found:
-        """Return what is known of the sum over policies of ``weights`` times values."""
+        """Return the estimate of the sum over policies of ``weights`` times values, with its errors."""
         raise NotImplementedError
 
     def unit_vectors(
@@ -126,7 +126,7 @@ class FoundQuestion(AroundReleased, Question):
         return out
 
     def difference(self, mechanism: GaussianSum, noisy: Float[np.ndarray, " dim"], a: int, b: int) -> Difference:
-        """Return one policy's value less another's, of a pair among :attr:`contrasts`."""
+        """Return one policy's value less another's, for a pair among :attr:`contrasts`."""
         half = scale_of(self.bounds.reward)[1]
         found = self._found(mechanism, noisy, np.eye(self.policies)[a] - np.eye(self.policies)[b])
         most = self.bounds.reward[1] - self.bounds.reward[0]
@@ -139,12 +139,12 @@ class FoundQuestion(AroundReleased, Question):
 
 @dataclass(frozen=True)
 class ResidualQuery(FoundQuestion):
-    """Question to the units around released propensities, made from public facts and from what was released.
+    """Query to the units around released propensities, made from public facts and released numbers.
 
     Attributes:
-        config: with ``confidence``, ``overlap`` and ``min_propensity``.
-        table: ``(K, S, A)`` the target policies in each stratum; zeros of what was done, and ones of a policy that is
-            not known yet.
+        config: options with ``confidence``, ``overlap`` and ``min_propensity``.
+        table: ``(K, S, A)`` action probabilities of the target policies in each stratum; zeros for the logged policy,
+            and ones for a policy that is not known yet.
     """
 
     table: Float[np.ndarray, "policies strata actions"]
@@ -154,31 +154,31 @@ class ResidualQuery(FoundQuestion):
 
     @property
     def dimension(self) -> int:
-        """Length of a vector: of each policy the residual and its square, and the products of the contrasts."""
+        """Length of a vector: the residual and its square for each policy, and a product for each contrast."""
         return 2 * self.policies + len(self.contrasts)
 
     @property
     def strategy(self) -> Float[np.ndarray, "policies policies"]:
-        """``(K, K)`` as it would be if all actions were equally likely in every stratum."""
+        """``(K, K)`` strategy that would be used if all actions were equally likely in every stratum."""
         patterns = self._expected.reshape(len(self.table), -1).T
         patterns = np.unique(np.round(patterns / patterns.max(axis=0), 6), axis=0)
         unknown = self.table.sum(axis=2).max(axis=1) > 1.5
-        if unknown.any():  # which may as well never do what was done
+        if unknown.any():  # an unknown policy may also never take the logged action
             patterns = np.concatenate([patterns, np.where(unknown, 0.0, patterns)])
         return least_noise_strategy(patterns[patterns.max(axis=1) > 0.0], self.contrasts)
 
     @property
     def _expected(self) -> Float[np.ndarray, "policies strata actions"]:
-        """The table as it would be if all actions were equally likely in every stratum."""
+        """The table, with the logged policy's probabilities if all actions were equally likely in every stratum."""
         return np.where(self.table.any(axis=(1, 2), keepdims=True), self.table, 1.0 / self.table.shape[2])
 
     def of_policies(self, policies: Sequence[Any]) -> ResidualQuery:
-        """Return the same question about policies that are known by now; its length and clip norm stay."""
+        """Return the same query for policies that are known by now; its dimension and clip norm stay."""
         return replace(self, table=Strata(self.bounds).table(policies))
 
     @cached_property
     def design(self) -> Design:
-        """What is asked of each stratum and action, once propensities are released."""
+        """Design of the vectors by stratum and action, once propensities are released."""
         config = self.config
         return Design(self.released, self.table, self.contrasts, config.overlap == "trim", config.min_propensity)
 
@@ -192,14 +192,14 @@ class ResidualQuery(FoundQuestion):
             yield asked[place] * (residual if column < self.policies else residual**2 - 1.0)
 
     def _found(self, mechanism: GaussianSum, noisy: Float[np.ndarray, " dim"], weights: np.ndarray) -> Found:
-        """Return what is known of the sum over policies of ``weights`` times values."""
+        """Return the estimate of the sum over policies of ``weights`` times values, with its errors."""
         design, t = self.design, quantile(self.config.confidence)
         mean, squares, mean_noise, square_noise = design.decoded(noisy, mechanism.noise_std, weights)
-        own = np.where(design.done, 0.0, weights)  # of policies whose weights were estimated
+        own = np.where(design.done, 0.0, weights)  # without the logged policy, whose weights are known
         direct, table = design.direct(own), np.tensordot(own, self.table, 1)
         middle, done = float(design.shares @ direct), float(weights[design.done].sum())
         value = middle + mean
-        # strata whose outcomes differ: what the model says of it, and what it leaves of it
+        # variance between strata: what the model says of it, and what the model leaves of it
         raw, apart = (table * design.raw).sum(axis=1), direct - middle
         between = float(design.shares @ (apart * (2.0 * raw - direct - middle)))
         if done:
@@ -226,11 +226,11 @@ class ResidualQuery(FoundQuestion):
         return found if design.told(t) else Found(0.0, noise, 1.0, 1.0, 2.0, 2.0, 4.0, 1.0, notes)
 
     def expect(self, mechanism: GaussianSum) -> list[tuple[float, float, float]]:
-        """Return what the errors will be if in each stratum every action is equally likely, from public facts alone.
+        """Return the errors to expect if every action is equally likely in each stratum, from public facts only.
 
         Returns:
-            Of each target policy the privacy standard error, the sampling standard error, and half of the declared
-            range: how wide the interval will be at most is not known before overlap is.
+            For each target policy the privacy standard error, the sampling standard error, and half of the declared
+            range; a smaller bound of the interval's half-width is not known before the overlap is.
         """
         half, units = scale_of(self.bounds.reward)[1], self.bounds.units
         inverse, table, actions = np.linalg.inv(self.strategy), self._expected, self.table.shape[2]

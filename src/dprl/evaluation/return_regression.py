@@ -24,19 +24,20 @@ from dprl.evaluation.descent import REFERENCE, STANDARD_ATTACKS, Descent, Descen
 
 @dataclass(frozen=True, kw_only=True)
 class ReturnRegression(DescentConfig):
-    """Options of private regression on returns: those of :class:`DescentConfig`.
+    """Options of private regression on returns, which are the options of :class:`DescentConfig`.
 
     A unit's vector is ``a * sum_t weight_t phi_t (y_t - rho_t theta'phi_t)``, with y_t the return from t on in public
-    units. Off policy y_t is weighted decision by decision, the ratio rho_t of its own step included; its mean is the
-    value, that of rho_t is one, and what has a ratio of zero says nothing. Products of ratios are cut at the public
-    bound: over long horizons that pulls values towards the middle of the range, and TD is the better choice.
+    units. Off policy y_t is weighted decision by decision, including the ratio rho_t of its own step. The mean of y_t
+    is the value, the mean of rho_t is one, and a step with a ratio of zero contributes nothing. Products of ratios are
+    cut at the public bound. Over long horizons that pulls values towards the middle of the range, and TD is the better
+    choice.
     """
 
     algorithm: ClassVar[str] = "return-regression"
 
     @override
     def travel(self, facts: PublicFacts, strength: float) -> float:
-        """Return 1.4, growing slowly with n0: more than half the range of values."""
+        """Return 1.4, which grows slowly with n0: more than half the range of values."""
         del facts
         return 1.4 * max(strength / REFERENCE, 1.0) ** 0.15
 
@@ -47,14 +48,14 @@ class ReturnRegression(DescentConfig):
 
 @dataclass(frozen=True)
 class ReturnRegressionProgram(Descent):
-    """Private regression on returns with everything that is public filled in."""
+    """Program of private regression on returns, with all public numbers filled in."""
 
     own_columns = ("returns",)
 
     @override
     def vectors(self, state: Any, block: Block) -> Float[Array, "units n"]:
         theta = state.theta.astype(block.phi.dtype)
-        # returns come over the largest cumulative ratio, and with the ratio of their own step in them
+        # returns are divided by the largest cumulative ratio, and include the ratio of their own step
         error = self.facts.ratio * block.weight_return - block.weight_rho * apply(block.phi, theta)
         return project_phi(error, block) * jnp.asarray(self.scale, dtype=block.phi.dtype)
 

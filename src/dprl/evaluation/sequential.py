@@ -1,7 +1,8 @@
-"""Values of several steps around released propensities: importance sampling, whose intervals count what noise did.
+"""Values of several steps around released propensities: importance sampling whose intervals count their noise.
 
-Weights are products of ratios whose denominators were estimated within strata. Noise in a count moves them all at once;
-a unit's vector says besides by how much it may have moved that unit's own. Derivation: docs/proofs/stratified.md.
+Weights are products of importance ratios whose denominators were estimated within strata. Noise in a count moves all
+these weights at once. So a unit's vector also holds its moves: by how much noise may have changed the unit's own
+weight. Derivation: docs/proofs/stratified.md.
 """
 
 from __future__ import annotations
@@ -34,14 +35,15 @@ FAINTNESS = 0.5
 
 @dataclass(frozen=True)
 class SequentialQuery(AroundReleased, BesideQuery):
-    """Question to the units around released propensities, beside that of importance sampling.
+    """Query to the units around released propensities, which adds moves to the query of importance sampling.
 
-    What is released before it are propensities. Errors are expected as if these were as good as known.
+    Propensities are released before it. Expected errors are computed as if the propensities were known.
 
     Attributes:
-        table: ``(K, S, A)`` the target policies in each stratum; zeros of what was done.
-        declared: bounds of the log; those of importance sampling cut products where a weight may vanish.
-        least: propensity below which an action is not supported: weights are zero there.
+        inner: query of importance sampling.
+        table: ``(K, S, A)`` action probabilities of the target policies in each stratum; zeros for the logged policy.
+        declared: bounds of the log; the bounds of ``inner`` also cut products, because a weight may vanish.
+        least: propensity below which an action is not supported; weights are zero there.
     """
 
     inner: ImportanceQuery
@@ -62,7 +64,7 @@ class SequentialQuery(AroundReleased, BesideQuery):
 
     @property
     def dimension(self) -> int:
-        """Length of a vector: that of importance sampling, and of each policy two moves."""
+        """Length of a vector: that of importance sampling, plus two moves for each policy."""
         return self.inner.dimension + 2 * len(self.strategy)
 
     @property
@@ -71,7 +73,7 @@ class SequentialQuery(AroundReleased, BesideQuery):
         return self.inner.clip_norm * math.hypot(1.0, FAINTNESS)
 
     def of_policies(self, policies: Sequence[Any]) -> SequentialQuery:
-        """Return the same question about policies that are known by now; its length and clip norm stay."""
+        """Return the same query for policies that are known by now; its dimension and clip norm stay."""
         return replace(self, table=Strata(self.bounds).table(policies))
 
     def unit_vectors(
@@ -80,7 +82,7 @@ class SequentialQuery(AroundReleased, BesideQuery):
         """Return ``(U, dimension)`` vectors of the units, before they are clipped. Private."""
         del behavior
         place = self.released.strata.cells(log.observation), np.maximum(log.action, 0)
-        done = replace(log, behavior_prob=(log.action >= 0).astype(np.float64))  # whatever its propensity was
+        done = replace(log, behavior_prob=(log.action >= 0).astype(np.float64))  # for the logged policy
         log = replace(log, behavior_prob=self.released.shares(self.least)[place])
         moved = self._moves.of(log) / self._moves.largest
         weight = self._weight
@@ -88,7 +90,7 @@ class SequentialQuery(AroundReleased, BesideQuery):
         ratios = [step_ratios(policy, done if one else log) for policy, one in zip(policies, known, strict=True)]
         columns = []
         for own, one in zip(ratios, known, strict=True):
-            # of an episode at a time, for its move is its own
+            # one episode at a time, because each episode has its own move
             alone = replace(log, unit_offsets=np.arange(log.episodes + 1))
             pair, move = unit_pairs(self.inner, alone, own), np.zeros_like(moved) if one else moved
             columns += [weight * unit_means(log, part * move) for part in (sum(pair), np.abs(pair[0] - pair[1]))]
@@ -106,7 +108,7 @@ class SequentialQuery(AroundReleased, BesideQuery):
         return out
 
     def difference(self, mechanism: GaussianSum, noisy: Float[np.ndarray, " dim"], a: int, b: int) -> Difference:
-        """Return one policy's value less another's: the difference of their intervals."""
+        """Return one policy's value less another's, with the difference of their intervals."""
         estimates = self.decode(mechanism, noisy)
         found = apart(estimates[a], estimates[b])
         if not self._keeps_weights:
@@ -128,7 +130,7 @@ class SequentialQuery(AroundReleased, BesideQuery):
     def _uncertain(
         self, mechanism: GaussianSum, noisy: Float[np.ndarray, " dim"]
     ) -> tuple[ImportanceQuery, Float[np.ndarray, " dim"]]:
-        """Return importance sampling that knows what the noise in propensities did to each mean, and its vector."""
+        """Return the query of importance sampling with the effect of the noise in propensities, and its noisy sum."""
         vector, moves = np.split(noisy, [self.inner.dimension])
         unit = self._moves.largest / (self._weight * self.bounds.units)
         at_most = unit * (np.maximum(moves, 0.0) + VARIANCE_MARGIN * mechanism.noise_std)
@@ -148,12 +150,12 @@ class SequentialQuery(AroundReleased, BesideQuery):
 
 @dataclass(frozen=True)
 class Moves:
-    """How much the noise in released counts may have changed a trajectory's weight, as a part of that weight.
+    """How much the noise in released counts may have changed a trajectory's weight, relative to that weight.
 
     Attributes:
         known: released counts.
         least: propensity below which an action is not supported.
-        t: normal quantile of the interval that will count it.
+        t: normal quantile of the interval that counts the moves.
     """
 
     known: Propensities
@@ -162,20 +164,20 @@ class Moves:
 
     @cached_property
     def _inverse(self) -> tuple[Float[np.ndarray, " cells"], Float[np.ndarray, " strata"]]:
-        """One over the counts of cells and of strata, zero where an action is not supported, times their noise."""
+        """Noise of a count over the counts of cells and of strata; zero for cells whose action is not supported."""
         counts, supported = self.known.counts, self.known.supported(self.least)
         cells = np.divide(1.0, counts, out=np.zeros_like(counts), where=supported)
         strata = 1.0 / np.maximum(self.known.people, np.where(supported, counts, 1.0).max(axis=1))
         return cells.ravel() * self.known.count_noise, strata * self.known.count_noise
 
     def of(self, log: Trajectories) -> Float[np.ndarray, " episodes"]:
-        """Return of each episode the largest standard error of the logarithm of its weight, over its steps.
+        """Return for each episode the largest standard error of the logarithm of its weight, over its steps.
 
-        To it is added what is of second order, over ``t``.
+        The second-order part, divided by ``t``, is added.
         """
         (cells, strata), actions, kinds = self._inverse, self.known.shape[1], self.known.strata.bounds.kinds
         horizon, episode = self.known.strata.bounds.horizon, log.episode_of()
-        time = np.minimum(log.time(), horizon - 1)  # one that is longer cannot be used
+        time = np.minimum(log.time(), horizon - 1)  # a longer episode is not usable
         stratum = np.full((log.episodes, horizon), -1)
         stratum[episode, time] = self.known.strata.cells(log.observation)
         action = np.full((log.episodes, horizon), -1)

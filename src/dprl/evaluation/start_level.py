@@ -28,7 +28,7 @@ START = "start"
 
 @dataclass(frozen=True)
 class StartLevel(ABC):
-    """Made of public facts alone: frozen, and equal where they are equal."""
+    """Release of a constant to start at, defined by public facts only; equal to another with equal facts."""
 
     facts: PublicFacts
 
@@ -36,11 +36,11 @@ class StartLevel(ABC):
 
     @abstractmethod
     def shape(self) -> Query:
-        """Return the sum that is asked for."""
+        """Return the query for the noisy sum."""
 
     @abstractmethod
     def vectors(self, block: Block) -> Float[Array, "units dim"]:
-        """Return ``(B, dimension)``, of each unit."""
+        """Return each unit's vector, ``(B, dimension)``."""
 
     @abstractmethod
     def level(self, noisy: Float[Array, " dim"], mechanism: GaussianSum) -> Float[Array, ""]:
@@ -48,7 +48,7 @@ class StartLevel(ABC):
 
 
 def behind(start: StartLevel | None, share: float, *shapes: Query) -> tuple[Query, ...]:
-    """Return ``queries`` behind that of the ``start``, if one is released, which takes its share from them."""
+    """Return the query of ``start``, if there is one, then ``shapes``, whose shares give up ``share`` to it."""
     if start is None:
         return shapes
     rest = (replace(shape, share=shape.share * (1.0 - share)) for shape in shapes)
@@ -57,10 +57,10 @@ def behind(start: StartLevel | None, share: float, *shapes: Query) -> tuple[Quer
 
 @dataclass(frozen=True)
 class StartedProgram(PublicProgram):
-    """Program that may release its start: a constant, and the algorithm's own stages from there.
+    """Program that may release its start, a constant, before the algorithm's own stages.
 
-    The method ``released_start`` of its options says which constant, if any. What :meth:`vectors` needs beside the
-    columns of the start stands in ``own_columns``.
+    The method ``released_start`` of its options tells which constant is released, if any. ``own_columns`` names the
+    columns that :meth:`vectors` reads.
     """
 
     own_columns = ()
@@ -81,12 +81,12 @@ class StartedProgram(PublicProgram):
         return 0.0
 
     def init(self) -> Any:
-        """Return the state before the first step: of a start that is released, nothing yet."""
+        """Return the state before the first step: a zero where the start is released, otherwise the public start."""
         zero = jnp.zeros((), jnp.float64)
         return self.start_at(jnp.asarray(self.public_level, jnp.float64)) if self.start is None else zero
 
     def contribution(self, stage: int, state: Any, block: Block) -> Float[Array, "units dim"]:
-        """Return each unit's vector, of the start or of the algorithm's own stages."""
+        """Return each unit's vector, for the start or for one of the algorithm's own stages."""
         released = self._at_start(stage)
         return self.vectors(state, block) if released is None else released.vectors(block)
 
@@ -98,7 +98,7 @@ class StartedProgram(PublicProgram):
         return released.level(noisy, self.stages[stage].mechanism)
 
     def finish(self, stage: int, state: Any) -> Any:
-        """Return the algorithm's first state after the start; otherwise the state as it is."""
+        """Return the algorithm's first state after the start; after other stages the state is unchanged."""
         return state if self._at_start(stage) is None else self.start_at(state)
 
     def _at_start(self, stage: int) -> StartLevel | None:
@@ -121,13 +121,13 @@ class StartedProgram(PublicProgram):
 
 
 def start_level(facts: PublicFacts) -> StartLevel:
-    """Return the mean return; where the unit is a transition, of which no return is known, LSTD on the constant."""
+    """Return the start at a private constant; for transitions, whose returns are unknown, LSTD on the constant."""
     return ConstantLSTD(facts) if facts.unit == "transition" else MeanReturn(facts)
 
 
 @dataclass(frozen=True)
 class MeanReturn(StartLevel):
-    """Start at the mean return that :mod:`~dprl.evaluation.private_constant` releases."""
+    """Start at the constant that :mod:`~dprl.evaluation.private_constant` releases."""
 
     @cached_property
     def _constant(self) -> Any:
@@ -135,11 +135,11 @@ class MeanReturn(StartLevel):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Further columns of the rows that are needed."""
+        """Further columns of the rows that the program reads."""
         return self._constant.columns
 
     def shape(self) -> Query:
-        """Return the sum that is asked for."""
+        """Return the query for the noisy sum."""
         (shape,) = PrivateConstant(discount=self.facts.discount).queries(self.facts)
         return replace(shape, name=START)
 
@@ -157,29 +157,30 @@ class MeanReturn(StartLevel):
 class ConstantLSTD(StartLevel):
     """LSTD (Bradtke and Barto 1996) with the constant as only feature: ``V = sum rho r / sum rho (1 - gamma alive)``.
 
-    One row at a time: it needs no return, and is right whether trajectories end or go on for ever.
+    It uses one row at a time and needs no returns. It is right whether trajectories end or go on for ever.
     """
 
     columns = (*TRANSITION, "raw_reward")
 
     def shape(self) -> Query:
-        """Return the sum that is asked for."""
+        """Return the query for the noisy sums."""
         # rows are in single precision
         return Query(START, 3, math.sqrt(3.0) * self.facts.bounds.max_importance_ratio * (1.0 + 1e-6))
 
     def vectors(self, block: Block) -> Float[Array, "units 3"]:
-        """Return ``(B, 3)``: sums of ``omega rho`` times the reward in [-1, 1], ``1 - gamma alive`` and 1; rho at most
-        the largest ratio, so the norm is at most ``sqrt 3`` times it.
+        """Return ``(B, 3)``: sums of ``omega rho`` times the reward in [-1, 1], times ``1 - gamma alive``, and times 1.
+
+        rho is at most the largest importance ratio, so the norm is at most ``sqrt 3`` times that ratio.
         """
         going = block.weight_rho * (1.0 - self.facts.discount * block.alive)
         return jnp.stack([jnp.sum(x, axis=-1) for x in (block.weight_raw_reward, going, block.weight_rho)], axis=-1)
 
     def level(self, noisy: Float[Array, " 3"], mechanism: GaussianSum) -> Float[Array, ""]:
-        """Return the constant, from the noisy sum."""
+        """Return the constant, from the noisy sums."""
         del mechanism
         low, high = self.facts.bounds.reward
         reward, going, weight = noisy
-        # a weight this small is noise
+        # a smaller weight is noise
         weight = jnp.maximum(weight, 0.5 * self.facts.units)
         total = (low + high) / 2.0 * weight + (high - low) / 2.0 * jnp.clip(reward, -weight, weight)
         least = max(1.0 - self.facts.discount, 1e-3) * 0.5 * self.facts.units
@@ -189,12 +190,12 @@ class ConstantLSTD(StartLevel):
 
 @dataclass(frozen=True)
 class MeanReward(StartLevel):
-    """Importance-weighted mean reward over ``1 - gamma``: a ratio of two noisy sums."""
+    """Start at the importance-weighted mean reward over ``1 - gamma``: a ratio of two noisy sums."""
 
     columns = ("raw_reward",)
 
     def shape(self) -> Query:
-        """Return the shape of the two sums."""
+        """Return the query for the two noisy sums."""
         return Query("mean reward", 2, math.sqrt(2.0))
 
     def vectors(self, block: Block) -> Float[Array, "units 2"]:
@@ -202,14 +203,14 @@ class MeanReward(StartLevel):
         return jnp.stack([jnp.sum(x, axis=-1) for x in (block.weight_raw_reward, block.weight_rho)], axis=-1)
 
     def level(self, noisy: Float[Array, " 2"], mechanism: GaussianSum) -> Float[Array, ""]:
-        """Return the constant of the ratio."""
+        """Return the constant from the ratio of the noisy sums."""
         del mechanism
-        # a weight this small is noise: with few units the ratio then stays near the middle
+        # a smaller weight is noise; the bound keeps the ratio near the middle when there are few units
         weight = jnp.maximum(noisy[1], 0.5 * self.facts.units)
         return self.of_mean(noisy[0] / weight)
 
     def of_mean(self, mean: Any) -> jax.Array:
-        """Return the constant ``rbar / (1 - gamma)`` in public units; the reward interval is [-1, 1]."""
+        """Return the constant ``rbar / (1 - gamma)`` in public units; ``mean`` is rbar with rewards in [-1, 1]."""
         low, high = self.facts.bounds.reward
         reward = (low + high) / 2.0 + (high - low) / 2.0 * jnp.clip(mean, -1.0, 1.0)
         return jnp.clip((reward / (1.0 - self.facts.discount) - self.facts.centre) / self.facts.half, -1.0, 1.0)

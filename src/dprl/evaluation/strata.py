@@ -1,6 +1,6 @@
 """Strata: declared cells of states, within which everybody had the same chances of each action.
 
-Everything here is public: names and cut points from the bounds, and policies at public states.
+Everything here is public: names and cut points come from the bounds, and policies are evaluated at public states.
 """
 
 from __future__ import annotations
@@ -29,15 +29,16 @@ _SAME = 1e-6
 
 
 class Axis(NamedTuple):
-    """One component of the states that tells strata apart.
+    """Component of the states that tells strata apart, with its cells.
 
     Attributes:
-        component: place of the component; of a category the first.
-        name: of the component.
+        component: place of the component; for a category, the first of its places.
+        name: name of the component.
         edges: smallest values of all cells but the first, in ascending order.
         codes: whether the component is a whole number with a cell for each value.
-        values: of a category, by the place of the component that is one for the value and zero else.
-        none: of a category whether a state may have none of its values, as where one was missing or nothing was before.
+        values: values of a category, by the place of the component that is one for the value and zero otherwise.
+        none: whether a state may have none of a category's values, because the value is missing or because a lagged
+            value has nothing before it.
     """
 
     component: int
@@ -53,7 +54,7 @@ class Axis(NamedTuple):
         return len(self.values) + self.none if self.values else len(self.edges) + 1
 
     def labels(self) -> list[str]:
-        """Return what each cell is called."""
+        """Return the name of each cell."""
         if self.values:
             return [f"{self.name} {value}" for value in self.values.values()] + [f"no {self.name}"] * self.none
         if self.codes:
@@ -62,13 +63,13 @@ class Axis(NamedTuple):
         return [f"{self.name} < {self.edges[0]:g}", *inside, f"{self.name} >= {self.edges[-1]:g}"]
 
     def cuts(self) -> list[tuple[int, float]]:
-        """Return components and values at which a comparison tells cells apart."""
+        """Return the components and values whose comparison tells cells apart."""
         if self.values:
             return [(place, 0.5) for place in self.values]
         return [(self.component, edge) for edge in self.edges]
 
     def cells(self, states: Any, xp: Any = np) -> Any:
-        """Return ``(...)`` numbers of the cells of ``states`` ``(..., d)``; the same whatever their precision."""
+        """Return ``(...)`` cell numbers of ``states`` ``(..., d)``, which do not depend on the states' precision."""
         if self.values:
             own = states[..., list(self.values)]
             none = self.none & (own.max(axis=-1) <= 0.5)
@@ -81,7 +82,7 @@ def read_axes(declared: Sequence[str], bounds: Bounds, where: str = "bounds: str
     """Return the axes that a list of declarations names; see :func:`read_axis`.
 
     Raises:
-        DprlError: it is no list of texts, or an axis is none, or is there twice.
+        DprlError: ``declared`` is not a list of strings, an entry names no axis, or two entries name the same one.
     """
     if isinstance(declared, str | Mapping) or not all(isinstance(one, str) for one in declared):
         raise DprlError(f'{where} must be a list of texts, such as ["site", "age:30,50"].')
@@ -91,9 +92,9 @@ def read_axes(declared: Sequence[str], bounds: Bounds, where: str = "bounds: str
 
 
 def read_axis(declared: str, bounds: Bounds, where: str = "bounds: strata") -> Axis:
-    """Return the axis that ``NAME`` or ``NAME:30,50`` declares; ``where`` begins the sentence that refuses it."""
+    """Return the axis that ``NAME`` or ``NAME:30,50`` declares; ``where`` begins the error message."""
     name, colon, cuts = (part.strip() for part in declared.partition(":"))
-    observed = enumerate(bounds.observation_names or ())  # flags of what is missing are no values
+    observed = enumerate(bounds.observation_names or ())  # without the flags of missing values
     values = {place: one.removeprefix(f"{name} = ") for place, one in observed if one.startswith(f"{name} = ")}
     if len(values) > 1 and not colon and name not in _places(bounds):
         filled = bounds.fill is not None and any(bounds.fill[place] is not None for place in values)
@@ -122,7 +123,7 @@ def read_axis(declared: str, bounds: Bounds, where: str = "bounds: strata") -> A
 
 
 def place_of(name: str, bounds: Bounds, where: str) -> int:
-    """Return the place of the component ``name``; ``where`` begins the sentence that refuses one that is none."""
+    """Return the place of the component ``name``; ``where`` begins the error message for an unknown name."""
     if name not in _places(bounds):
         raise DprlError(f"{where}: there is no component {name!r}; there are {', '.join(bounds.state_names)}.")
     return _places(bounds)[name]
@@ -130,12 +131,12 @@ def place_of(name: str, bounds: Bounds, where: str) -> int:
 
 def _places(bounds: Bounds) -> dict[str, int]:
     places = {f"observation_{i}": i for i in range(len(bounds.observation))}
-    # of two components of one name the first is meant
+    # if two components have the same name, the first is meant
     return places | {name: i for i, name in reversed([*enumerate(bounds.state_names)])}
 
 
 def check_apart(axes: Sequence[Axis], where: str) -> None:
-    """Refuse axes of which two have a component in common; ``where`` begins the sentence."""
+    """Refuse axes of which two have a component in common; ``where`` begins the error message."""
     components = [place for axis in axes for place in (axis.values or (axis.component,))]
     if len(set(components)) < len(components):
         raise DprlError(f"{where} name a component twice; put all of its cut points into one.")
@@ -143,14 +144,14 @@ def check_apart(axes: Sequence[Axis], where: str) -> None:
 
 @dataclass(frozen=True)
 class Strata:
-    """Cells of states: the product of those of each declared component. Without any there is one cell.
+    """Strata of the states: all combinations of the declared components' cells, or one stratum without declarations.
 
     Attributes:
-        bounds: whose ``strata`` name components: ``NAME`` for whole numbers with a stratum each, ``NAME:30,50`` for cut
-            points, where NAME is one of ``state_names``, or ``observation_0``, ``observation_1``, ...
+        bounds: public bounds, whose ``strata`` name components: ``NAME`` for whole numbers with a cell for each value,
+            ``NAME:30,50`` for cut points. NAME is one of ``state_names``, or ``observation_0``, ``observation_1``, ...
 
     Raises:
-        DprlError: a stratum names no component, or no cut points within its bounds; or there are too many.
+        DprlError: a declaration names no component, or no cut points within its bounds; or there are too many strata.
     """
 
     bounds: Bounds
@@ -179,11 +180,11 @@ class Strata:
 
     @property
     def labels(self) -> list[str]:
-        """What each stratum is called, in the order of their numbers."""
+        """Names of the strata, in the order of their numbers."""
         return [", ".join(parts) or "everybody" for parts in itertools.product(*(axis.labels() for axis in self.axes))]
 
     def cells(self, states: Any, xp: Any = np) -> Any:
-        """Return ``(...)`` numbers of the strata of ``states`` ``(..., d)``; the same whatever their precision."""
+        """Return ``(...)`` stratum numbers of ``states`` ``(..., d)``, which do not depend on the states' precision."""
         out = xp.zeros(states.shape[:-1], dtype=np.int32)
         for axis in self.axes:
             out = out * np.int32(axis.size) + axis.cells(states, xp)
@@ -192,12 +193,12 @@ class Strata:
     def table(self, policies: Sequence[Any]) -> Float[np.ndarray, "policies strata actions"]:
         """Return the policies' action probabilities in each stratum.
 
-        Of what was done they are zeros, for nobody knows them yet, and of a policy that is not known yet ones, for it
-        may do anything.
+        The logged policy has zeros, because its probabilities are not known yet. A policy that is not known yet has
+        ones, because it may do anything.
 
         Raises:
-            DprlError: a policy is a column of the log, or differs within a stratum; or what was done is asked for where
-                hazards of being lost are estimated.
+            DprlError: a policy is a column of the log, or differs within a stratum; or the logged policy is asked for
+                where hazards of being lost are estimated.
         """
         actions = self.bounds.actions
         if actions is None or any(isinstance(policy, ColumnPolicy) for policy in policies):
@@ -224,7 +225,7 @@ class Strata:
         return np.stack(out)
 
     def _states(self) -> Float[np.ndarray, "strata points d"]:
-        """Return public states of each stratum; half of them have whole numbers, as codes and counts are."""
+        """Return public states of each stratum; half of them are whole numbers, like codes and counts."""
         low, high = np.array(self.bounds.state, dtype=np.float64).T
         places = np.random.default_rng(0).random((self.count, _STATES, len(low)))  # noqa: TID251 (public)
         bottom, top = np.tile(low, (self.count, 1)), np.tile(high, (self.count, 1))

@@ -1,10 +1,10 @@
 """Fitted Q iteration over declared strata, for logs whose behaviour probabilities nobody wrote down.
 
 A regression for each action needs no propensities, only people who got the action. As in the table of
-:mod:`dprl.evaluation.fitted_q` noisy counts of (stratum, action, next stratum) and sums of rewards are released once.
-Q is a level of each action, an effect of each stratum, and what is left of a cell, drawn to zero by what chance and
-noise would leave (empirical Bayes; Efron and Morris 1975): with little budget every stratum has the same action. What
-the released counts of a stratum do not show is not proposed there.
+:mod:`dprl.evaluation.fitted_q`, noisy counts of (stratum, action, next stratum) and sums of rewards are released once.
+Q is the sum of a level of each action, an effect of each stratum, and a remainder of each cell. The remainder is shrunk
+to zero as far as chance and noise explain it (empirical Bayes; Efron and Morris 1975), so with little budget every
+stratum has the same action. An action that the released counts of a stratum do not show is not proposed there.
 
 Privacy unit, relation, event and proofs: those of :mod:`dprl.evaluation.fitted_q`; docs/proofs/two-parts.md.
 """
@@ -42,17 +42,17 @@ FITS = 20
 
 @dataclass(frozen=True)
 class StrataBasis(Basis):
-    """An indicator of each declared stratum.
+    """Basis with an indicator of each declared stratum.
 
     Attributes:
-        strata: whose cells it tells apart; ``bounds`` are theirs.
+        strata: the strata that the basis tells apart; ``bounds`` are the ranges of their states.
     """
 
     strata: Strata
 
     @override
     def __post_init__(self) -> None:
-        """Check nothing: strata have been checked."""
+        """Check nothing, because the strata have been checked."""
 
     @property
     @override
@@ -71,10 +71,10 @@ class StrataBasis(Basis):
 
 @dataclass(frozen=True)
 class StrataQ(TableQ):
-    """The program; its policy is a rule of comparisons.
+    """Program of fitted Q iteration over strata; its policy is a rule of comparisons.
 
     Attributes:
-        least: an action that was taken by a smaller share of a stratum is not proposed there.
+        least: smallest share of a stratum that must have taken an action for it to be proposed there.
     """
 
     caution: float = 0.0
@@ -113,7 +113,7 @@ class StrataQ(TableQ):
 
 
 def check_depth(strata: Strata) -> None:
-    """Refuse strata of which a rule could be too deep to be read back."""
+    """Refuse strata whose rule could be too deep to be read back."""
     deepest = sum(len(axis.values) or math.ceil(math.log2(axis.size)) + 1 for axis in strata.axes)
     require(
         deepest <= DEEPEST,
@@ -138,7 +138,7 @@ def _tree(axes: Sequence[Axis], actions: np.ndarray) -> Split | int:
 
 
 def _along(axis: Axis, found: Sequence[Split | int], low: int, high: int) -> Split | int:
-    """Return the comparisons of an axis between the cells ``low`` and ``high``, halving the places where it changes."""
+    """Return the comparisons between the cells ``low`` and ``high`` of an axis, by halving the changes of action."""
     changes = [cell for cell in range(low + 1, high) if found[cell] != found[cell - 1]]
     if not changes:
         return found[low]

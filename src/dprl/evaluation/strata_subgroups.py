@@ -1,8 +1,8 @@
-"""Subgroups where propensities are estimated within strata: each is made of strata, and so are its values.
+"""Subgroups where propensities are estimated within strata: each subgroup is made of whole strata.
 
-Privacy unit, relation and event are those of :mod:`~dprl.evaluation.stratified`. Released: its counts, and in place of
-the vector of residuals that vector for everybody and a block of it for each group. What the counts say of a group's
-strata is what they say of everybody's: how many people there are, with which propensities and outcomes.
+Privacy unit, relation and event are those of :mod:`~dprl.evaluation.stratified`. Released: the counts of that module,
+and in place of its vector of residuals that vector for everybody and a block like it for each group. The counts tell of
+a group's strata what they tell of all strata: how many people there are, with which propensities and outcomes.
 Proof and intervals: docs/proofs/stratified.md.
 """
 
@@ -29,11 +29,11 @@ from dprl.mechanisms.gaussian_sum import GaussianSum
 
 @dataclass(frozen=True)
 class GroupDesign(Design):
-    """What the released counts say of one group, whose people were asked what everybody was.
+    """Design for one group, with the released counts of its strata; its vectors are those of everybody's design.
 
     Attributes:
-        whole: of everybody.
-        within: ``(S,)`` which strata the group is made of.
+        whole: design for everybody.
+        within: ``(S,)`` whether each stratum belongs to the group.
     """
 
     whole: Design
@@ -41,56 +41,56 @@ class GroupDesign(Design):
 
     @cached_property
     def lost(self) -> Bool[np.ndarray, "strata actions"]:
-        """Where in the group an action that a target policy may take is not supported."""
+        """Where in the group a target policy may take an action that is not supported."""
         return self.whole.lost & self.within[:, None]
 
     @cached_property
     def kept(self) -> Bool[np.ndarray, " strata"]:
-        """Strata of the group of whose people values are."""
+        """Whether the group's values are about the people of each stratum."""
         return self.whole.kept & self.within
 
     @cached_property
     def weights(self) -> Float[np.ndarray, "strata actions"]:
-        """One over released propensities, as everybody was asked with."""
+        """One over the released propensities, as in everybody's design."""
         return self.whole.weights
 
     @cached_property
     def reaches(self) -> Float[np.ndarray, "policies cells"]:
-        """Largest residuals, as everybody was asked with."""
+        """Largest residuals, as in everybody's design."""
         return self.whole.reaches
 
     @cached_property
     def mixing(self) -> Float[np.ndarray, "policies policies"]:
-        """Mixing of the policies, as everybody was asked with."""
+        """Mixing of the policies, as in everybody's design."""
         return self.whole.mixing
 
     def farthest(self, weights: Float[np.ndarray, " policies"]) -> float:
-        """Return the largest sum of residuals of a unit of the group."""
+        """Return the largest absolute sum of residuals that a unit of the group can have."""
         inside = np.repeat(self.within, self.table.shape[2])
         return float(np.abs(self.patterns[inside] @ (weights * self.scale)).max())
 
     @property
     def counted(self) -> tuple[float, float]:
-        """Noisy number of people of whom values are, and the standard deviation of its noise."""
+        """Noisy number of people whom the values are about, and the standard deviation of its noise."""
         return float(self.known.people[self.kept].sum()), self.known.people_noise * math.sqrt(self.kept.sum())
 
     def at_least(self, t: float) -> float:
-        """Return how many people there are at least, ``t`` standard deviations of its noise below what was counted."""
+        """Return a lower bound of the number of people: ``t`` standard deviations of noise below the noisy count."""
         people, noise = self.counted
         return max(people - t * noise, 1.0)
 
     def told(self, t: float) -> bool:
-        """Return whether enough people are left for values; without them every value is possible."""
+        """Return whether enough people are left for values; if not, every value is possible."""
         return self.at_least(t) >= FEWEST
 
 
 @dataclass(frozen=True)
 class GroupResidualQuery(ResidualQuery):
-    """The question of residuals, whose answer is read as one group's.
+    """Query of residuals whose noisy sum is decoded as that of one group.
 
     Attributes:
-        within: ``(S,)`` which strata the group is made of.
-        whole: what everybody was asked.
+        within: ``(S,)`` whether each stratum belongs to the group.
+        whole: design for everybody.
     """
 
     within: Bool[np.ndarray, " strata"]
@@ -98,12 +98,12 @@ class GroupResidualQuery(ResidualQuery):
 
     @cached_property
     def design(self) -> GroupDesign:
-        """What the released counts say of the group."""
+        """Design for the group."""
         whole = self.whole
         return GroupDesign(whole.known, whole.table, whole.contrasts, whole.trims, whole.least, whole, self.within)
 
     def count(self, noisy: Float[np.ndarray, " dim"]) -> float:
-        """Return how many people there are, by the released counts."""
+        """Return the noisy number of people in the group, from the released counts."""
         del noisy
         return self.design.counted[0]
 
@@ -115,16 +115,16 @@ class GroupResidualQuery(ResidualQuery):
 
 @dataclass(frozen=True)
 class StrataGroupedQuery(GroupedAroundQuery):
-    """Question to the units for the residuals of everybody and of each subgroup, made from public facts only.
+    """Query to the units for the residuals of everybody and of each subgroup, made from public facts only.
 
-    A trajectory stands in the blocks of the groups that its own stratum is part of. A unit's vector is the mean over
-    its trajectories, each no longer than that of the residuals alone.
+    A trajectory contributes to the blocks of the groups that contain its stratum. A unit's vector is the mean over its
+    trajectories, and each trajectory's vector is no longer than a vector of residuals without groups.
     """
 
     inner: Any
 
     def of_group(self, place: int, group: int, total: Float[np.ndarray, " inner"]) -> GroupResidualQuery:
-        """Return the question whose answer is read as one group's; ``total`` tells nothing of who is in it."""
+        """Return the query that decodes one group's noisy sum; ``total`` is not needed, for counts tell its size."""
         del total
         within = _members(self.axes[place], Strata(self.bounds))[group]
         own = {name: getattr(self.inner, name) for name in ("config", "bounds", "policies", "contrasts", "table")}
@@ -144,7 +144,7 @@ class StrataGroupedQuery(GroupedAroundQuery):
         return np.concatenate(blocks, axis=1)
 
     def expect_of_equal(self, mechanism: GaussianSum) -> list[list[tuple[float, float, float]]]:
-        """Return what the errors will be in a group of each axis if all its groups are of one size."""
+        """Return the errors to expect in a group of each axis if all groups of the axis have the same size."""
         found = [self.inner.expect(self.louder(mechanism, loud)) for loud in self.shares.groups]
         return [
             [(noise * size, sampling * math.sqrt(size), most) for noise, sampling, most in of_axis]
@@ -153,7 +153,7 @@ class StrataGroupedQuery(GroupedAroundQuery):
 
     def count_noise(self, mechanism: GaussianSum) -> list[float]:
         """Return the largest standard deviation of the noise in the number of people of a group, for each axis."""
-        # counts have what the residuals leave of mu^2, and a unit's counts and outcomes are so long
+        # the counts get the share of mu^2 that the residuals leave; longest: norm of a unit's counts and outcomes
         share, longest = self.config.value_budget_fraction, math.hypot(1.0, COUNT_WEIGHT) / COUNT_WEIGHT
         noise = mechanism.noise_std * math.sqrt(share / (1.0 - share)) * longest * math.sqrt(self.bounds.kinds)
         strata = Strata(self.bounds)
@@ -161,10 +161,10 @@ class StrataGroupedQuery(GroupedAroundQuery):
 
 
 def grouped_in_strata(query: ResidualQuery, subgroups: Sequence[str], unit: str) -> Any:
-    """Return the question for the residuals of everybody and of ``subgroups``; without any, ``query``.
+    """Return the query for the residuals of everybody and of ``subgroups``; without subgroups, return ``query``.
 
     Raises:
-        DprlError: as :func:`~dprl.evaluation.subgroups.asked_axes` does, or a subgroup is not made of strata.
+        DprlError: :func:`~dprl.evaluation.subgroups.asked_axes` refuses the subgroups, or one is not made of strata.
     """
     axes = asked_axes(subgroups, query.bounds, unit)
     if not axes:
@@ -180,7 +180,7 @@ def grouped_in_strata(query: ResidualQuery, subgroups: Sequence[str], unit: str)
 
 
 def _members(axis: Axis, strata: Strata) -> Any:
-    """Return ``(groups, S)`` which strata each cell of ``axis`` is made of; None where it divides one of them."""
+    """Return ``(groups, S)`` which strata each cell of ``axis`` is made of; None where the axis divides a stratum."""
     for own, cells in zip(strata.axes, np.unravel_index(np.arange(strata.count), strata.shape or (1,)), strict=False):
         if own.values or axis.values:
             if own.values == axis.values:

@@ -1,12 +1,12 @@
-"""Several target policies in one release: which linear combinations to ask, so that one person moves them least.
+"""Several target policies in one release: which linear combinations to release, so that noise is least.
 
-A person's vector has one coordinate for each target policy, proportional to that policy's probability of what the
-person did. Where policies exclude one another (the arms of a trial) few patterns are possible, and asking S f
-instead of f costs less noise: of all S, the one with the least total variance subject to |S c| <= 1 for every
-possible pattern c. Its Gram matrix M = S'S solves  min tr(W M^-1)  s.t.  c' M c <= 1,  whose dual gives
-M = W^(1/2) (W^(1/2) sum_j lambda_j c_j c_j' W^(1/2))^(-1/2) W^(1/2); an A-optimal design, found by multiplicative
-updates. W is the identity, and for each difference that is asked for the square of that difference besides.
-This is the matrix mechanism (Li, Miklau, Hay, McGregor, Rastogi 2015) for L2 sensitivity and this workload.
+A person's vector f has one coordinate for each target policy, proportional to that policy's probability of what the
+person did. Where policies exclude one another (the arms of a trial), only few patterns c of f are possible, and
+releasing the sum of S f instead of f needs less noise. The strategy S is the matrix with the least total variance
+subject to |S c| <= 1 for every possible pattern c. Its Gram matrix M = S'S solves  min tr(W M^-1)  s.t.  c' M c <= 1,
+whose dual gives M = W^(1/2) (W^(1/2) sum_j lambda_j c_j c_j' W^(1/2))^(-1/2) W^(1/2). This is an A-optimal design,
+found by multiplicative updates. W is the identity plus, for each difference that is asked for, the square of that
+difference. This is the matrix mechanism (Li, Miklau, Hay, McGregor, Rastogi 2015) for L2 sensitivity and this workload.
 
 Only public facts enter: policies and bounds. Whatever the rows hold, the mechanism's clip enforces the sensitivity.
 """
@@ -30,11 +30,11 @@ _GRID, _ITERATIONS = 4096, 2000
 
 @dataclass(frozen=True)
 class UnknownPolicy:
-    """Stands for a policy that is not known yet when a release is planned; it may be any."""
+    """Stand-in for a policy that is not known yet when a release is planned and may be any policy."""
 
 
 def public_states(bounds: Bounds) -> Float[np.ndarray, "points d"]:
-    """Return many public states within the bounds; half of them are whole numbers, as codes and counts are."""
+    """Return many public states within the bounds; half of them are whole numbers, like codes and counts."""
     low, high = np.array(bounds.state, dtype=np.float64).T
     draws = np.random.default_rng(0).random((_GRID, len(low)))  # noqa: TID251 (public)
     states = low + draws * (high - low)
@@ -45,10 +45,11 @@ def public_states(bounds: Bounds) -> Float[np.ndarray, "points d"]:
 def public_patterns(policies: Sequence[Any], bounds: Bounds) -> Float[np.ndarray, "patterns policies"]:
     """Return ``(J, K)`` patterns that a person can have over K policies, each scaled to a largest entry of 1.
 
-    Known only for logs of one decision with discrete actions, from the policies at many public states; otherwise every
-    policy may agree with what was done at once, and the only pattern is all ones.
+    Patterns are known only for logs of one decision with discrete actions, from the policies at many public states.
+    Otherwise all policies may agree with the logged actions at once, and the only pattern is all ones.
 
-    What was done has a ratio of one, in units of the largest ratio; an unknown policy any that the largest allows.
+    The logged policy has an importance ratio of one, in units of the largest ratio. An unknown policy may have any
+    ratio up to the largest.
     """
     k, steady = len(policies), LoggedPolicy(steady=True)
     unasked = any(isinstance(p, UNASKED) and p != steady for p in policies)
@@ -67,12 +68,12 @@ def public_patterns(policies: Sequence[Any], bounds: Bounds) -> Float[np.ndarray
 def _with_unknown(
     policies: Sequence[Any], rows: Float[np.ndarray, "rows known"], known: Sequence[int], least: float
 ) -> Float[np.ndarray, "patterns policies"]:
-    """Return patterns of all policies from the probabilities of those that are known.
+    """Return patterns of all policies from the probabilities of the known policies.
 
-    A unit's vector is, in units of the largest ratio, ``x p`` for probabilities p of what the unit did, with ``x`` one
-    over the largest ratio and the behaviour probability. Their largest entry is at most one; what was done has
-    ``least``, and an unknown policy anything up to ``min(x, 1)``. Points between the ends are for what is no linear
-    function of the vector.
+    In units of the largest ratio, a unit's vector is ``x p``. Here p are the policies' probabilities of the logged
+    action, and ``x`` is one over the product of the largest ratio and the behaviour probability. The largest entry is
+    at most one. The logged policy has ``least``, and an unknown policy anything up to ``min(x, 1)``. Points between the
+    ends are included for functions that are not linear in the vector.
     """
     most = rows.max(axis=1, initial=0.0)
     found = []
@@ -97,7 +98,7 @@ def least_noise_strategy(
     c.
 
     Args:
-        patterns: that a unit can have over the policies.
+        patterns: patterns that a unit's vector can have over the policies.
         contrasts: pairs of policies whose differences count as much as values do.
     """
     if len(patterns) == 1:
@@ -107,13 +108,13 @@ def least_noise_strategy(
 
 @lru_cache(maxsize=64)
 def _least_noise(made: bytes, k: int, contrasts: tuple[tuple[int, int], ...]) -> Float[np.ndarray, "k k"]:
-    """Return the strategy of patterns as bytes: a release asks for the same one several times."""
+    """Return the strategy for patterns given as bytes; cached, for a release needs the same strategy several times."""
     patterns = np.frombuffer(made).reshape(-1, k)
     workload = np.eye(k)
     for a, b in contrasts:
         difference = np.eye(k)[a] - np.eye(k)[b]
         workload += np.outer(difference, difference)
-    # a little of every single policy keeps S invertible where two policies agree everywhere
+    # a small pattern of each single policy keeps S invertible where two policies agree everywhere
     return optimal_strategy(np.vstack([patterns, 0.1 * np.eye(k)]), workload if contrasts else None)
 
 
@@ -124,15 +125,15 @@ def optimal_strategy(
     of ``columns``.
 
     Args:
-        workload: of what is estimated, such as L'L for errors of L y; by default the identity.
-        tolerance: how much longer than one the longest column may be where the iteration ends; it is then scaled to
-            one.
+        workload: quadratic form of what is estimated, such as L'L for errors of L y; by default the identity.
+        tolerance: how much longer than one the longest column may be when the iteration ends. The result is scaled so
+            that the longest column has length one.
     """
     asked = None if workload is None else workload.tobytes()
     return _optimal(columns.tobytes(), columns.shape[1], asked, tolerance).copy()
 
 
-# a plan asks for it several times, and so does the release that follows
+# a plan needs the same strategy several times, and so does the release that follows
 @lru_cache(maxsize=64)
 def _optimal(given: bytes, k: int, workload: bytes | None, tolerance: float) -> Float[np.ndarray, "k k"]:
     columns, root = np.frombuffer(given).reshape(-1, k).copy(), np.eye(k)

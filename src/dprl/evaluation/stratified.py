@@ -1,13 +1,13 @@
-"""Values of target policies where nobody wrote propensities down: estimated within strata, or by a regression.
+"""Values of target policies where propensities were not recorded: estimated within strata, or by a regression.
 
 Within a stratum everybody is assumed to have had the same chances of each action, or chances that have nothing to do
 with the outcome. Values of one decision are doubly robust: a noisy outcome model, and the weighted residuals around it
 (Robins, Rotnitzky and Zhao 1994), with weights that are one over noisy propensities. Values of several steps are those
-of importance sampling with estimated propensities. Where the bounds declare a component as ``NAME:linear``, those of
-one decision are estimated by a multinomial regression in place of cells.
+of importance sampling with estimated propensities. Where the bounds declare a component as ``NAME:linear``, the
+propensities of one decision are estimated by a multinomial regression in place of cells.
 Privacy unit: a trajectory, or a person with all their trajectories. Relation: add or remove one.
-Released: counts, and of one decision sums of outcomes, by stratum and action; then one noisy vector of all policies'
-residuals or weights; see :mod:`~dprl.evaluation.residuals` and :mod:`~dprl.evaluation.sequential`. Of a regression:
+Released: counts by stratum and action, and for one decision sums of outcomes; then one noisy vector of all policies'
+residuals or weights; see :mod:`~dprl.evaluation.residuals` and :mod:`~dprl.evaluation.sequential`. For a regression:
 products of terms and outcomes, Newton steps, and scores; see :mod:`~dprl.evaluation.regression_values`.
 Proof, assumptions, errors and intervals: docs/proofs/stratified.md.
 """
@@ -43,16 +43,16 @@ from dprl.value_functions.features import Features
 
 @dataclass(frozen=True, kw_only=True)
 class Stratified(ValueFunctionConfig):
-    """Options of values with estimated propensities; public facts, all of them. The bounds declare the strata.
+    """Options of values with estimated propensities; all are public facts. The bounds declare the strata.
 
     Attributes:
         value_budget_fraction: share of mu^2 that pays for the residuals or scores; the rest pays for propensities and
             outcomes.
-        overlap: what is done about a stratum in which an action that a target policy may take is not supported:
-            ``bound``, everything between the ends of the declared range counts as possible there, and widens the
-            interval; or ``trim``, all values are of the people of the other strata, and their share is released.
-        min_propensity: an action that was taken by a smaller share of a stratum is not supported there; of a
-            regression no weight is larger than one over it.
+        overlap: what to do about a stratum in which a target policy may take an action that is not supported.
+            ``bound``: every outcome in the declared range counts as possible there, which widens the interval.
+            ``trim``: all values are about the people of the other strata, whose share is released.
+        min_propensity: an action that was taken by a smaller share of a stratum is not supported there. With a
+            regression, no weight is larger than one over this number.
     """
 
     value_budget_fraction: float = 0.5
@@ -68,7 +68,7 @@ class Stratified(ValueFunctionConfig):
 
     @override
     def queries(self, facts: PublicFacts) -> tuple[Query, ...]:
-        """Return the sums that are asked for, from public facts."""
+        """Return the queries of the first stages, from public facts."""
         if regresses(facts.bounds):
             return Terms(facts.bounds).queries()
         outcome = 1.0 if facts.bounds.horizon == 1 else 0.0
@@ -95,7 +95,7 @@ class Stratified(ValueFunctionConfig):
     def value_query(
         self, bounds: Bounds, features: Features, policies: Sequence[Any], contrasts: Sequence[tuple[int, int]]
     ) -> ResidualQuery | SequentialQuery | RegressionQuery:
-        """Return what asks for values; refuse what has no declared strata, or policies that differ within them."""
+        """Return the query for values; refuse bounds without strata, and policies that differ within a stratum."""
         del features
         if bounds.strata is None:
             raise DprlError("stratified: declare strata in the bounds; strata = [] if nothing decided what was done.")
@@ -111,7 +111,7 @@ class Stratified(ValueFunctionConfig):
     def _around_regression(
         self, bounds: Bounds, policies: Sequence[Any], contrasts: Sequence[tuple[int, int]]
     ) -> RegressionQuery:
-        """Return what asks for values around a propensity regression; refuse what that does not serve."""
+        """Return the query for values around a propensity regression; refuse what a regression does not support."""
         for refused, instead in (
             (bounds.horizon > 1, "is for one decision: declare strata without :linear"),
             (bounds.actions is None or bounds.actions < 2, "is of discrete actions, two at least"),
@@ -128,7 +128,7 @@ class Stratified(ValueFunctionConfig):
     def _sequential(
         self, bounds: Bounds, table: Float[np.ndarray, "policies strata actions"], contrasts: Sequence[tuple[int, int]]
     ) -> SequentialQuery:
-        """Return what asks for values of several steps."""
+        """Return the query for values of several steps."""
         if bounds.max_importance_ratio == 1.0:
             raise DprlError(
                 "bounds: ratios of several steps are multiplied: declare max_importance_ratio, the largest probability "
@@ -137,7 +137,7 @@ class Stratified(ValueFunctionConfig):
         if self.overlap == "trim":
             raise DprlError("stratified: of several steps nothing can be trimmed: leave overlap out.")
         options = ImportanceSampling(discount=self.discount, confidence=self.confidence)
-        # a weight may vanish where an action is not supported: what is lost lies between bounds, as what is cut does
+        # a weight may vanish where an action is not supported: what is lost is bounded in the same way as what is cut
         most = min(bounds.cumulative_ratio, bounds.largest_product * (1.0 - 1e-6))
         asked = replace(bounds, max_cumulative_ratio=max(most, 1.0))
         query = make_query(options, asked, np.ones((1, len(table))), contrasts)
@@ -146,7 +146,7 @@ class Stratified(ValueFunctionConfig):
 
 @dataclass(frozen=True)
 class StratifiedProgram(PublicProgram):
-    """One release of weighted counts and sums of outcomes by stratum and action."""
+    """Program with one release of weighted counts and sums of outcomes by stratum and action."""
 
     columns = ("step", "raw_reward", "states", "actions")
 
@@ -155,7 +155,7 @@ class StratifiedProgram(PublicProgram):
         return jnp.zeros(self.stages[0].mechanism.dimension, jnp.float64)
 
     def contribution(self, stage: int, state: Any, block: Block) -> Float[Array, "units dim"]:
-        """Return shares of each stratum and action in a unit's decisions; of one decision sums of outcomes as well."""
+        """Return each stratum's and action's share of a unit's decisions and, for one decision, sums of outcomes."""
         del stage, state
         bounds, strata = self.facts.bounds, Strata(self.facts.bounds)
         place = strata.cells(block.states, jnp) * bounds.kinds + block.actions.astype(np.int32)
@@ -165,7 +165,7 @@ class StratifiedProgram(PublicProgram):
         counts = COUNT_WEIGHT * project(block.step, indicators)
         if bounds.horizon > 1:
             return counts
-        told = seen[seen % bounds.kinds < (bounds.actions or 1)]  # nobody saw the outcome of who was lost
+        told = seen[seen % bounds.kinds < (bounds.actions or 1)]  # outcomes of people who were lost are unknown
         return jnp.concatenate([counts, project(block.step_raw_reward, indicators[..., told])], axis=-1)
 
     def update(self, stage: int, state: Any, noisy: Float[Array, " dim"], step: Any) -> Float[Array, " dim"]:

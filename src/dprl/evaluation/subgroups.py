@@ -1,9 +1,9 @@
 """Values of policies for declared subgroups of people, from the same noisy sum as the values of everybody.
 
 Privacy unit, relation and event are those of the values. Released: the vector of the values for everybody, and a block
-of the same length for each group. Subgroups are cells of a unit's first state: public declarations. Those of one axis
-exclude one another: a unit stands in one block of each axis, and its vector is no longer than that of the values alone.
-Proof, allocation and intervals: docs/proofs/subgroups.md.
+of the same length for each group. Subgroups are cells of a unit's first state; their declarations are public. Subgroups
+of one axis exclude one another. So a unit contributes to one block of each axis, and its vector is no longer than the
+vector of the values without subgroups. Proof, allocation and intervals: docs/proofs/subgroups.md.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ _ITERATIONS = 500
 
 @dataclass(frozen=True)
 class Subgroup:
-    """What a release says of one subgroup.
+    """Results of a release for one subgroup.
 
     Attributes:
-        axis: the declaration that it is a cell of, as it was asked for.
-        name: which cell, in words.
-        people: number of its units, as released.
-        people_standard_error: of the noise in ``people``.
-        values: of each target policy, with an interval at the nominal confidence of this value alone.
-        simultaneous_intervals: of each target policy, at the nominal confidence for the values of all subgroups
-            together (Bonferroni).
-        contrasts: the differences that were asked for; their simultaneous intervals are of all subgroups together.
+        axis: the declaration whose cell the subgroup is, as it was asked for.
+        name: name of the cell, in words.
+        people: released noisy number of units in the subgroup.
+        people_standard_error: standard deviation of the noise in ``people``.
+        values: value of each target policy, with an interval at the nominal confidence for this value only.
+        simultaneous_intervals: interval of each target policy, at the nominal confidence for the values of all
+            subgroups together (Bonferroni).
+        contrasts: the differences that were asked for; their simultaneous intervals hold for all subgroups together.
     """
 
     axis: str
@@ -56,7 +56,7 @@ class Subgroup:
     contrasts: tuple[Contrast, ...]
 
     def as_dict(self, names: Sequence[str]) -> dict[str, Any]:
-        """Plain data, with the names of the policies."""
+        """Return plain data, with the names of the policies."""
         return {
             "axis": self.axis,
             "name": self.name,
@@ -71,11 +71,11 @@ class Subgroup:
 
 
 class Share(NamedTuple):
-    """How loud the noise in a released vector is, over that of a vector which is released alone.
+    """Noise in parts of the release, relative to the noise in a vector of values that is released without subgroups.
 
     Attributes:
-        whole: of everybody's vector.
-        groups: of the vector of one group of each axis.
+        whole: relative noise in everybody's vector.
+        groups: relative noise in the vector of one group, for each axis.
     """
 
     whole: float
@@ -86,13 +86,14 @@ def asked_axes(subgroups: Sequence[str], bounds: Bounds, unit: str) -> tuple[Axi
     """Return the axes that were asked for.
 
     Args:
-        subgroups: ``NAME`` for whole numbers with a group each, ``NAME:30,50`` for cut points; see
+        subgroups: ``NAME`` for whole numbers with a group for each value, ``NAME:30,50`` for cut points; see
             :func:`~dprl.evaluation.strata.read_axis`.
-        bounds: whose observation components are named.
+        bounds: public bounds, whose observation components the subgroups name.
         unit: the privacy unit.
 
     Raises:
-        DprlError: one names no component or no cut points within its bounds, or there are too many.
+        DprlError: a subgroup names no component, or no cut points within its bounds; there are too many groups; or the
+            unit is a transition.
     """
     if subgroups and unit == "transition":
         raise DprlError("subgroups are made by the first state of a person or a trajectory: a transition has none.")
@@ -106,7 +107,7 @@ def asked_axes(subgroups: Sequence[str], bounds: Bounds, unit: str) -> tuple[Axi
 def least_noise_weights(sizes: Sequence[int]) -> Float[np.ndarray, " axes"]:
     """Return ``(1 + J,)`` the shares of the squared norm for everybody's vector and for J axes with ``sizes`` groups.
 
-    They make the variance of the noise in everybody's sum, plus that in a group's sum of each axis, least.
+    The shares minimise the variance of the noise in everybody's sum plus, for each axis, that in a group's sum.
     """
     count = np.array(sizes, dtype=np.float64)
     weights = np.full(len(count) + 1, 1.0 / (len(count) + 1))
@@ -121,13 +122,13 @@ def least_noise_weights(sizes: Sequence[int]) -> Float[np.ndarray, " axes"]:
 
 @dataclass(frozen=True)
 class GroupedQuery(BesideQuery):
-    """Question to the units for the values of everybody and of each subgroup, made from public facts only.
+    """Query to the units for the values of everybody and of each subgroup, made from public facts only.
 
     Attributes:
-        inner: the question for values, which tells the number of units besides.
-        declared: the axes, as they were asked for.
-        axes: by which the subgroups are told apart.
-        weights: ``(1 + J,)`` shares of the squared norm, of everybody's vector first.
+        inner: query for values, whose vector also tells the number of units.
+        declared: declarations of the axes, as they were asked for.
+        axes: the J axes, whose cells are the subgroups.
+        weights: ``(1 + J,)`` shares of the squared norm: first everybody's vector, then each axis.
     """
 
     inner: CountingQuery
@@ -149,7 +150,7 @@ class GroupedQuery(BesideQuery):
 
     @property
     def clip_norm(self) -> float:
-        """L2 norm that no vector exceeds: that of the values alone, for a unit stands in one block of each axis."""
+        """L2 norm that no vector exceeds: that without subgroups, since a unit is in one block of each axis."""
         return self.inner.clip_norm
 
     @property
@@ -159,7 +160,7 @@ class GroupedQuery(BesideQuery):
 
     @property
     def shares(self) -> Share:
-        """How loud the noise is: everybody's sum is told by its own block and by the sum over each axis's blocks."""
+        """Relative noise, if everybody's sum is estimated from its own block and the sum of each axis's blocks."""
         counts = np.array(self.sizes, dtype=np.float64)
         known = float(np.sum(self.weights / np.array([1.0, *counts])))
         groups = np.sqrt((1.0 - 1.0 / counts) / self.weights[1:] + 1.0 / counts**2 / known)
@@ -198,7 +199,7 @@ class GroupedQuery(BesideQuery):
         return whole, [part + (whole - part.sum(axis=0)) / len(part) for part in parts]
 
     def louder(self, mechanism: GaussianSum, loud: float) -> GaussianSum:
-        """Return the mechanism that would give one vector of ``inner`` noise so much louder."""
+        """Return the mechanism of one vector of ``inner``, with ``loud`` times the noise."""
         return replace(
             mechanism,
             parts=((self.inner.dimension, mechanism.clip_norm),),
@@ -206,9 +207,9 @@ class GroupedQuery(BesideQuery):
         )
 
     def of_group(self, place: int, group: int, total: Float[np.ndarray, " inner"]) -> Any:
-        """Return the question for the values of one group of the axis at ``place``, whose noisy sum is ``total``."""
+        """Return the query for the values of one group of the axis at ``place``, whose noisy sum is ``total``."""
         del place, group
-        # of fewer than one nothing can be said, whatever is decoded: the noise in the number is far larger
+        # for less than one person the values say nothing, whatever they are: the noise in the number is far larger
         return self.inner.of(max(self.inner.count(total), 1.0))
 
     # --- the values of everybody --------------------------------------------------------------------------------------
@@ -227,13 +228,13 @@ class GroupedQuery(BesideQuery):
         return self.inner.difference(*self._whole(mechanism, noisy), a, b)
 
     def expect(self, mechanism: GaussianSum) -> list[tuple[float, float, float]]:
-        """Return what the errors of the values of everybody will be, from public facts alone."""
-        # of groups, too: noise that cannot be drawn is refused here, before anything is charged
+        """Return the errors to expect in the values of everybody, from public facts only."""
+        # the groups' mechanisms as well: noise that cannot be drawn is refused here, before any budget is charged
         whole, *_ = [self.louder(mechanism, loud) for loud in (self.shares.whole, *self.shares.groups)]
         return self.inner.expect(whole)
 
     def expect_of_equal(self, mechanism: GaussianSum) -> list[list[tuple[float, float, float]]]:
-        """Return what the errors will be in a group of each axis if all its groups are of one size."""
+        """Return the errors to expect in a group of each axis if all groups of the axis have the same size."""
         units = self.bounds.units
         return [
             self.inner.of(units / size).expect(self.louder(mechanism, loud))
@@ -247,16 +248,17 @@ class GroupedQuery(BesideQuery):
 
 @dataclass(frozen=True)
 class GroupedAroundQuery(GroupedQuery):
-    """The same where values are taken around the released value function."""
+    """Query for the values of everybody and of each subgroup around a released value function."""
 
     around_function: ClassVar[bool] = True
 
 
 def grouped(query: ValueQuery, subgroups: Sequence[str], unit: str, algorithm: str) -> ValueQuery:
-    """Return the question for the values of everybody and of ``subgroups``; without any, ``query``.
+    """Return the query for the values of everybody and of ``subgroups``; without subgroups, return ``query``.
 
     Raises:
-        DprlError: as :func:`asked_axes` does, or the algorithm's estimator cannot tell how many units there are.
+        DprlError: :func:`asked_axes` refuses the subgroups, or the algorithm's estimator cannot tell the number of
+            units.
     """
     axes = asked_axes(subgroups, query.bounds, unit)
     if not axes:
@@ -270,12 +272,12 @@ def grouped(query: ValueQuery, subgroups: Sequence[str], unit: str, algorithm: s
 
 
 def first_states(log: Trajectories) -> Float[np.ndarray, "units d"]:
-    """Return ``(U, d)`` the first state of each unit, in the first of its trajectories that can be used. Private.
+    """Return ``(U, d)`` the first state of each unit, from the first of its usable trajectories. Private.
 
-    A unit without any contributes nothing, whatever its state is said to be.
+    A unit without a usable trajectory has zeros, and contributes nothing.
     """
     states = np.zeros((log.units, log.observation.shape[1]))
-    episodes: Int[np.ndarray, " some"] = np.flatnonzero(usable(log))[::-1]  # the first of a unit is written last
+    episodes: Int[np.ndarray, " some"] = np.flatnonzero(usable(log))[::-1]  # a unit's first trajectory is written last
     states[log.unit_of_episode()[episodes]] = log.observation[log.episode_offsets[:-1][episodes]]
     return states
 
@@ -286,10 +288,12 @@ def subgroups_of(
     noisy: Float[np.ndarray, " dim"],
     pairs: Sequence[tuple[int, int]],
 ) -> list[Subgroup]:
-    """Return what the released vector says of each subgroup: post-processing. There is none without subgroups.
+    """Return the results for each subgroup from the released vector: post-processing. Without subgroups, none.
 
     Args:
-        query: around the released value function, if values are taken around one.
+        query: query of the release; around the released value function, if values are taken around one.
+        mechanism: mechanism that released the vector.
+        noisy: released vector.
         pairs: places of the target policies whose differences are asked for.
     """
     if not isinstance(query, GroupedQuery):
@@ -320,7 +324,7 @@ def subgroups_of(
 
 
 def _within(estimate: ValueEstimate) -> ValueEstimate:
-    """Return the estimate with its value within the interval where noise hides the group: elsewhere it is there."""
+    """Return the estimate, with its value moved into the interval where noise hides the group."""
     if SAYS_NOTHING not in estimate.notes:
         return estimate
     return replace(estimate, value=_inside(estimate.value, estimate.interval), notes=(SAYS_NOTHING,))

@@ -1,12 +1,13 @@
-"""The probability that nothing has happened to a person by a time, of target policies, where people leave early.
+"""The probability under target policies that a person has had no event by a given time, where people leave early.
 
 Privacy unit: a trajectory, or a person with all their trajectories. Relation: add or remove one (zero-out, where the
 number of units is public). Released: one noisy vector of weighted counts; curves and intervals are post-processing.
 Proof and estimators: docs/proofs/survival.md. Kaplan and Meier (1958), of noisy counts in public bins of time.
 
-A trajectory's time is the sum of its rewards: of one row the time until which the person was seen, of a row a period
-the periods' lengths. It ends by ``terminated`` if the event happened then, and otherwise the person was censored. So a
-trajectory has one entry, its importance weight, in one cell: bin of time, and event or censored.
+A trajectory's time is the sum of its rewards. In a log with one row per person, the reward is the time until which the
+person was seen; with one row per period, rewards are the lengths of the periods. The last row is ``terminated`` if the
+event happened then, and otherwise the person was censored. So a trajectory has one entry, its importance weight, in one
+cell: bin of time, and event or censored.
 """
 
 from __future__ import annotations
@@ -35,17 +36,16 @@ from dprl.protocols import Bounds
 
 @dataclass(frozen=True, kw_only=True)
 class Survival(ValuesConfig):
-    """Options of event-free probabilities; public facts, all of them.
+    """Options of event-free probabilities; all are public facts.
 
     Attributes:
         until: time at which the event-free probability is asked for, in the unit of the rewards; by default the longest
             time that the bounds allow.
-        bins: number of bins of equal length up to then.
-        censoring: when in their bin people are censored: ``within`` it, nobody knows when, which the interval counts;
-            or at its ``end``, after all events, as the estimate of Kaplan and Meier on the bins has it.
+        bins: number of bins of equal length up to that time.
+        censoring: when people are censored in their bin: ``within`` the bin at an unknown time, which the interval
+            counts; or at the ``end`` of the bin, after all events, as in the Kaplan-Meier estimate on the bins.
         confidence: nominal coverage of the intervals.
-        variance_margin: standard errors of its own noise by which the sampling variance is taken larger in the
-            interval.
+        variance_margin: how many standard errors of its own noise are added to the sampling variance in the interval.
         noise_multiplier: overrides the calibration to the budget; the certificate then states what it costs.
     """
 
@@ -69,11 +69,11 @@ class Survival(ValuesConfig):
 
     @property
     def quantity(self) -> str:
-        """What a value is of."""
+        """Name of the quantity whose value is asked for."""
         return "probability of no event" + ("" if self.until is None else f" up to time {self.until:g}")
 
     def for_bounds(self, bounds: Bounds) -> Survival:
-        """Return the same options with a time. It is at most the longest one that the bounds allow."""
+        """Return the same options with ``until`` filled in; it is at most the longest time that the bounds allow."""
         longest = bounds.reward[1] * bounds.horizon
         self._check("rewards are times, so that their upper bound must be above 0", longest > 0.0)
         if self.until is None:
@@ -99,14 +99,14 @@ class Survival(ValuesConfig):
 
 @dataclass(frozen=True)
 class SurvivalQuery(Question):
-    """Question to the units, made from public facts only; it turns their noisy sum back into probabilities.
+    """Query to the units, made from public facts only; it turns their noisy sum back into probabilities.
 
     Attributes:
-        bounds: of the log, with the range of a probability as that of a value.
-        strategy: ``(P, P)`` matrix over the target policies, by which no pattern of weights becomes longer than one.
-        cells: ``(m, m)`` matrix over the cells, whose columns are no longer than one.
+        bounds: bounds of the log, with the range of a probability as the range of a value.
+        strategy: ``(P, P)`` matrix over the P target policies, which makes no pattern of weights longer than one.
+        cells: ``(m, m)`` matrix over the m cells, whose columns are no longer than one.
         contrasts: pairs of policies whose difference is asked for.
-        exclusive: for each pair whether nobody has weights under both.
+        exclusive: for each of these pairs, whether nobody has weights under both policies.
     """
 
     config: Survival
@@ -126,7 +126,7 @@ class SurvivalQuery(Question):
 
     @property
     def edges(self) -> Float[np.ndarray, " bins"]:
-        """Ends of the bins; a time there is in the bin that ends there."""
+        """Ends of the bins; a time at the end of a bin belongs to that bin."""
         return np.linspace(0.0, filled(self.config.until), self.config.bins + 1)[1:]
 
     def cell_of(self, log: Trajectories) -> Int[np.ndarray, " episodes"]:
@@ -134,7 +134,7 @@ class SurvivalQuery(Question):
         bins, some = self.config.bins, log.lengths() > 0
         time = np.bincount(log.episode_of(), log.reward, minlength=log.episodes)
         found = np.searchsorted(self.edges * (1.0 + 1e-12), time, side="left")
-        if self.bounds.horizon == 1:  # what is longer than the bound was moved there
+        if self.bounds.horizon == 1:  # longer times were moved to the bound
             found[time >= self.bounds.reward[1]] = bins
         event = np.zeros(log.episodes, dtype=bool)
         event[some] = log.terminated[log.episode_offsets[1:][some] - 1]
@@ -153,12 +153,12 @@ class SurvivalQuery(Question):
             weight /= np.repeat(siblings, siblings)  # a unit is the mean over its trajectories
             held.append(np.bincount(place, weight, minlength=log.units * size))
         # over the policies, then over the cells
-        counts = np.stack(held, axis=1).astype(np.float64)  # of nobody, bincount makes whole numbers
+        counts = np.stack(held, axis=1).astype(np.float64)  # without units, bincount returns integers
         over_policies = mixed(counts, self.strategy).reshape(log.units, size, len(policies))
         return mixed(over_policies.swapaxes(1, 2).reshape(-1, size), self.cells).reshape(log.units, self.dimension)
 
     def _laws(self, mechanism: GaussianSum, noisy: Float[np.ndarray, " dim"]) -> list[Law]:
-        """Return what was released of each policy: shares of the declared people, weighted."""
+        """Return for each policy the released weighted shares of the declared people."""
         largest, units, config = self.bounds.cumulative_ratio, self.bounds.units, self.config
         over_policies, over_cells = np.linalg.inv(self.strategy), np.linalg.inv(self.cells)
         shares = largest / units * over_policies @ noisy.reshape(len(over_policies), -1) @ over_cells.T
@@ -175,14 +175,14 @@ class SurvivalQuery(Question):
         return [law.estimate(self.edges.tolist()) for law in self._laws(mechanism, noisy)]
 
     def difference(self, mechanism: GaussianSum, noisy: Float[np.ndarray, " dim"], a: int, b: int) -> Difference:
-        """Return one policy's probability less another's, of a pair among :attr:`contrasts`."""
+        """Return one policy's probability less another's, for a pair among :attr:`contrasts`."""
         laws = [self._laws(mechanism, noisy)[policy] for policy in (a, b)]
         estimates = [law.estimate(self.edges.tolist()) for law in laws]
         widest = apart(*estimates)
         if any(e.notes for e in estimates) or any(law.known < law.bins for law in laws):
             return widest
         one, other = (law.last for law in laws)
-        # the noise of both comes from one draw for each pair of a policy and a cell, mixed over the policies
+        # both probabilities share the noise: one draw for each pair of a policy and a cell, mixed over the policies
         rows = np.linalg.inv(self.strategy)[[a, b]]
         parts = [
             np.outer(row / np.linalg.norm(row), point.slope @ law.root)
@@ -197,7 +197,7 @@ class SurvivalQuery(Question):
         return Difference((low, high) if low <= high else widest.interval, noise, sampling)
 
     def expect(self, mechanism: GaussianSum) -> list[tuple[float, float, float]]:
-        """Return what the errors will be in the public scenarios, whichever makes each of them largest."""
+        """Return the errors to expect: for each, the largest over the public scenarios."""
         bins, out = self.config.bins, []
         for law in self._laws(mechanism, np.zeros(self.dimension)):
             points = [replace(law, shares=nominal_shares(*scenario, bins)).last for scenario in EXPECTED]

@@ -1,6 +1,6 @@
-"""From released shares of people by bin and fate to event-free probabilities and intervals: post-processing.
+"""Compute event-free probabilities and intervals from released shares of people by bin and fate: post-processing.
 
-The cells of K bins are in this order: events by bin, people censored by bin, and those who were seen to the end.
+The cells of K bins are in this order: events by bin, people censored by bin, and people who were seen to the end.
 Derivations: docs/proofs/survival.md.
 """
 
@@ -42,7 +42,7 @@ def event_free(
     """Return the event-free probability up to the end of each bin, and its derivatives with respect to the shares.
 
     Args:
-        shares: of people in each cell; a common factor does not matter.
+        shares: shares of people in each cell; a common factor does not matter.
         exposure: share of its last bin for which a censored person counts as at risk.
     """
     bins = len(shares) // 2
@@ -59,15 +59,15 @@ def event_free(
 
 
 def at_risk_of(bins: int, exposure: float) -> Float[np.ndarray, "bins cells"]:
-    """Return the matrix that makes of shares by cell those at risk in each bin."""
+    """Return the matrix that turns shares by cell into the shares at risk in each bin."""
     later = np.triu(np.ones((bins, bins)))
     censored = later - (1.0 - exposure) * np.eye(bins)
     return np.hstack([later, censored, np.ones((bins, 1))])
 
 
 def nominal_shares(end: float, censored: float, bins: int) -> Float[np.ndarray, " cells"]:
-    """Return the shares where the event-free probability falls to ``end`` and, of those without events, a share
-    ``censored`` leaves, each at a constant rate.
+    """Return the shares if the event-free probability falls to ``end`` and a share ``censored`` of the people without
+    events leaves, both at a constant rate.
     """
     hazard, leaves = (1.0 - end ** (1.0 / bins)), 1.0 - (1.0 - censored) ** (1.0 / bins)
     stays = ((1.0 - hazard) * (1.0 - leaves)) ** np.arange(bins + 1)
@@ -75,20 +75,22 @@ def nominal_shares(end: float, censored: float, bins: int) -> Float[np.ndarray, 
 
 
 def cell_workload(bins: int) -> Float[np.ndarray, "cells cells"]:
-    """Return the matrix whose quadratic form is the error that is made small: that of the probability at the end, and
-    with less weight of all before it, in the public scenarios.
+    """Return the matrix whose quadratic form is the error that is made small.
+
+    This is the error of the probability at the end and, with less weight, of all earlier probabilities, in the public
+    scenarios.
     """
     weights = np.r_[np.full(bins - 1, CURVE / bins), 1.0][:, None]
     slopes = [np.sqrt(weights) * event_free(nominal_shares(*scenario, bins), 0.5)[1] for scenario in NOMINAL]
     workload = sum(slope.T @ slope for slope in slopes)
-    # of all cells together, which the mean weight is, and a little of each, so that it can be told from the others
+    # plus the sum of all cells, which is the mean weight, and a little of each cell, so that cells can be told apart
     cells = 2 * bins + 1
     return workload / np.trace(workload) + (TOTAL * np.ones((cells, cells)) + 1e-3 * np.eye(cells)) / cells
 
 
 @dataclass(frozen=True)
 class SurvivalEstimate(ValueEstimate):
-    """An event-free probability, and the whole curve.
+    """Event-free probability, with the whole curve.
 
     Attributes:
         curve: time, event-free probability up to then, and the ends of its interval, for each bin.
@@ -97,16 +99,18 @@ class SurvivalEstimate(ValueEstimate):
     curve: tuple[tuple[float, float, float, float], ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain data."""
+        """Return plain data."""
         return super().as_dict() | {"curve": [list(point) for point in asdict(self)["curve"]]}
 
 
 class Point(NamedTuple):
-    """What is known of one event-free probability.
+    """One event-free probability with its errors.
 
     Attributes:
+        value: the estimate.
         low, high: ends of its interval.
-        least, most: estimates of which the ends are made: with people who are censored gone early, and late.
+        least, most: lowest and highest estimate, from which the ends are made: censored people leave their bin early,
+            or late.
         noise, sampling, sampling_at_most: standard errors.
         slope: derivatives of the value with respect to the shares.
     """
@@ -124,17 +128,17 @@ class Point(NamedTuple):
 
 @dataclass(frozen=True)
 class Law:
-    """What was released of one policy, and the public facts from which it becomes probabilities.
+    """Released shares of one policy, with the public facts that turn them into probabilities.
 
     Attributes:
-        shares: of the declared people by cell, under the policy.
-        root: matrix that makes of standard normals the noise in ``shares``.
+        shares: shares of the declared people by cell, under the policy.
+        root: matrix that turns standard normal numbers into the noise in ``shares``.
         largest: weight that no unit exceeds.
         units: declared number of units.
-        policies: in the release.
-        exposure: for the lower end, the value, and the upper end; see :data:`EXPOSURE`.
+        policies: number of policies in the release.
+        exposure: exposures for the lower end, the value, and the upper end; see :data:`EXPOSURE`.
         t: normal quantile of the interval.
-        margin: standard errors of its noise by which a variance is taken larger.
+        margin: how many standard errors of its own noise are added to a variance.
     """
 
     shares: Float[np.ndarray, " cells"]
@@ -168,7 +172,7 @@ class Law:
         return int(np.argmin(np.append(seen, False)))
 
     def weight(self) -> tuple[float, float, tuple[str, ...]]:
-        """Return mean weight, its standard error, and what it says; of weights that are all one it says nothing."""
+        """Return the mean weight, its standard error, and notes on it; there are none where all weights are one."""
         mean, noise = float(self.shares.sum()), self.noise(np.ones(len(self.shares)))
         kept = min(max(mean, 0.0), 1.0)
         # a weight of at most W with mean m has a variance of at most W m - m^2
@@ -179,7 +183,8 @@ class Law:
         """Yield the event-free probability up to the end of each bin.
 
         Args:
-            missing: what the weights may lack: all of it had its event in the last bin then, or none of it had one.
+            missing: share that the weights may lack. For the lower end all of that share has its event in the point's
+                own bin; for the upper end nobody in it has an event.
             first: number of the first bin that is wanted.
         """
         low, middle, high = (event_free(self.shares, exposure) for exposure in self.exposure)
@@ -202,12 +207,12 @@ class Law:
         return self.shares + missing * np.eye(1, len(self.shares), cell)[0]
 
     def _variance(self, slope: Float[np.ndarray, " cells"]) -> tuple[float, float]:
-        """Return the variance of what a unit adds to a sum of shares times ``slope``, and the noise in it."""
+        """Return the variance of a unit's part of a sum of shares times ``slope``, and the noise in that variance."""
         # a weight w of at most W: E[(w x)^2] <= W E[w x^2], and w x has the mean zero
         return self.largest * float(self.shares @ slope**2), self.largest * self.noise(slope**2)
 
     def _reach(self, slope: Float[np.ndarray, " cells"]) -> float:
-        """Return how far an end lies from its estimate with these derivatives."""
+        """Return how far an end of the interval lies from its estimate, whose derivatives are ``slope``."""
         most, noise = variance_at_most(*self._variance(slope), math.inf, self.margin) / self.units, self.noise(slope)
         error = math.sqrt(most + noise**2)
         skew = skew_margin(self.t, self.largest * float(np.abs(slope).max()), self.units)
@@ -219,7 +224,7 @@ class Law:
         missing = max(1.0 - weight + self.t * weight_error, 0.0) if WEIGHTS_BELOW_ONE in notes else 0.0
         points = list(islice(self.points(missing), self.known))
         last = points[-1] if points else Point(1.0, 0.0, 1.0, 0.0, 1.0, 0.0, 0.0, 0.0, np.zeros(len(self.shares)))
-        if len(points) < self.bins:  # from there on all that is known is that it does not rise
+        if len(points) < self.bins:  # from there on it is only known that the curve does not rise
             most = min(last.high, 1.0)
             last = last._replace(value=most / 2.0, low=0.0, high=most, noise=max(last.noise, most / 2.0))
             points += [last] * (self.bins - len(points))
@@ -232,7 +237,7 @@ class Law:
 
     @staticmethod
     def _curve(edges: Sequence[float], points: Sequence[Point]) -> tuple[tuple[float, float, float, float], ...]:
-        """Return the curve, whose values do not rise; an interval that would leave one out is widened to it."""
+        """Return the curve, whose values do not rise; an interval that would miss its value is widened to hold it."""
         values = np.minimum.accumulate([point.value for point in points]).clip(0.0, 1.0).tolist()
         lows = [min(max(point.low, 0.0), value) for point, value in zip(points, values, strict=True)]
         highs = [max(min(point.high, 1.0), value) for point, value in zip(points, values, strict=True)]

@@ -1,6 +1,6 @@
 """Private TD(0): full or Poisson batches of clipped temporal-difference vectors, on and off policy.
 
-Method: Sutton (1988); with an importance ratio a step, Precup, Sutton and Singh (2000). Noise and clip are ours.
+Method: Sutton (1988); with an importance ratio per step, Precup, Sutton and Singh (2000). Noise and clip are ours.
 Privacy unit: a trajectory, or a person with all their trajectories. Relation: add or remove one.
 Released: the noisy sums of rewards that the start may be made of, and every noisy sum of clipped vectors, hence every
 iterate. Proof: docs/proofs/td.md. Symbols: docs/symbols.md.
@@ -27,17 +27,18 @@ from dprl.value_functions.features import Tabular
 
 @dataclass(frozen=True, kw_only=True)
 class TD(DescentConfig):
-    """Options of private TD(0): those of :class:`DescentConfig` and its start.
+    """Options of private TD(0): those of :class:`DescentConfig`, and the start.
 
     A unit's vector is ``a * sum_t weight_t rho_t phi_t (r_t + gamma theta'phi_{t+1} - theta'phi_t)``. Off policy the
-    expected update can diverge (Baird 1995): the projection keeps theta bounded, nothing makes it right.
+    expected update can diverge (Baird 1995): the projection keeps theta bounded, but nothing makes it right.
 
     Attributes:
-        start: ``mid-range`` of the public values, or ``mean-reward``: the constant ``rbar / (1 - gamma)`` with
-            ``rbar`` the importance-weighted mean reward, a noisy ratio, which is known without any release where the
-            public rewards are a single number. The default is ``mean-reward`` just there, off policy, unless features
-            are a table: of a table it is far off where trajectories end, and many steps are needed to come back.
-        start_budget_fraction: share of the mu^2 of the value function that pays for such a ratio.
+        start: ``mid-range`` of the public values, or ``mean-reward``: the constant ``rbar / (1 - gamma)``, where
+            ``rbar`` is the importance-weighted mean reward. It is a noisy ratio, but known without any release where
+            the public rewards are a single number. Only there ``mean-reward`` is the default, off policy and unless
+            features are a table. For a table this start is far off where trajectories end, and many steps are needed to
+            come back.
+        start_budget_fraction: share of the mu^2 of the value function that pays for the noisy ratio of the start.
     """
 
     start: Literal["mid-range", "mean-reward"] | None = None
@@ -52,20 +53,24 @@ class TD(DescentConfig):
 
     @override
     def count(self, facts: PublicFacts) -> int:
-        """400 for a table, 100 otherwise."""
+        """Return the number of updates; by default 400 for a table and 100 otherwise."""
         if self.steps is not None:
             return self.steps
         return 400 if isinstance(facts.features, Tabular) else 100
 
     @override
     def travel(self, facts: PublicFacts, strength: float) -> float:
-        """Tabular: in proportion to n0, as values travel from state to state; otherwise 2, growing slowly with n0."""
+        """Return how far theta can go by default.
+
+        For a table this is in proportion to n0, because values spread from state to state; otherwise it is 2, growing
+        slowly with n0.
+        """
         if isinstance(facts.features, Tabular):
             return min(max(2.5 * strength / REFERENCE, 2.0), 25.0)
         return 2.0 * max(strength / REFERENCE, 1.0) ** 0.25
 
     def starts_at_mean_reward(self, facts: PublicFacts) -> bool:
-        """Tell whether it starts at a constant made of the mean reward."""
+        """Tell whether the start is the constant made of the mean reward."""
         if self.start is not None:
             return self.start == "mean-reward"
         (low, high), table = facts.bounds.reward, isinstance(facts.features, Tabular)
@@ -87,12 +92,12 @@ class TD(DescentConfig):
 
 @dataclass(frozen=True)
 class TDProgram(Descent):
-    """Private TD(0) with everything that is public filled in; with two stages, the first releases the mean reward."""
+    """Program of private TD(0), with all public numbers filled in. Of two stages the first releases the mean reward."""
 
     @property
     def public_level(self) -> float | jax.Array:
-        """Level of the middle of the value range, or of a reward that is a single number."""
-        # the smallest reward is then the largest too
+        """Level of the middle of the value range, or that of the mean reward where all rewards are a single number."""
+        # then the smallest reward is also the largest
         known = self.config.starts_at_mean_reward(self.facts)
         return MeanReward(self.facts).of_mean(-1.0) if known else 0.0
 

@@ -1,7 +1,7 @@
-"""A policy learned of noisy sums: what one part of the people is asked, of which comes what the other values.
+"""A policy that is learned from noisy sums over one part of the people, and valued by the other part.
 
-The basis is the largest that the budget serves, by public facts alone: signal against the noise in the sums. Privacy
-unit, relation and event: see :mod:`dprl.evaluation.fitted_q` and :mod:`dprl.evaluation.advantage`.
+The basis is the largest that the budget serves. Public facts decide this: the signal against the noise in the sums.
+Privacy unit, relation and event: see :mod:`dprl.evaluation.fitted_q` and :mod:`dprl.evaluation.advantage`.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ LEARNED_POLICY = "the learned policy"
 
 @dataclass(frozen=True)
 class Teaching(FirstPart):
-    """How a policy is learned of noisy sums.
+    """Question to the first part of the people, from whose noisy sums a policy is learned.
 
     Attributes:
-        program: with noise for the budget.
-        left_out: why the basis is no larger, as plain data; None where there is none larger.
+        program: program that learns the policy, with noise for the budget once :meth:`calibrated`.
+        left_out: why the basis is not larger, as plain data; None where there is no larger basis.
     """
 
     program: TableQ | LinearQ | Advantage
@@ -63,7 +63,7 @@ class Teaching(FirstPart):
 
     @property
     def words(self) -> str:
-        """What is released, as a certificate begins to say it."""
+        """Beginning of the certificate's sentence about what is released."""
         return (
             f"Every noisy sum of the learner {self.program.name} over people of one part, of which the policy is made. "
             f"Of the other part, for that policy and {len(self.beside)} others"
@@ -75,7 +75,7 @@ class Teaching(FirstPart):
         return self.program.query.dimension * self.program.query.steps
 
     def calibrated(self, budget: Budget) -> Teaching:
-        """Return the same with noise for ``budget``."""
+        """Return the same question with noise for ``budget``."""
         return replace(self, program=self.program.calibrated(budget))
 
     def event(self) -> events.DpEvent:
@@ -83,15 +83,15 @@ class Teaching(FirstPart):
         return self.program.stages[0].mechanism.event()
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return the row of the noisy sum."""
+        """Return the certificate's rows of the noisy sum."""
         return [row | {"share": 1.0} for row in self.program.stages[0].mechanism.rows("Clipped Gaussian sum", PURPOSE)]
 
     def options(self) -> dict[str, dict[str, Any]]:
-        """Return the share of the people."""
+        """Return the options that were in force: the learner, and the share of the people."""
         return {"learner": {"value": self.program.name, "provenance": DERIVED}} | super().options()
 
     def described(self) -> dict[str, Any]:
-        """Return how the policy was or will be learned, from public facts alone."""
+        """Return how the policy was or will be learned, from public facts only."""
         of = self.program
         learner = {
             "name": of.name, "basis": of.basis.kind, "size": of.basis.size, "rounds": of.rounds,
@@ -100,15 +100,18 @@ class Teaching(FirstPart):
         return super().described() | {"learner": learner}
 
     def entering(self, log: Trajectories, behavior: Any) -> Iterator[Any]:
-        """Yield behaviour probabilities by ratios, and what values are made of policies besides. Private."""
-        yield step_ratios(UniformPolicy(self.program.actions), log, behavior)  # the learned policy's are not known yet
+        """Yield what is read from the rows: ratios that show behaviour probabilities, then policies' columns. Private.
+
+        The ratios are those of the uniform policy, because the learned policy is not known yet.
+        """
+        yield step_ratios(UniformPolicy(self.program.actions), log, behavior)
         for policy in self.beside.values():
             yield policy_columns(policy, log, behavior)
 
     def released(self, log: Trajectories, behavior: Any, noise: Any, journal: Any) -> FromFirst:
-        """Return the learned policy, and with it what is valued."""
+        """Learn the policy from the rows; return it with the other policies that are valued."""
         of = self.program
-        log = replace(log, bounds=of.bounds)  # where a transition is the unit, a trajectory has one step
+        log = replace(log, bounds=of.bounds)  # if the unit is a transition, trajectories have one step
         ratios = step_ratios(of.weighted, log, behavior)
         value = of.bounds.value_interval(of.discount)
         rows = rows_of(log, ratios, Unused(of.bounds.state), of.discount, value, columns=of.columns)
@@ -127,16 +130,21 @@ def make_teaching(
     basis: str | None = None,
     learner: str = NAME,
 ) -> Teaching:
-    """Return how a policy is learned, with the largest basis that the budget of those who teach serves.
+    """Return the question to the people from whom a policy is learned, with the largest basis that ``budget`` serves.
 
     Args:
-        bounds: of the whole log.
+        bounds: public bounds of the whole log.
+        discount: gamma.
+        budget: what the part of the people from whom the policy is learned may spend.
+        parts: division of the people.
+        behavior: public behaviour policy. With a table, actions that it takes too rarely for the declared importance
+            ratio are not proposed.
+        basis: kind of :class:`~dprl.policies.greedy.Basis`; None for the largest basis that the budget serves.
         learner: ``fitted-q`` or ``advantage``.
-        behavior: public behaviour policy; a table does not propose what it does too rarely for the declared ratio.
-        basis: kind of :class:`~dprl.policies.greedy.Basis`; None for the largest one that the budget serves.
 
     Raises:
-        DprlError: the basis does not fit the states, takes too many sums, or cannot leave out what nobody did.
+        DprlError: the basis does not fit the states, takes too many sums, or cannot leave out actions that the
+            behaviour policy never takes.
     """
     facts, multiplier = parts.bounds_of(bounds, True), noise_multiplier_for(events.gaussian, budget)
     left_out = None
@@ -152,10 +160,14 @@ def make_teaching(
 
 
 def teaching_within_strata(bounds: Bounds, discount: float, parts: TwoParts, least: float) -> Teaching:
-    """Return how a rule over declared strata is learned; see :mod:`dprl.evaluation.strata_q`.
+    """Return the question from whose noisy sums a rule over declared strata is learned.
+
+    See :mod:`dprl.evaluation.strata_q`.
 
     Args:
-        bounds: of the whole log, with strata.
+        bounds: public bounds of the whole log, with strata.
+        discount: gamma.
+        parts: division of the people.
         least: an action that was taken by a smaller share of a stratum is not proposed there.
     """
     facts = parts.bounds_of(bounds, True)
@@ -165,11 +177,11 @@ def teaching_within_strata(bounds: Bounds, discount: float, parts: TwoParts, lea
 
 
 def recommended_teaching(bounds: Bounds, discount: float, budget: Budget, *others: Any) -> Teaching | None:
-    """Return the learner that public facts recommend, with arguments as :func:`make_teaching` takes them.
+    """Return the question with the learner that public facts recommend; arguments are those of :func:`make_teaching`.
 
-    Fitted Q iteration where the signal in its largest basis is loud and each step has a round of its own; else
-    advantages in the largest basis that the budget serves, and None where that is a constant, or where no basis can
-    leave out what behaviour never does.
+    The learner is fitted Q iteration where the signal in its largest basis is loud and every step has its own round.
+    Otherwise it is advantages, in the largest basis that the budget serves. The result is None where that basis is a
+    constant, or where no basis can leave out the actions that the behaviour policy never takes.
     """
     multiplier = noise_multiplier_for(events.gaussian, budget)
     with suppress(DprlError):
@@ -185,9 +197,9 @@ def recommended_teaching(bounds: Bounds, discount: float, budget: Budget, *other
 def _larger_programs(
     bounds: Bounds, discount: float, behavior: Any, learner: str
 ) -> Iterator[TableQ | LinearQ | Advantage]:
-    """Yield programs of more than a constant that fit, the largest first.
+    """Yield the programs that fit and have more than a constant, the largest first.
 
-    The first is a table where every component looks like codes of categories.
+    The first is a table if every component looks like codes of categories.
     """
     for kind in ["table"] * all(map(are_codes, bounds.state)) + ["products:2", "products:1"]:
         with suppress(DprlError):
@@ -195,7 +207,7 @@ def _larger_programs(
 
 
 def _program(bounds: Bounds, discount: float, behavior: Any, kind: str, learner: str) -> TableQ | LinearQ | Advantage:
-    """Return the program of one basis; refuse one that does not fit."""
+    """Return the program of one basis; refuse a basis that does not fit."""
     basis = Basis(bounds.state, kind)
     of = Advantage if learner == ADVANTAGE else TableQ if basis.is_table else LinearQ
     program = of(bounds, basis, discount)
@@ -213,8 +225,9 @@ def _program(bounds: Bounds, discount: float, behavior: Any, kind: str, learner:
 
 
 def _allowed(table: FittedQ, behavior: Any) -> tuple[tuple[bool, ...], ...]:
-    """Return for each state which actions the public behaviour policy takes often enough; all of them where it does
-    so with none.
+    """Return for each state which actions the public behaviour policy takes often enough.
+
+    In a state where it takes no action often enough, all actions are allowed.
     """
     if behavior is None:
         return ()
