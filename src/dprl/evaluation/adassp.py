@@ -29,7 +29,7 @@ from dprl.value_functions.features import Columns, Features, Fourier, Tabular
 from dprl.value_functions.modes import MOST_COLUMNS, has_modes, make_modes
 
 CONSTANT, STATISTICS = "constant", "statistics"
-# what is expected of the weights of a value function in [-1, 1], but for the constant
+# prior variance of each weight of a value function in [-1, 1], except the constant's
 _VARIANCE = 0.1
 
 
@@ -39,11 +39,12 @@ class StatisticsConfig(ValueFunctionConfig):
 
     Attributes:
         modes: number of smooth public functions of the state (cosines; for ``columns`` the features themselves) that
-            the value function is made of; by default it follows the units and the budget, see :func:`default_modes`.
+            the value function is made of; by default it depends on the number of units and the budget, see
+            :func:`default_modes`.
         start_weight: weight of a trajectory's first row against the mean over all its rows, from 0 to 1.
-        constant_share: share of mu^2 that pays for a constant value function, around which the solution shrinks; 0
-            for none, and then it shrinks to the middle of the value range.
-        kappa: weight of the part of the statistics that depends on rewards against the part that does not.
+        constant_share: share of mu^2 that pays for a constant value function, towards which the solution is shrunk.
+            With 0 no constant is released, and the solution is shrunk towards the middle of the value range.
+        kappa: weight of the part of the statistics that depends on rewards, relative to the part that does not.
     """
 
     modes: int | None = None
@@ -59,7 +60,7 @@ class StatisticsConfig(ValueFunctionConfig):
     }
 
     def released_start(self, facts: PublicFacts) -> StartLevel | None:
-        """Return the release of the constant; None where it has no share."""
+        """Return the release of the constant, or None where :attr:`constant_share` is 0."""
         return ShrunkenMean(facts, self.start_weight) if self.constant_share else None
 
     @override
@@ -68,16 +69,16 @@ class StatisticsConfig(ValueFunctionConfig):
         return behind(self.released_start(facts), self.constant_share, statistics)
 
     def statistics(self, facts: PublicFacts) -> tuple[int, float]:
-        """Return the dimension of the statistics, and the largest norm of a unit's."""
+        """Return the dimension of the statistics, and the largest norm of one unit's statistics."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True, kw_only=True)
 class AdaSSP(StatisticsConfig):
-    """Options of AdaSSP; public facts, all of them.
+    """Options of AdaSSP; all of them are public facts.
 
     Attributes:
-        kappa: weight of the products of features and returns against those of features and features.
+        kappa: weight of the products of features with returns, relative to the products of features with features.
     """
 
     kappa: float = 2.0
@@ -99,24 +100,30 @@ class AdaSSP(StatisticsConfig):
 
 
 class State(NamedTuple):
-    """Made of noisy sums alone, in public units."""
+    """State of the program, made of noisy sums only, in public units."""
 
     level: Float[Array, ""]  # the constant value function
     theta: Float[Array, " n"]
 
 
 def default_modes(facts: PublicFacts) -> int:
-    """Return ``n0^(1 / (2 + 2.5 / d))`` for ``d`` components that vary and ``n0`` = :attr:`PublicFacts.strength`.
+    """Return the default number of modes, ``n0^(1 / (2 + 2.5 / d))``.
 
-    With ``k`` modes the noise grows as a power of ``k`` over ``n0``, and the part of a smooth function that they cannot
-    express shrinks as a power of ``k^(1/d)``. The exponent was chosen on simulated chains.
+    Here ``d`` is the number of state components that vary, and ``n0`` is :attr:`PublicFacts.strength`. With ``k`` modes
+    the noise grows as a power of ``k`` over ``n0``, and the part of a smooth function that the modes cannot express
+    shrinks as a power of ``k^(1/d)``. The exponent was chosen on simulated chains.
     """
     d = max(1, sum(high > low for low, high in facts.features.bounds))
     return max(1, int(max(facts.strength, 1.0) ** (1.0 / (2.0 + 2.5 / d))))
 
 
 def modes_of(algorithm: str, asked: int | None, facts: PublicFacts) -> int:
-    """Return how many modes are used; refuses features of which none are known, and more than there are."""
+    """Return how many modes are used: ``asked``, or the default.
+
+    Raises:
+        DprlError: no modes are known for these features, there are too many columns, or fewer modes exist than are
+            asked for.
+    """
     if not isinstance(facts.features, Columns | Tabular | Fourier):
         raise DprlError(f"{algorithm}: no smooth modes are known of these features; use columns, tabular or fourier.")
     if not has_modes(facts.features):
@@ -128,28 +135,28 @@ def modes_of(algorithm: str, asked: int | None, facts: PublicFacts) -> int:
 
 
 def modes_basis(features: Features, modes: int) -> Float[np.ndarray, "n modes"]:
-    """Return ``(n, modes)`` with orthonormal columns; the first mode is the constant 1.
+    """Return the ``(n, modes)`` basis, whose columns are orthonormal; the first mode is the constant 1.
 
-    ``phi @ basis`` are the modes at a state; ``basis @ c`` are the weights over the features of the function that has
-    weights ``c`` over the modes.
+    ``phi @ basis`` gives the modes at a state. ``basis @ c`` turns the weights ``c`` of a function over the modes into
+    its weights over the features.
     """
     return make_modes(features).to_features[:, :modes]
 
 
 def modes_bound(features: Features, modes: int) -> float:
-    """Return largest norm of the first ``modes`` modes at a state; rounded up, as the rows are in single precision."""
+    """Return the largest norm of the first ``modes`` modes at a state, rounded up for rows in single precision."""
     return math.sqrt(float(make_modes(features).extreme[:, :modes].sum(axis=1).max())) * (1.0 + 1e-6)
 
 
 def mixed_rows(block: Block, start_weight: float) -> tuple[Float[Array, "units rows"], Float[Array, "units rows"]]:
-    """Return ``(B, L)`` weights of rows, at most one in sum over a unit, and the same times the rows' returns."""
+    """Return ``(B, L)`` weights of rows, and ``(B, L)`` weights times returns; a unit's weights sum to at most one."""
     rows = (1.0 - start_weight) * block.weight + start_weight * block.start
     return rows, (1.0 - start_weight) * block.weight_return + start_weight * block.start_return
 
 
 @dataclass(frozen=True)
 class ShrunkenMean(StartLevel):
-    """Mean return, shrunk as much as the noise in it asks for."""
+    """Mean return, shrunk towards zero as far as the noise in it requires."""
 
     start_weight: float
 
@@ -169,16 +176,17 @@ class ShrunkenMean(StartLevel):
 
 
 def level_of(noisy: Float[Array, ...], noise: float, scale: float) -> Float[Array, ...]:
-    """Return the constant from its noisy sum, for a prior variance of 1/3 (that of a uniform level): near zero where it
-    is noise, and in [-1, 1].
+    """Return the constant in [-1, 1] from its noisy sum, shrunk towards zero as far as the noise requires.
+
+    The prior variance is 1/3, that of a uniform level.
     """
     return jnp.clip(scale * noisy / (1.0 + 3.0 * (scale * noise) ** 2), -1.0, 1.0)
 
 
 def svec(features: Float[Array, "*rows k"]) -> Float[Array, "*rows triangle"]:
-    """Return ``(..., k)`` to the upper triangles ``(..., k (k + 1) / 2)`` of ``f f'``, off-diagonals times sqrt 2.
+    """Return the upper triangles ``(..., k (k + 1) / 2)`` of ``f f'`` for rows f, with off-diagonals times sqrt 2.
 
-    So its norm is ``|f|^2``, and independent noise of one size is that of the Gaussian orthogonal ensemble.
+    The factor makes the norm ``|f|^2``. Independent noise of one size is then that of the Gaussian orthogonal ensemble.
     """
     i, j = np.triu_indices(features.shape[-1])
     scale = np.where(i == j, 1.0, math.sqrt(2.0))
@@ -186,7 +194,7 @@ def svec(features: Float[Array, "*rows k"]) -> Float[Array, "*rows triangle"]:
 
 
 def smat(vector: Float[Array, " triangle"], size: int) -> Float[Array, "size size"]:
-    """Return the symmetric ``(size, size)`` matrix of which ``vector`` is the :func:`svec`."""
+    """Return the symmetric ``(size, size)`` matrix whose upper triangle, as :func:`svec` writes it, is ``vector``."""
     i, j = np.triu_indices(size)
     entries = vector / np.where(i == j, 1.0, math.sqrt(2.0))
     return jnp.zeros((size, size), vector.dtype).at[i, j].set(entries).at[j, i].set(entries)
@@ -194,7 +202,10 @@ def smat(vector: Float[Array, " triangle"], size: int) -> Float[Array, "size siz
 
 @dataclass(frozen=True)
 class StatisticsProgram(StartedProgram):
-    """A constant, if it has a share, and then a solution around it; everything public filled in."""
+    """Program that releases a constant, if this has a share, and then statistics for a solution around the constant.
+
+    Everything public is filled in.
+    """
 
     own_columns = ("returns", "start")
 
@@ -207,18 +218,18 @@ class StatisticsProgram(StartedProgram):
         return State(state.level, self.solution(state.level, noisy))
 
     def solution(self, level: Float[Array, ""], noisy: Float[Array, " dim"]) -> Float[Array, " n"]:
-        """Return ``(n,)`` weights of what is added to the constant ``level``, from the noisy statistics."""
+        """Return ``(n,)`` weights of the function that is added to the constant ``level``, from noisy statistics."""
         raise NotImplementedError
 
     def answer(self, state: State) -> Float[Array, " n"]:
-        """Return the constant and the solution around it; indicators are kept where the value range allows them."""
+        """Return the weights of constant plus solution; weights of indicators are clipped to the value range."""
         box = self.facts.box
         return jnp.clip(state.level * self.facts.features.constant() + state.theta, -box, box)
 
 
 @dataclass(frozen=True)
 class AdaSSPProgram(StatisticsProgram):
-    """Everything public filled in."""
+    """AdaSSP's program with everything public filled in."""
 
     @property
     def basis(self) -> Float[np.ndarray, "n modes"]:
@@ -227,10 +238,10 @@ class AdaSSPProgram(StatisticsProgram):
 
     @property
     def ridge(self) -> float:
-        """``sigma sqrt(2 k)``: about the largest eigenvalue of the noise in the k x k matrix.
+        """The ridge ``sigma sqrt(2 k)``: about the largest eigenvalue of the noise in the k x k matrix.
 
-        Where ratios are large, the noise in the products of features and returns asks for more: as much as is best
-        for weights of variance :data:`_VARIANCE`, were the matrix that of evenly spread states.
+        Where ratios are large, the noise in the products of features and returns needs a larger ridge. It is then the
+        best one for weights of variance :data:`_VARIANCE`, if the matrix were that of evenly spread states.
         """
         noise = self.stages[-1].mechanism.noise_std
         cross = noise * (self.facts.ratio + 1.0) / self._kappa

@@ -1,12 +1,12 @@
-"""Advantages of actions over what was done, by one noisy regression: the policy takes the action of the largest.
+"""Advantages of actions over what was done, from one noisy regression; the policy takes the action with the largest.
 
-An action's advantage in a state is how much more it brings there than the behaviour policy did, which goes on after it.
-Its regression needs no value function: what a person earned from a step on, times one over the propensity of the action
-that was taken, less the same for every action, has the advantages as its mean (A-learning, Murphy 2003 and Robins 2004;
-for one decision outcome-weighted learning, Zhao et al. 2012). What all actions have in common drops out, so that a
-basis that cannot describe values may still tell actions apart. It is one step of policy improvement in one release:
-with little budget it finds more than fitted Q iteration, whose rounds have noise of their own; where what was done
-later is far from the best, it finds less.
+An action's advantage in a state is how much more it brings there than the behaviour policy's choice, if the behaviour
+policy takes all later actions. The regression needs no value function. For each action, a row adds the return from that
+step on, times ``1{taken} / propensity - 1``. The mean of this product is the advantage (A-learning, Murphy 2003 and
+Robins 2004; for one decision outcome-weighted learning, Zhao et al. 2012). Whatever all actions have in common drops
+out, so a basis that cannot describe values may still tell actions apart. The method is one step of policy improvement
+in one release. With little budget it finds more than fitted Q iteration, which adds noise in every round. Where later
+actions of the behaviour policy are far from the best, it finds less.
 
 Privacy unit: a trajectory, or a person with all their trajectories. Relation: add or remove one. Released: one noisy
 sum; the policy is post-processing. Proofs: docs/proofs/advantage.md, docs/proofs/two-parts.md.
@@ -49,10 +49,11 @@ ADVANTAGE = "advantage"
 
 @dataclass(frozen=True)
 class Advantage(FittedQ):
-    """The program; its state after the release is the weights ``(A p,)``, of a table the sums themselves.
+    """Program of the regression; its state after the release is the weights ``(A p,)``, for a table the noisy sums.
 
     Attributes:
-        clip: clip norm over that of a Gram matrix of as many rows as the horizon has, in directions of their own.
+        clip: clip norm, relative to the norm of a Gram matrix with one row per step of the horizon, all in different
+            directions.
     """
 
     caution: float = 0.0
@@ -65,18 +66,18 @@ class Advantage(FittedQ):
     @property
     @override
     def weighted(self) -> UniformPolicy:
-        """The policy whose importance ratios rows hold: times the number of actions they are one over the behaviour."""
+        """The policy whose ratios the rows hold; a ratio times the number of actions is one over the propensity."""
         return UniformPolicy(self.actions)
 
     @property
     def functions(self) -> int:
-        """How many functions of the basis a row touches at once: of a table one."""
+        """How many functions of the basis one row involves: one for a table, else all."""
         return 1 if self.basis.is_table else self.basis.size
 
     @property
     @override
     def query(self) -> Query:
-        """Products with returns of each action; of a linear basis also the upper triangle of the Gram matrix."""
+        """Products with returns for each action; for a linear basis also the upper triangle of the Gram matrix."""
         size = self.basis.size
         of_gram = 0 if self.basis.is_table else size * (size + 1) // 2
         clip = self.clip * math.sqrt(self.bounds.horizon * self.functions)
@@ -84,13 +85,13 @@ class Advantage(FittedQ):
 
     @override
     def calibrated(self, budget: Budget) -> Advantage:
-        """Return the same program with the clip norm that this budget serves, and noise for it."""
+        """Return the same program with the clip norm and the noise for this budget."""
         strength = self.strength(noise_multiplier_for(events.gaussian, budget))
         wide = replace(self, clip=min(max(CLIP[0], strength / FAINT), CLIP[1]))
         return super(Advantage, wide).calibrated(budget)
 
     def strength(self, noise_multiplier: float) -> float:
-        """Return people times the clip norm over the length of the noise in their sum."""
+        """Return the number of people times the clip norm, over the length of the noise vector in their sum."""
         return self.bounds.units / (noise_multiplier * math.sqrt(self.query.dimension))
 
     def contribution(self, stage: int, state: Any, block: Block) -> Float[Array, "units dim"]:
@@ -108,8 +109,9 @@ class Advantage(FittedQ):
         return jnp.concatenate([products, gram / math.sqrt(self.functions)], axis=1)
 
     def update(self, stage: int, state: Any, noisy: Float[Array, " dim"], step: Any) -> Float[Array, " n"]:
-        """Return the regression's weights on the noisy sums; of a table the sums, whose order in a state is that of
-        advantages.
+        """Return the regression's weights from the noisy sums; for a table return the sums themselves.
+
+        Within a state of a table the sums have the order of the advantages.
         """
         del stage, state, step
         size, noise = self.basis.size, self._noise
@@ -117,7 +119,7 @@ class Advantage(FittedQ):
         if self.basis.is_table:
             return products.ravel()
         gram = smat(noisy[self.actions * size :], size) * math.sqrt(size)
-        # as far as noise hides it, the matrix is that of an orthonormal basis
+        # the more the noise hides the matrix, the nearer it is drawn to that of an orthonormal basis
         rows = self.bounds.units * self.bounds.horizon
         usual, told = rows * jnp.eye(size), rows**2 * UNLIKE
         gram = usual + told / (told + noise**2 * size) * (gram - usual)

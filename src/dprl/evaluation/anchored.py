@@ -4,10 +4,11 @@ Privacy unit: a trajectory, or a person with all their trajectories. Relation: a
 number of units is public). Released: one noisy vector, made after the value function; all else is post-processing.
 Proof: docs/proofs/recommended.md. Symbols: V the value function, rho_t ratios, w_t their product up to t.
 
-Beside the pairs of importance sampling a unit has V at its start, less what V expects after the end of the log, and of
-each target policy what its rewards say against V: ``sum_t gamma^t w_t (r_t + gamma V(s_{t+1}) - V(s_t))``, with
-products cut early, for little noise. The value weighs both by their errors. The interval is that of importance
-sampling, whatever V is: it holds as much as that one.
+A unit's vector holds the pairs of importance sampling and two things more. The first is V at the unit's start, less
+what V expects after the end of the log. The second is, for each target policy, the correction of V by the rewards:
+``sum_t gamma^t w_t (r_t + gamma V(s_{t+1}) - V(s_t))``, with products cut early so that the noise is small. The value
+is the mean of the importance-sampling value and the value around V, weighted by their errors. The interval is that of
+importance sampling. It holds as that one does, whatever V is.
 """
 
 from __future__ import annotations
@@ -45,9 +46,9 @@ CUT_ALIKE = 0.25
 
 @dataclass(frozen=True)
 class AnchoredQuery(AroundReleased, BesideQuery):
-    """Question to the units, made from public facts only, beside that of importance sampling, which gives the interval.
+    """Question to the units, made from public facts only, beside the question of importance sampling.
 
-    What is released before it is the value function.
+    The question of importance sampling (``inner``) gives the interval. The value function is released first.
     """
 
     inner: ImportanceQuery
@@ -69,7 +70,7 @@ class AnchoredQuery(AroundReleased, BesideQuery):
 
     @cached_property
     def _weights(self) -> tuple[float, float]:
-        """Weights of V at the start, in [-1, 1], and of a correction, in [-REACH, REACH]: least noise for their sum."""
+        """Weights of V at the start, in [-1, 1], and of a correction, in [-REACH, REACH]; their sum has least noise."""
         policies = len(self.strategy)
         whole, start = self.clip_norm * math.sqrt(SHARE), 1.0 / (1.0 + REACH * math.sqrt(policies))
         return whole * math.sqrt(start), whole * math.sqrt((1.0 - start) / policies) / REACH
@@ -82,9 +83,9 @@ class AnchoredQuery(AroundReleased, BesideQuery):
         first, last = log.episode_offsets[:-1][some], log.episode_offsets[1:][some] - 1
         now, after = (self._values(states) for states in (log.observation, log.next_observation))
         following = np.append(now[1:], 0.0)[: len(now)]
-        # where a trajectory goes on after its last row V does, from the state that is known of it
+        # where a trajectory goes on after its last row, V stands for the rest, at the last state that is known
         following[last] = np.where(log.terminated[last], 0.0, np.where(log.has_next[last], after[last], now[last]))
-        logged = np.zeros(log.episodes)  # of the steps in the log alone
+        logged = np.zeros(log.episodes)  # what V expects of the steps in the log only
         logged[some] = now[first] - discount ** log.lengths()[some] * following[last]
         surprise = discount ** log.time() * (log.reward + discount * following - now) / half
         start, correction = self._weights
@@ -96,13 +97,13 @@ class AnchoredQuery(AroundReleased, BesideQuery):
         return np.column_stack([self.inner.unit_vectors(log, policies, behavior), *columns])
 
     def _values(self, states: Float[np.ndarray, "rows d"]) -> Float[np.ndarray, " rows"]:
-        """Return ``(N,)`` V at ``states``, within the value range."""
+        """Return V at ``states``, ``(N,)``, clipped to the value range."""
         centre, half = self._scale
         return centre + half * np.clip(in_public_units(self.released, states), -1.0, 1.0)
 
     @property
     def _scale(self) -> tuple[float, float]:
-        """Middle and half the width of the value range, by which V is in public units."""
+        """Middle and half-width of the value range, which turn V into public units."""
         return scale_of(self.bounds.value_interval(self.config.discount))
 
     def decode(self, mechanism: GaussianSum, noisy: Float[np.ndarray, " dim"]) -> list[ValueEstimate]:
@@ -119,11 +120,11 @@ class AnchoredQuery(AroundReleased, BesideQuery):
         return out
 
     def counting(self) -> AnchoredQuery:
-        """Return the same question, which tells how many units there are."""
+        """Return the same question with a vector that also tells how many units there are."""
         return replace(self, inner=self.inner.counting())
 
     def count(self, noisy: Float[np.ndarray, " dim"]) -> float:
-        """Return how many units there are, from the released vector of a question that tells it."""
+        """Return how many units there are, from the released vector of a question that tells this number."""
         return self.inner.count(noisy[: self.inner.dimension])
 
     def count_noise(self, mechanism: GaussianSum) -> float:
@@ -131,17 +132,17 @@ class AnchoredQuery(AroundReleased, BesideQuery):
         return self.inner.count_noise(mechanism)
 
     def of(self, people: float) -> AnchoredQuery:
-        """Return the same question to as many people as were counted, with :meth:`count_noise`."""
+        """Return the same question for a number of people that was counted with the noise of :meth:`count_noise`."""
         return replace(self, inner=self.inner.of(people))
 
     def difference(self, mechanism: GaussianSum, noisy: Float[np.ndarray, " dim"], a: int, b: int) -> Difference:
-        """Return the difference of two intervals: what is cut lies between bounds."""
+        """Return the difference of the two policies' intervals, which allow for whatever was cut."""
         estimates = self.decode(mechanism, noisy)
         return apart(estimates[a], estimates[b])
 
 
 def weighed(sampled: ValueEstimate, anchored: float, noise: float, moved: float) -> ValueEstimate:
-    """Return the mean of two values by the inverse squares of their errors, within the interval of ``sampled``.
+    """Return the mean of two values, weighted by their inverse squared errors, within the interval of ``sampled``.
 
     Args:
         anchored, noise, moved: the value around V, the standard deviation of its noise, and its correction.

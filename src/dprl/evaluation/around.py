@@ -4,8 +4,9 @@ Privacy unit: a trajectory, or a person with all their trajectories. Relation: a
 number of units is public). Released: one noisy vector, made after the value function; all else is post-processing.
 Proof, bias and interval: docs/proofs/doubly-robust.md. Symbols: V baseline, rho_t ratios, w_t their product up to t.
 
-A unit has for each target policy one estimate L = U where nothing can be cut; otherwise a lower and an upper one, whose
-means enclose the policy's value whatever is cut. Beside them stand their squares and the mean weight.
+For each target policy a unit has one estimate L = U where nothing can be cut. Otherwise it has a lower estimate L and
+an upper estimate U, whose means enclose the policy's value whatever is cut. The vector also holds the squares of the
+estimates and the mean weight.
 """
 
 from __future__ import annotations
@@ -56,16 +57,17 @@ LONGEST, LONGEST_ON_POLICY = 1_000, 100_000
 
 @dataclass(frozen=True)
 class Baseline:
-    """A released value function as a baseline: as a fraction of what can still come, which shrinks from step to step.
+    """A released value function as a baseline: a fraction of what can still come, which shrinks from step to step.
 
-    It is kept in the range that it has on public states, which makes the estimates' range smaller. One that was learned
-    from the units is another for each of them: without that unit.
+    The fraction is kept in the range that it has on public states, which makes the estimates' range smaller. A function
+    that was learned from the units differs from unit to unit: each unit's own part is left out.
 
     Attributes:
-        function: the released one, which knows no time.
-        width: its half-widths from 0 to 1 as a fraction, for it was learned from rows of all steps.
-        least, most: of the fraction.
-        radius: of the units' estimates about the middle of the value range.
+        function: the released value function, which does not depend on time.
+        width: half-widths of the value range from fraction 0 to fraction 1; a mean over steps, because the function was
+            learned from rows of all steps.
+        least, most: range of the fraction.
+        radius: largest distance of a unit's estimate from the middle of the value range.
     """
 
     function: ValueFunction
@@ -75,7 +77,7 @@ class Baseline:
     radius: float
 
     def fractions(self, log: Trajectories, policy: Any = None, behavior: Any = None) -> Float[np.ndarray, " rows"]:
-        """Return ``(N,)`` fractions at the states of the log; each of its own unit, to the last bit."""
+        """Return ``(N,)`` fractions at the states of the log. Each depends on its own unit only, to the last bit."""
         if isinstance(self.function, LeftOut):
             values = self.function.at_rows(log, policy, behavior)
         else:
@@ -88,13 +90,13 @@ class AroundQuery(Question):
     """Question to the units, made from public facts only.
 
     Attributes:
-        config: with ``discount``, ``confidence`` and ``second_moment_weight``.
-        policies: how many target policies there are.
+        config: options with ``discount``, ``confidence`` and ``second_moment_weight``.
+        policies: number of target policies.
         baseline: made of the released value function, once that is known; see :meth:`around`.
         contrasts: pairs of policies whose difference is asked for; where nothing is cut, the mean product of each
             pair's estimates is released, too.
-        tells_count: whether the number of units is told where products of ratios may be cut, too.
-        people: number of units where it is none of the declared facts, but was counted with noise.
+        tells_count: whether the number of units is released even where products of ratios may be cut.
+        people: number of units, where it is not declared but was counted with noise.
     """
 
     config: Any
@@ -116,12 +118,12 @@ class AroundQuery(Question):
 
     @property
     def sides(self) -> int:
-        """Estimates of each unit and policy: two where products of ratios may be cut."""
+        """Number of estimates per unit and policy: two where products of ratios may be cut, else one."""
         return 2 if self.bounds.cuts_products else 1
 
     @property
     def strategy(self) -> Float[np.ndarray, "policies policies"]:
-        """``(K, K)``; V moves the estimates of all policies at once, so that nothing is disjoint."""
+        """Scaled identity ``(K, K)``: V moves all policies' estimates at once, so no two policies are disjoint."""
         return np.eye(self.policies) / math.sqrt(self.policies)
 
     @property
@@ -132,7 +134,7 @@ class AroundQuery(Question):
 
     @property
     def units(self) -> float:
-        """Number of units that means are over: declared, or counted."""
+        """Number of units that sums are divided by, declared or counted."""
         return self.bounds.units if self.people is None else self.people
 
     @property
@@ -144,12 +146,15 @@ class AroundQuery(Question):
 
     @property
     def second_moment_weight(self) -> float:
-        """Weight of the squares; less where there are two, which cost norm."""
+        """Weight of the squares; smaller where a unit has two per policy, because two cost norm."""
         return self.config.second_moment_weight * (0.6 if self.sides == 2 else 1.0)
 
     @property
     def square_centre(self) -> float:
-        """Number that is subtracted from a square: one square vanishes where it is largest, and costs no norm."""
+        """Number that is subtracted from a square.
+
+        One square per policy thus vanishes where it is largest, and costs no norm.
+        """
         return 1.0 if self.sides == 1 else 0.5
 
     @cached_property
@@ -164,14 +169,16 @@ class AroundQuery(Question):
 
     @cached_property
     def losses(self) -> Float[np.ndarray, " horizon"]:
-        """``(H,)`` ``gamma^t D_t``: what a weight that is lost at a step can hide at most; not increasing."""
+        """``(H,)`` ``gamma^t D_t``: the most value that a weight lost at a step can hide; made not increasing."""
         power = self.config.discount ** np.arange(self.bounds.horizon, dtype=np.float64)
         hidden = power * (self.to_come.high - self.to_come.low)
         return np.maximum(np.maximum.accumulate(hidden[::-1])[::-1], 1e-300)
 
     def radius(self, baseline: ToCome) -> float:
-        """Return the largest distance of an estimate from the middle of the value range, by this range of the baseline
-        at each step.
+        """Return the largest distance of an estimate from the middle of the value range.
+
+        Args:
+            baseline: range of the baseline at each step.
         """
         discount, both = self.config.discount, self.sides == 2
         return reach.farthest(self.bounds, discount, self.to_come, baseline, self.centre, both=both)
@@ -212,12 +219,12 @@ class AroundQuery(Question):
         vectors = np.stack(
             [*firsts, *(self.second_moment_weight * (f * f - self.square_centre) for f in firsts), *weights], axis=1
         )
-        # a centred second part of nothing is not zero
+        # a unit without usable rows counts as zero, though its centred squares are not zero
         present = np.bincount(log.unit_of_episode(), usable(log), minlength=log.units) > 0.0
         vectors = np.where(present[:, None], vectors / math.sqrt(self.policies), 0.0)
         if self.sides == 2 and not self.tells_count:
             return vectors
-        # with the mean weights it is a unit's presence; it vanishes where they are largest, and costs no norm
+        # with the mean weights this gives a unit's presence; it vanishes where they are largest, and costs no norm
         left = WEIGHT_SCALE * unit_means(log, np.ones(log.episodes))
         for weight in weights:
             left -= weight / self.policies
@@ -240,7 +247,10 @@ class AroundQuery(Question):
         ]  # fmt: skip
 
     def difference(self, mechanism: GaussianSum, noisy: Float[np.ndarray, " dim"], a: int, b: int) -> Difference:
-        """Return one policy's value less another's; nothing is known of their sampling errors together."""
+        """Return the value of policy ``a`` less that of ``b``, for a pair among :attr:`contrasts`.
+
+        Where products may be cut, nothing is known of the joint sampling error, and the intervals are subtracted.
+        """
         estimates = self.decode(mechanism, noisy)
         if self.sides == 2:
             return apart(estimates[a], estimates[b])
@@ -264,11 +274,11 @@ class AroundQuery(Question):
         )
 
     def counting(self) -> AroundQuery:
-        """Return the same question, which tells how many units there are also where products may be cut."""
+        """Return the same question with a vector that tells how many units there are, even if products may be cut."""
         return replace(self, tells_count=True)
 
     def count(self, noisy: Float[np.ndarray, " dim"]) -> float:
-        """Return how many units there are, from the released vector of a question that tells it."""
+        """Return how many units there are, from the released vector of a question that tells this number."""
         before = 2 * self.policies * self.sides
         weights, left = noisy[before : before + self.policies], float(noisy[before + self.policies])
         return (left + math.sqrt(self.policies) * float(weights.mean())) / WEIGHT_SCALE
@@ -278,15 +288,15 @@ class AroundQuery(Question):
         return self.units * self._share_noise(self._noise(mechanism))
 
     def of(self, people: float) -> AroundQuery:
-        """Return the same question to as many people as were counted, with :meth:`count_noise`."""
+        """Return the same question for a number of people that was counted with the noise of :meth:`count_noise`."""
         return replace(self, people=people)
 
     def _share(self, noisy: Float[np.ndarray, " dim"]) -> float:
-        """Return the share of the declared people who are there, where nothing is cut; zero elsewhere."""
+        """Return the share of the declared people who are in the log, where nothing is cut; zero otherwise."""
         return self.count(noisy) / self.units if self.sides == 1 else 0.0
 
     def _noise(self, mechanism: GaussianSum) -> float:
-        """Standard deviation of the noise in the mean of a coordinate."""
+        """Return the standard deviation of the noise in the mean of a coordinate."""
         return mechanism.noise_std * math.sqrt(self.policies) / self.units
 
     def _estimate(
@@ -317,7 +327,7 @@ class AroundQuery(Question):
         # a weight of at most W with mean m has a variance of at most W m - m^2
         sampled, if_one = (math.sqrt(max(limit * m - m * m, 0.0) / units) for m in (min(max(kept, 0.0), 1.0), 1.0))
         kept_error, error = (math.hypot(x, limit * noise / WEIGHT_SCALE, of_count) for x in (sampled, if_one))
-        # together with what is known to be cut the weights add up to one
+        # the mean weight and what is known to be cut add up to one
         whole = kept + (high - low) / hidden
         if self.sides == 2:
             error += radius / hidden * (math.sqrt(2.0) * noise + sum(math.sqrt(v / units) for v in most))
@@ -326,7 +336,7 @@ class AroundQuery(Question):
         if self.sides == 2 and not notes and WEIGHTS_BELOW_ONE in weight_notes(kept, kept_error, self.policies):
             notes = (WEIGHTS_BELOW_ONE,)
         value, parts = (low, [1.0]) if self.sides == 1 else _between(low, high, declared, radius * noise)
-        # what is lacking lies between the ends of the range, and an estimate without it at a baseline, or in the middle
+        # the lacking part may lie anywhere in the range; the estimate counts it at the baseline, or in the middle
         below, above = lack * max(baseline.most, 0.5), lack * (1.0 - min(baseline.least, 0.5))
         reach = [widths[0] + below, widths[-1] + above]
         if self.sides == 1 or of_count > 0.0:
@@ -359,11 +369,11 @@ class AroundQuery(Question):
         )
 
     def _share_noise(self, noise: float) -> float:
-        """Standard deviation of the noise in the share of the declared people who are there."""
+        """Return the standard deviation of the noise in the share of the declared people who are in the log."""
         return math.sqrt(2.0 / self.policies) * noise / WEIGHT_SCALE
 
     def expect(self, mechanism: GaussianSum) -> list[tuple[float, float, float]]:
-        """Return what the errors will be, from public facts alone: the same of each target policy.
+        """Return the errors to expect, from public facts only; they are the same for each target policy.
 
         Returns:
             The privacy standard error around a constant in the middle of the value range, the largest sampling standard
@@ -379,12 +389,12 @@ class AroundQuery(Question):
         sampling = min(most, float(self.losses[0]) / 2.0 + float(np.sum(discount**steps * squares * errors)))
         sampling /= math.sqrt(self.units)
         widest = most * _half_width(t, (sampling / most) ** 2, noise, self.units)
-        if self.sides == 1:  # towards an end of the range it is wider, for people who may be missing
+        if self.sides == 1:  # towards an end of the range the interval is wider, because people may be missing
             error, (low, high) = math.hypot(sampling, most * noise), bounds.value_interval(discount)
             end = self._share_noise(noise) * (high - low) / 2.0
             widest += t * (math.hypot(error, end) - error) / 2.0
         privacy = least * noise / math.sqrt(self.sides)
-        if self.people is not None:  # the noise in their number, at a value half way from the middle
+        if self.people is not None:  # the noise in the number of people, at a value half way from middle to end
             low, high = bounds.value_interval(discount)
             privacy = math.hypot(privacy, self._share_noise(noise) * (high - low) / 4.0)
         return [(privacy, sampling, widest)] * self.policies
@@ -396,11 +406,11 @@ def estimates(
     ratios: Float[np.ndarray, " rows"],
     fractions: Float[np.ndarray, " rows"],
 ) -> list[Float[np.ndarray, " episodes"]]:
-    """Return ``(E,)`` estimates of one policy, the lower one first, and mean weights; one step of all episodes at a
-    time.
+    """Return ``(E,)`` estimates of one policy, the lower one first, and last the mean weights.
 
     ``L = sum_t gamma^t (w_t r_t + (w_{t-1} - w_t) V_t)`` with ``w_t = min(w_{t-1} rho_t, W)``. Where the next weight
-    could be cut, the least that can still come stands in place of V, and in U the most.
+    could be cut, V is replaced: in L by the least return that can still come, in U by the largest. The loop takes one
+    step of all episodes at a time.
     """
     bounds, known, width = query.bounds, query.to_come, query.to_come.width
     limit, ratio = bounds.cumulative_ratio, bounds.max_importance_ratio
@@ -422,9 +432,10 @@ def estimates(
 
 
 def _between(low: float, high: float, declared: Interval, error: float) -> tuple[float, list[float]]:
-    """Return the value between a lower and an upper estimate, taking what was cut to be like what was kept; and how
-    much it moves with each of them. Where noise with this standard ``error`` hides what was kept, it is in the
-    middle.
+    """Return the value between a lower and an upper estimate, and how much the value moves with each of the two.
+
+    The value takes what was cut to be like what was kept. Where noise with this standard ``error`` hides what was kept,
+    the value is in the middle.
     """
     above, below = low - declared[0], declared[1] - high
     kept = max(above + below, 0.0)
@@ -435,8 +446,10 @@ def _between(low: float, high: float, declared: Interval, error: float) -> tuple
 
 
 def _half_width(t: float, sampling: float, noise: float, units: float, away: float = 0.0) -> float:
-    """Return the half-width of a mean of numbers in [-1, 1] with a sampling variance, and noise, which is not
-    skewed. One unit lies at most ``1 + away`` from a mean that is ``away`` from zero.
+    """Return the half-width of the interval of a mean of numbers in [-1, 1] with a sampling variance and noise.
+
+    The margin for skewness is for sampling only, because the noise is not skewed. One unit lies at most ``1 + away``
+    from a mean that is ``away`` from zero.
     """
     variance = sampling + noise**2
     share = sampling / variance if variance > 0.0 else 0.0

@@ -1,9 +1,9 @@
 """The best of many policies: chosen on one part of the people, valued on the other, in one release for one budget.
 
-Of each unit and policy the score is the unit's weighted distance to the middle of the range, as importance sampling has
-it; a noisy maximum over the sums chooses. Choosing needs no unbiasedness: products of ratios are cut early, for little
-noise. Whoever was chosen is then valued, as one policy is, by people who had no say in the choice: so the interval is
-valid for the winner, however many there were.
+A unit's score for a policy is the unit's weighted distance to the middle of the range, as in importance sampling. A
+noisy maximum over the summed scores chooses. Choosing needs no unbiased scores, so products of ratios are cut early,
+which keeps the noise small. The chosen policy is then valued like a single policy, by people who had no say in the
+choice. So the interval is valid for the winner, however many candidates there were.
 
 Privacy unit: a trajectory, or a person with all their trajectories. Relation: add or remove one. Released: which policy
 won, and what its value needs. Proofs: docs/proofs/two-parts.md, docs/proofs/noisy-maximum.md.
@@ -40,15 +40,15 @@ POINTS = 2**24
 """Of the largest score."""
 CHOICE = "choice"
 """Stream of the noise, and of the journal."""
-_AT_ONCE = 1 << 22  # scores
+_AT_ONCE = 1 << 22  # scores that are held at a time
 
 
 @dataclass(frozen=True)
 class Choice(FirstPart):
-    """How the policy is chosen, from public facts alone.
+    """Choice of a policy by the first part of the people, made from public facts only.
 
     Attributes:
-        query: of importance sampling, which gives a score; its products are cut for little noise.
+        query: importance-sampling query that gives the scores; it cuts products early, so that the noise is small.
         mechanism: the noisy maximum.
         candidates: policies to choose from, by name.
         handicaps: points that are taken off each candidate's sum of scores; empty for none.
@@ -63,7 +63,7 @@ class Choice(FirstPart):
 
     @property
     def words(self) -> str:
-        """What is released, as a certificate begins to say it."""
+        """What is released: the beginning of a certificate's sentence."""
         others = f" and {len(self.beside)} others" if self.beside else ""
         return (
             f"Which of {len(self.candidates)} policies the people of one part chose. Of the other part, for that policy"
@@ -71,20 +71,20 @@ class Choice(FirstPart):
         )
 
     def event(self) -> DpEvent:
-        """Return the event of the choice."""
+        """Return the privacy event of the choice."""
         return self.mechanism.event()
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return the row of the choice."""
+        """Return the certificate's row for the choice."""
         return [self.mechanism.describe("choice of a policy")]
 
     def options(self) -> dict[str, dict[str, Any]]:
-        """Return the share of the people, and where products of ratios are cut."""
+        """Return the options in force: the share of the people, and the product at which ratios are cut."""
         cut = {"value": self.query.bounds.cumulative_ratio, "provenance": DERIVED}
         return super().options() | {"choice: max_cumulative_ratio": cut}
 
     def described(self) -> dict[str, Any]:
-        """Return how the policy was or will be chosen, from public facts alone."""
+        """Return how the policy was or will be chosen, from public facts only."""
         loss = math.log(len(self.candidates)) / self.mechanism.rate
         return {
             "of": len(self.candidates),
@@ -95,16 +95,16 @@ class Choice(FirstPart):
         }
 
     def points_of(self, value: float) -> float:
-        """Return how far a mean return that is larger by ``value`` moves the sum of scores of all who choose."""
+        """Return by how many points the sum of all scores grows if the mean return grows by ``value``."""
         return value / (self.query.scale.width / 2.0) * self.parts.first * POINTS
 
     def entering(self, log: Trajectories, behavior: Any) -> Iterator[Any]:
-        """Yield what scores and values are made of all candidates, and of what is valued besides. Private."""
+        """Yield the columns that scores and values use of each candidate and each further valued policy. Private."""
         for policy in (*self.candidates.values(), *self.beside.values()):
             yield policy_columns(policy, log, behavior)
 
     def released(self, log: Trajectories, behavior: Any, noise: Any, journal: Any) -> FromFirst:
-        """Return the candidate that wins, and with it what is valued."""
+        """Return the name of the winning candidate, and the policies that are valued, with the winner first."""
 
         def place() -> Any:
             won = self.mechanism.choose(noise.stream(CHOICE), self.total(log, behavior))
@@ -114,10 +114,11 @@ class Choice(FirstPart):
         return FromFirst(name, {self.called or name: self.candidates[name], **self.beside})
 
     def unit_scores(self, log: Trajectories, behavior: Any = None) -> Float[np.ndarray, "units policies"]:
-        """Return each unit's score of each policy, before it is cut. Private.
+        """Return each unit's score of each policy, before the spread is cut. Private.
 
-        It is the weight times the distance of the return, or of every reward, to the middle of its range. The largest
-        is :data:`POINTS` in size; of one return, all policies' scores have its sign, so that their spread is no larger.
+        A score is the weight times the distance of the return, or of every reward, to the middle of its range. Its size
+        is at most :data:`POINTS`. Of one return, all policies' scores have the return's sign, so their spread is at
+        most that, too.
         """
         ratios = (step_ratios(policy, log, behavior) for policy in self.candidates.values())
         pairs = (unit_pairs(self.query, log, ratio) for ratio in ratios)
@@ -141,11 +142,12 @@ def make_choice(
     """Return how one of ``policies`` is chosen, and by how many people.
 
     Args:
-        discount, estimator: of the values; the choice is by the same return, and by the trajectory's or each step's
-            weights.
+        discount, estimator: options of the values; the choice uses the same return, with weights of the trajectory or
+            of each step.
         bounds: public bounds of the whole log.
-        epsilon: of the choice: all of the release's, for those who choose value nothing.
-        share: of the people who choose; None for the default.
+        epsilon: epsilon of the choice. It is the whole epsilon of the release, because people who choose take no part
+            in the valuation.
+        share: share of the people who choose; None for the default.
 
     Raises:
         DprlError: there are too many policies, or too few people for two parts.
@@ -162,6 +164,6 @@ def make_choice(
 
 
 def cut_of_choice(bounds: Bounds, people: int) -> float:
-    """Return where products of ratios are cut: no later than for values, and early where few people choose."""
+    """Return the product at which ratios are cut: at most that for values, and small where few people choose."""
     most = min(bounds.cumulative_ratio, bounds.largest_product)
     return min(most, max(float(bounds.max_importance_ratio), CUT * math.sqrt(people)))

@@ -1,12 +1,13 @@
 """Best linear projections of the values of target policies on covariates of the first state, with bands.
 
-Who benefits: what a policy is worth as a function of where a person starts, approximated by the linear function that is
-nearest in mean square. No model has to hold for that. (Semenova and Chernozhukov 2021, "Debiased machine learning of
-conditional average treatment effects and other causal functions".) Values and differences of everybody are those of
-importance sampling.
+The projection shows who benefits. It approximates a policy's value, as a function of the state in which a person
+starts, by the linear function that is nearest in mean square. No model has to hold for that. (Semenova and Chernozhukov
+2021, "Debiased machine learning of conditional average treatment effects and other causal functions".) The values and
+differences for everybody are those of importance sampling.
 Privacy unit: a trajectory, or a person with all their trajectories. Relation: add or remove one (zero-out, where the
-number of units is public). Released: one noisy vector, that of importance sampling beside moments of features and
-weighted returns; projections and bands are post-processing. Proof and bands: docs/proofs/best-linear-projection.md.
+number of units is public). Released: one noisy vector, which holds that of importance sampling and the moments of
+features and weighted returns; projections and bands are post-processing.
+Proof and bands: docs/proofs/best-linear-projection.md.
 """
 
 from __future__ import annotations
@@ -43,17 +44,17 @@ and second order with returns, which are squared in the last."""
 
 @dataclass(frozen=True, kw_only=True)
 class BestLinearProjection(ValuesConfig):
-    """Options of best linear projections; public facts, all of them.
+    """Options of best linear projections; all of them are public facts.
 
     Attributes:
         discount: gamma, in [0, 1].
-        covariates: names of the components of the first state that values are projected on, with commas between them;
-            by default all that have more than one value.
-        value_budget_fraction: share of mu^2 that pays for values and differences of everybody; the rest pays for the
+        covariates: names, with commas between them, of the components of the first state that values are projected on;
+            by default all components that have more than one value.
+        value_budget_fraction: share of mu^2 that pays for values and differences for everybody; the rest pays for the
             projections.
         confidence: nominal coverage of the intervals, and of all bands of a release together.
-        variance_margin: standard errors of its own noise by which a sampling variance is taken larger in an interval or
-            a band.
+        variance_margin: number of standard errors of its own noise that are added to a sampling variance before an
+            interval or a band uses it.
         noise_multiplier: overrides the calibration to the budget; the certificate then states what it costs.
     """
 
@@ -109,7 +110,7 @@ class BestLinearProjection(ValuesConfig):
 
 
 class Weights(NamedTuple):
-    """What the moments of :data:`SHARES` are multiplied by in a unit's vector, and products of two returns."""
+    """Factors in a unit's vector of the moments that :data:`SHARES` names, and of products of two returns."""
 
     gram: float
     quartic: float
@@ -124,7 +125,7 @@ class ProjectionQuery(Question):
     """Question to the units, made from public facts only; it turns their noisy sum into values and projections.
 
     Attributes:
-        inner: the question for values and differences of everybody.
+        inner: the question for values and differences for everybody.
         components: places of the covariates among the components of a state.
     """
 
@@ -156,7 +157,7 @@ class ProjectionQuery(Question):
 
     @property
     def blocks(self) -> tuple[tuple[int, int, float], ...]:
-        """Number of rows, order in the features, and weight of each of the moments, in their order in the vector."""
+        """Number of rows, order in the features, and weight of each kind of moment, in the order of the vector."""
         policies, pairs, w = len(self.strategy), len(self.inner.contrasts), self.weights
         return (
             (1, 2, w.gram), (1, 4, w.quartic), (policies, 1, w.linear), (policies, 3, w.cubic), (policies, 2, w.square),
@@ -177,7 +178,7 @@ class ProjectionQuery(Question):
         patterns = self.inner.patterns
         first, squares = (np.sum((x @ self.strategy.T) ** 2, axis=1) for x in (patterns, patterns**2))
         both = sum(((patterns[:, a] * patterns[:, b]) ** 2 for a, b in self.inner.contrasts), np.zeros(len(patterns)))
-        # everything grows with the features and with the sizes of returns: it is longest where they are largest
+        # every part grows with the features and with the sizes of returns: the vector is longest where they are largest
         longest = alone.gram**2 + alone.quartic**2 + first * (alone.linear**2 + alone.cubic**2)
         longest = float((longest + alone.square**2 * squares + product**2 * both).max())
         scale = math.sqrt((1.0 - self.config.value_budget_fraction) / longest)
@@ -208,10 +209,10 @@ class ProjectionQuery(Question):
         present: Float[np.ndarray, "units 1"],
         returns: Float[np.ndarray, "units policies"],
     ) -> Float[np.ndarray, "units n"]:
-        """Return what the units' vectors hold besides those of values.
+        """Return the part of the units' vectors that is for projections.
 
         Args:
-            features: of norm at most one.
+            features: the units' features, of norm at most one.
             present: share of a unit's trajectories that can be used.
             returns: weighted distances to the middle of the range, in [-1, 1].
         """
@@ -234,7 +235,7 @@ class ProjectionQuery(Question):
     def _of_values(
         self, mechanism: GaussianSum, noisy: Float[np.ndarray, " dim"] | None = None
     ) -> tuple[GaussianSum, Any]:
-        """Return mechanism and noisy sum of the question for values alone."""
+        """Return the mechanism and the noisy sum of the question for values only (``inner``)."""
         share = math.sqrt(self.config.value_budget_fraction)
         inner, parts = self.inner, ((self.inner.dimension, self.inner.clip_norm),)
         own = replace(mechanism, parts=parts, noise_multiplier=mechanism.noise_multiplier / share)
@@ -245,11 +246,11 @@ class ProjectionQuery(Question):
         return self.inner.decode(*self._of_values(mechanism, noisy))
 
     def difference(self, mechanism: GaussianSum, noisy: Float[np.ndarray, " dim"], a: int, b: int) -> Difference:
-        """Return one policy's value less another's, of a pair among those that were asked for."""
+        """Return the value of policy ``a`` less that of ``b``, for a pair that was asked for."""
         return self.inner.difference(*self._of_values(mechanism, noisy), a, b)
 
     def expect(self, mechanism: GaussianSum) -> list[tuple[float, float, float]]:
-        """Return what the errors of the values will be, from public facts alone."""
+        """Return the errors of the values to expect, from public facts only."""
         return self.inner.expect(self._of_values(mechanism)[0])
 
     # --- from the noisy sum to projections ----------------------------------------------------------------------------
@@ -258,7 +259,7 @@ class ProjectionQuery(Question):
         """Return the projections of all target policies and differences: post-processing."""
         policies, contrasts = len(self.strategy), self.inner.contrasts
         asked = [*((a, None) for a in range(policies)), *contrasts]
-        # where weights show that a declared fact is false, nothing holds the bias in the projection
+        # where weights show that a declared fact is false, nothing bounds the bias of the projection
         false = [not {WEIGHTS_BELOW_ONE, WEIGHTS_ABOVE_ONE}.isdisjoint(e.notes) for e in self.decode(mechanism, noisy)]
         scale = self.inner.scale
         unit, centre = scale.width / 2.0, (scale.low + scale.high) / 2.0
@@ -278,9 +279,9 @@ class ProjectionQuery(Question):
         return Projections(self.components, names, bounds, self._critical, tuple(found))
 
     def cautions(self, mechanism: GaussianSum) -> list[str]:
-        """Return what is to be said where no band can be given, whatever the log holds."""
+        """Return a warning where no band can be given, whatever the log holds."""
         noise = self._critical * mechanism.noise_std / self.weights.gram
-        # the smallest eigenvalue of the matrix is at most the mean of all
+        # the smallest eigenvalue of the matrix is at most the mean of all eigenvalues
         if noise < self.bounds.units / self.size:
             return []
         return ["The privacy noise hides the covariates' moments whatever the log holds: there will be no band. It "
@@ -288,7 +289,7 @@ class ProjectionQuery(Question):
 
     @property
     def _critical(self) -> float:
-        """Half-widths of a band over its standard errors; all bands of a release are to hold together (Bonferroni)."""
+        """Half-width of a band in standard errors; all bands of a release must hold together (Bonferroni)."""
         bands = len(self.strategy) + len(self.inner.contrasts)
         return critical_value(1.0 - (1.0 - self.config.confidence) / bands, self.size)
 

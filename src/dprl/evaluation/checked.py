@@ -1,9 +1,10 @@
-"""A value function that is found by descent, checked against what people had, and replaced where the check fails.
+"""A value function that is found by descent, checked against people's returns, and replaced where the check fails.
 
-A unit's clipped vector is a direction more than a size: that makes the noise of a descent small, and draws it to a
-median where returns are skewed. So a mean that few clips touch checks the found function. Where the check fails
-unclipped statistics around the mean return (AdaSSP) are the answer, or the mean return alone: off policy, and where the
-budget is small. Where it agrees TD goes on from a function of a table, with the budget that statistics would have had.
+A unit's clipped vector gives a direction more than a size. That keeps the noise of a descent small, but draws the
+answer to a median where returns are skewed. So a mean that clipping hardly touches checks the found function. Where the
+check fails, the answer is unclipped statistics around the mean return (AdaSSP). Off policy, and where the budget is
+small, it is the mean return only. Where the check passes and the features are a table, TD goes on from the found
+function, with the budget that statistics would have had.
 
 Privacy unit: a trajectory, or a person with all their trajectories. Relation: add or remove one.
 Released: every noisy sum (of returns, gradients, the check, and statistics); all else is post-processing.
@@ -61,13 +62,13 @@ the parts of the check off policy."""
 
 
 def statistics(facts: PublicFacts, discount: float, start_weight: float = 0.5) -> AdaSSP:
-    """Return options of the statistics: of all columns, which no order ranks, or as many modes as noise allows."""
+    """Return options of the statistics: all columns, which no order ranks, or as many modes as the noise allows."""
     modes = make_modes(facts.features).size if isinstance(facts.features, Columns) else None
     return AdaSSP(discount=discount, modes=modes, constant_share=CONSTANT_SHARE, start_weight=start_weight)
 
 
 def checked_returns(facts: PublicFacts, discount: float) -> tuple[Query, ...]:
-    """Return what :class:`CheckedReturns` asks for."""
+    """Return the queries of :class:`CheckedReturns`."""
     size, (length, norm) = modes_of_descent(facts), statistics(facts, discount, 0.0).statistics(facts)
     last, shares = Query("statistics", length, norm), SHARES
     if isinstance(facts.features, Tabular):
@@ -83,7 +84,7 @@ def checked_returns(facts: PublicFacts, discount: float) -> tuple[Query, ...]:
 
 
 def checked_td(facts: PublicFacts, discount: float) -> tuple[Query, ...]:
-    """Return what :class:`CheckedTD` asks for."""
+    """Return the queries of :class:`CheckedTD`."""
     td = TD(discount=discount)
     steps = Query("descent", facts.features.size, td.clip(facts), td.count(facts))
     return _shared((Query("mean return", 1, 1.0), steps, Query("its residual", 1, OFF_POLICY_CLIP)), OFF_POLICY_SHARES)
@@ -99,19 +100,19 @@ def on_policy(facts: PublicFacts) -> bool:
 
 
 def modes_of_descent(facts: PublicFacts) -> int:
-    """Return how many modes the descent finds weights of: ``n0^0.4``; of columns, which no order ranks, all."""
+    """Return how many modes the descent fits: ``n0^0.4``, but all of them for columns, which no order ranks."""
     most = make_modes(facts.features).size
     return most if isinstance(facts.features, Columns) else min(most, max(2, round(facts.strength**0.4)))
 
 
 @dataclass(frozen=True)
 class Checked(PublicProgram):
-    """What both descents share: first the mean return, then the descent, then its check."""
+    """Base of both programs, which release first the mean return, then the descent, then its check."""
 
     columns = ("returns", "start")
 
     def contribution(self, stage: int, state: Any, block: Block) -> Float[Array, "units dim"]:
-        """Return each unit's mean return, vector of the descent, or part of the check."""
+        """Return each unit's mean return, vector of the descent, or part of the check, by stage."""
         if stage == 0:
             return jnp.sum(block.weight_return, axis=-1, keepdims=True)
         return self.gradients(state, block) if stage == 1 else self.checks(state, block)[:, None]
@@ -126,7 +127,7 @@ class Checked(PublicProgram):
         return state._replace(agrees=self.agrees(state, mean, noise).astype(jnp.float64))
 
     def _within(self, theta: Float[Array, " n"]) -> Float[Array, " n"]:
-        """Return weights over the features; indicators are kept where the value range allows them."""
+        """Return weights over the features, with weights of indicators clipped to the value range."""
         return jnp.clip(theta, -self.facts.box, self.facts.box)
 
     def _constant(self, state: Any) -> Float[Array, " n"]:
@@ -145,12 +146,12 @@ class Checked(PublicProgram):
         raise NotImplementedError
 
     def agrees(self, state: Any, mean: Float[Array, ""], noise: float) -> Bool[Array, ""]:
-        """Tell whether the found function passes the check, from the noisy mean of its parts."""
+        """Tell whether the found function passes the check, from the noisy mean of the units' parts."""
         raise NotImplementedError
 
 
 class ReturnsState(NamedTuple):
-    """Of :class:`CheckedReturns`: made of noisy sums alone, in public units."""
+    """State of :class:`CheckedReturns`, made of noisy sums only, in public units."""
 
     level: Float[Array, ""]  # released mean return
     theta: Float[Array, " K"]  # of the descent on returns
@@ -162,18 +163,18 @@ class ReturnsState(NamedTuple):
 
 @dataclass(frozen=True)
 class CheckedReturns(Checked):
-    """Descent on returns over few modes; the found function's mean is to be the mean return.
+    """Descent on returns over few modes; the check is whether the found function's mean is the mean return.
 
-    With a fourth stage statistics follow where the check fails; of a table TD does where it agrees.
+    With a fourth stage, statistics follow where the check fails. For a table, TD follows where the check passes.
     """
 
     def __post_init__(self) -> None:
-        if len(self.stages) > 3:  # both are made now: what cannot be is refused before anything is charged
+        if len(self.stages) > 3:  # both are made now, so that impossible options are refused before any charge
             _ = self._statistics, self._refines and self._td
 
     @property
     def _refines(self) -> bool:
-        """Whether TD goes on from the found function: where there is budget for it, of a table."""
+        """Whether TD may go on from the found function: for a table, where there is budget for a fourth stage."""
         return len(self.stages) > 3 and isinstance(self.facts.features, Tabular)
 
     @cached_property
@@ -187,9 +188,9 @@ class CheckedReturns(Checked):
 
     @cached_property
     def step_size(self) -> float:
-        """Mean over the steps, by which it falls to zero, of the factor of a mean noisy vector.
+        """Mean over the steps of the factor of a mean noisy vector, which falls to zero.
 
-        It is as large as is useful, but no larger than lets the noise move theta by :data:`NOISE_TRAVEL_BUDGET`.
+        It is as large as is useful, but so small that the noise moves theta by at most :data:`NOISE_TRAVEL_BUDGET`.
         """
         stage = self.stages[1]
         strength, clip = signal_to_noise(stage, self.facts.units), stage.mechanism.clip_norm
@@ -199,7 +200,7 @@ class CheckedReturns(Checked):
 
     @cached_property
     def _td(self) -> TDProgram:
-        """TD in the last stage, with steps that end near where they begin."""
+        """TD in the last stage, with steps so small that TD ends near its start."""
         stage = self.stages[3]
         strength, clip = signal_to_noise(stage, self.facts.units), stage.mechanism.clip_norm
         walk = NOISE_TRAVEL_BUDGET * strength / math.sqrt(self.facts.features.size)
@@ -209,7 +210,7 @@ class CheckedReturns(Checked):
 
     @cached_property
     def _statistics(self) -> AdaSSPProgram:
-        """Statistics in the last stage: its steps ask for the same, so that their mean has the noise of one sum."""
+        """Statistics in the last stage: all its steps ask for one sum, and their mean has less noise."""
         config, mechanism = statistics(self.facts, self.config.discount, 0.0), self.stages[3].mechanism
         multiplier = mechanism.noise_multiplier / math.sqrt(mechanism.steps)
         mean = GaussianSum(parts=(config.statistics(self.facts),), noise_multiplier=multiplier)
@@ -238,7 +239,7 @@ class CheckedReturns(Checked):
 
     @property
     def _scale(self) -> float:
-        """Factor by which statistics have the clip norm of the last stage: TD's, of a table."""
+        """Factor that gives statistics the clip norm of the last stage, which for a table is TD's."""
         return self.stages[3].mechanism.clip_norm / self._statistics.stages[1].mechanism.clip_norm
 
     @override
@@ -251,7 +252,10 @@ class CheckedReturns(Checked):
         return state._replace(td=self._td.advance(0, state.td, noisy[: len(state.td.theta)], step))
 
     def finish(self, stage: int, state: ReturnsState) -> ReturnsState:
-        """Return the state with the mean return as the start, after the descent at its answer, and TD there."""
+        """Return the state from which the next stage starts.
+
+        The descent starts at the mean return. After the descent theta is its answer, and TD starts there.
+        """
         if stage == 0:
             return state._replace(theta=state.theta.at[0].set(state.level))
         if stage == 1:
@@ -267,7 +271,7 @@ class CheckedReturns(Checked):
         return self._within(jnp.where(state.agrees > 0.5, found, otherwise))
 
     def _refined(self, state: ReturnsState) -> Float[Array, " n"]:
-        """Return where TD ended, drawn back towards where it began: the more, the more of its way may be noise."""
+        """Return TD's answer, drawn back towards TD's start by more, the more of the way between may be noise."""
         start = self._within(jnp.asarray(self.basis) @ state.theta)
         move = self._td.answer(state.td) - start
         noise = NOISE_OF_MOVE * len(move) / signal_to_noise(self.stages[3], self.facts.units) ** 2
@@ -276,8 +280,8 @@ class CheckedReturns(Checked):
     def _around(self, state: ReturnsState) -> Float[Array, " n"]:
         """Return what statistics add to the mean return, with the products of modes and returns shrunk.
 
-        The positive part of James and Stein (1961) shrinks them as their noise asks for: where they are noise the mean
-        return alone remains.
+        The positive-part estimator of James and Stein (1961) shrinks the products as far as their noise requires. Where
+        they are all noise, only the mean return remains.
         """
         mean, modes = self._statistics.stages[1].mechanism, self._statistics.config.modes
         noisy = state.released[: mean.dimension] / (self._scale * self.stages[3].mechanism.steps)
@@ -324,7 +328,7 @@ class CheckedReturns(Checked):
 
 
 class TDState(NamedTuple):
-    """Of :class:`CheckedTD`: made of noisy sums alone, in public units."""
+    """State of :class:`CheckedTD`, made of noisy sums only, in public units."""
 
     level: Float[Array, ""]  # released mean return
     td: descent.State
@@ -333,10 +337,10 @@ class TDState(NamedTuple):
 
 @dataclass(frozen=True)
 class CheckedTD(Checked):
-    """TD of a table off policy; its temporal-difference errors are to be zero in the mean.
+    """TD of a table off policy; the check is whether its temporal-difference errors are zero in the mean.
 
-    Each is weighted by its own step's importance ratio, and a trajectory counts with their mean: no product of ratios,
-    no cut.
+    Each error is weighted by its own step's importance ratio, and a trajectory counts with the mean of its errors. So
+    there is no product of ratios that could be cut.
     """
 
     @cached_property
@@ -357,7 +361,7 @@ class CheckedTD(Checked):
         return state._replace(td=self._td.advance(0, state.td, noisy, step))
 
     def finish(self, stage: int, state: TDState) -> TDState:
-        """Return the state as it is, and after the last step of TD at its answer."""
+        """Return the state; after the last step of TD its theta is TD's answer."""
         if stage != 1:
             return state
         return state._replace(td=state.td._replace(theta=self._within(self._td.answer(state.td))))

@@ -1,4 +1,4 @@
-"""Differences of policies in one release: which were asked, and their intervals from what was released of all.
+"""Differences of policies in one release: which ones are asked for, and their intervals from the released vector.
 
 Everything here is public, or post-processing of released numbers. Derivations: docs/proofs/contrasts.md.
 """
@@ -24,18 +24,18 @@ MOST = 200
 
 @dataclass(frozen=True)
 class Contrast:
-    """How much more one policy is worth than another, released.
+    """Released difference: how much more one policy is worth than another.
 
     Attributes:
-        policy, against: places of the policies among those of the release.
+        policy, against: places of the two policies among the policies of the release.
         value: value of ``policy`` less that of ``against``.
-        interval: at the nominal confidence, of this contrast alone.
+        interval: at the nominal confidence, for this contrast only.
         simultaneous_interval: at the nominal confidence for all contrasts of the release together (Bonferroni).
         privacy_standard_error: of the value.
-        sampling_standard_error: of the value; where the errors of the two are not known together, at most.
+        sampling_standard_error: of the value; an upper bound where the joint error of the two policies is unknown.
         confounding: where propensities were estimated, how strong an unmeasured confounder must be to carry the
-            ``interval`` to zero: by how many times it must change the odds of an action (Tan 2006); 1 where that holds
-            zero.
+            ``interval`` to zero: the factor by which it must change the odds of an action (Tan 2006). It is 1 where the
+            ``interval`` contains zero.
     """
 
     policy: int
@@ -49,12 +49,12 @@ class Contrast:
 
     @property
     def sign(self) -> int:
-        """1 or -1 where the simultaneous interval tells which policy is better, 0 where it holds zero."""
+        """1 or -1 where the simultaneous interval tells which policy is better, 0 where it contains zero."""
         low, high = self.simultaneous_interval
         return (low > 0.0) - (high < 0.0)
 
     def as_dict(self, names: Sequence[str]) -> dict[str, Any]:
-        """Plain data, with the names of the policies."""
+        """Return plain data, with the names of the policies."""
         both = {name: list(getattr(self, name)) for name in ("interval", "simultaneous_interval")}
         who = {"policy": names[self.policy], "against": names[self.against]}
         own = {name: value for name, value in asdict(self).items() if value is not None}
@@ -67,7 +67,7 @@ def asked_pairs(compare: Sequence[str], names: Sequence[str]) -> tuple[tuple[int
     Args:
         compare: ``"A:B"`` for what A is worth more than B, ``"all:B"`` for every other policy against B, or ``"all"``
             for all pairs.
-        names: of the target policies.
+        names: names of the target policies.
 
     Raises:
         DprlError: a policy is unknown or compared with itself, or there is nothing or too much to compare.
@@ -107,12 +107,13 @@ def contrasts_of(
     pairs: Sequence[tuple[int, int]],
     groups: int = 1,
 ) -> list[Contrast]:
-    """Return the contrasts of policies at ``pairs`` of places from the released vector: post-processing.
+    """Return the contrasts of ``pairs`` of policies from the released vector: post-processing.
 
     Args:
-        query: around the released value function, if values are taken around one.
+        query: the values' query, around the released value function if there is one.
         noisy: ``(dim,)`` released vector of all values.
-        groups: of people, whose contrasts at ``pairs`` are all to hold together.
+        pairs: places of the two policies of each contrast.
+        groups: number of groups of people whose contrasts at ``pairs`` must all hold together.
     """
     confidence = query.config.confidence
     levels = confidence, 1.0 - (1.0 - confidence) / max(len(pairs) * groups, 1)
@@ -127,7 +128,7 @@ def contrasts_of(
 
 
 def expected_noise(query: ValueQuery, mechanism: GaussianSum, pairs: Sequence[tuple[int, int]]) -> list[float]:
-    """Return the largest standard deviation of the noise in each difference of ``pairs``, from public facts alone."""
+    """Return the largest standard deviation of the noise in each difference of ``pairs``, from public facts only."""
     inverse, alone = np.linalg.inv(query.strategy), [privacy for privacy, *_ in query.expect(mechanism)]
     rows = inverse / np.linalg.norm(inverse, axis=1, keepdims=True) * np.array(alone)[:, None]
     return [float(np.linalg.norm(rows[a] - rows[b])) for a, b in pairs]

@@ -30,28 +30,29 @@ from dprl.value_functions.features import CoupledFourier, Features, Fourier
 FUNCTION = "value function"
 # n0 of 1,000 units at epsilon 0.1 and delta 1e-5, where the defaults were chosen first
 REFERENCE = 33.0
-# what the noise of all steps may move theta in L2 by default, in half-widths of the value range
+# how far the noise of all steps may move theta in L2 by default, in half-widths of the value range
 NOISE_TRAVEL_BUDGET = 0.4
-# times the norm that a V within the value range has at most in mean square under the uniform distribution: trajectories
-# visit a small part of the states, and the best weights there may leave the range elsewhere
+# how far the norm of theta may exceed the largest root mean square of a V within the value range, under the uniform
+# distribution: trajectories visit a small part of the states, and the best weights there may leave the range elsewhere
 ROOM = 1.5
-# a clip above this, over the square root of the number of features, leaves most vectors as they are near the end
+# a clip norm above this times the square root of the number of features clips few vectors near the end
 BINDING = 0.05
 _LONGEST_STEP = 1e6
 
 
 @dataclass(frozen=True, kw_only=True)
 class DescentConfig(ValueFunctionConfig):
-    """Options of both algorithms; public facts, all of them.
+    """Options of private TD(0) and private regression on returns; all of them are public facts.
 
     Values and vectors are in public units: the value range is mapped to [-1, 1] and features are orthonormal under the
     uniform distribution, so that the same numbers fit every log.
 
     The defaults were chosen on simulated chains and Mountain Cars at 1,000 and 5,000 trajectories, epsilon 0.1 and 1.
-    Over several steps the clip is far below a typical vector's norm at the start: each unit gives a direction more than
-    a size. That makes the noise small, and it draws the answer towards a median: with rewards that are random and
-    skewed given the state, such as a rare success at the end, the answer is wrong at every budget, worse than a private
-    constant. A clip of ``sqrt(n)`` undoes that, and its noise costs more than it gains in all that was simulated.
+    Where trajectories have several steps, the clip norm is far below a typical vector's norm at the start: each unit
+    gives a direction more than a size. That keeps the noise small, but draws the answer towards a median. With rewards
+    that are random and skewed given the state, such as a rare success at the end, the answer is wrong at every budget,
+    and worse than a private constant. A clip norm of ``sqrt(n)`` undoes that, but its noise cost more than it gained in
+    all simulations.
 
     Attributes:
         steps: number of updates; 50 by default, more where values travel from state to state (:meth:`count`).
@@ -59,14 +60,14 @@ class DescentConfig(ValueFunctionConfig):
         clip_norm: L2 clip C of a unit's whole vector; by default it follows from the features and the horizon.
         step_size: factor of a mean noisy vector; by default it follows from the clip and the noise, see
             :meth:`travel`.
-        cap_step_size: keep the step size within a factor of two of the default, so that one that is ten times off costs
-            little.
+        cap_step_size: keep the step size within a factor of two of the default, so that a value that is ten times off
+            costs little.
         average: which iterates the answer is read from: the mean of the last half (``tail``), of ``all``, or the
             ``last``.
-        project: keep theta where the public value range allows it, after each update.
+        project: project theta onto what the public value range allows, after each update.
         decay: exponent of the public scale ``(1 + order)^-decay`` of Fourier features; other features are not scaled.
-        weighting: of a transition: ``trajectory``, one over its trajectory's length, or ``transition``, one over the
-            public horizon.
+        weighting: weight of a transition: ``trajectory``, one over its trajectory's length, or ``transition``, one over
+            the public horizon.
     """
 
     steps: int | None = None
@@ -92,8 +93,9 @@ class DescentConfig(ValueFunctionConfig):
         return default_clip(facts) if self.clip_norm is None else self.clip_norm
 
     def count(self, facts: PublicFacts) -> int:
-        """Return number of updates in force. What is released costs the same in few steps as in many, but for the
-        clip.
+        """Return the number of updates in force.
+
+        The noise in the answer is the same with few updates as with many, apart from the effect of clipping.
         """
         del facts
         return 50 if self.steps is None else self.steps
@@ -115,10 +117,10 @@ class DescentConfig(ValueFunctionConfig):
     def resolve(self, facts: PublicFacts, stages: tuple[Stage, ...]) -> Self:
         """Return the same options with clip and step size filled in, from the public facts and the noise.
 
-        The default step size lets theta go as far as :meth:`travel` says, if every unit pulled the same way with a
-        clipped vector; but no further than lets the noise of all steps move it by 0.4 in L2: beyond that the answer
-        would be noise, and the start a better guess. A clip that is raised beyond what binds does not make the steps
-        smaller, but for their noise.
+        The default step size lets theta go as far as :meth:`travel` says if every unit pulls the same way with a
+        clipped vector. It is smaller where the noise of all steps would move theta by more than 0.4 in L2: beyond that
+        the answer would be noise, and the start a better guess. A clip norm that is raised beyond what binds makes the
+        steps smaller only because of their noise.
         """
         mechanism = stages[-1].mechanism
         strength, root = signal_to_noise(stages[-1], facts.units), math.sqrt(facts.features.size)
@@ -146,20 +148,19 @@ def default_clip(facts: PublicFacts) -> float:
 
 
 def signal_to_noise(stage: Stage, units: int) -> float:
-    """Return ``n0``: for full batches units times mu; in general clip over the noise that a mean keeps after all steps.
+    """Return ``n0``: the clip norm over the noise in a mean after all steps. For full batches it is units times mu.
 
-    With n0 a travel of s ends with noise of ``s / n0`` in each coordinate, unless the data pull theta back.
+    A travel of s ends with noise of ``s / n0`` in each coordinate, unless the data pull theta back.
     """
     mechanism = stage.mechanism
     return math.sqrt(mechanism.steps) * mechanism.sampling_rate * units / mechanism.noise_multiplier
 
 
 def feature_scale(features: Features, decay: float) -> Float[np.ndarray, " n"]:
-    """Return ``(n,)`` public scale of each feature: ``(1 + order)^-decay`` for Fourier features, order summed over
-    components.
+    """Return the ``(n,)`` public scale of each feature: ``(1 + order)^-decay`` for Fourier features, 1 for others.
 
-    A smooth value function has small weights on high orders: scaled down, they take little of a unit's clipped norm and
-    of the noise, and are learned last. The constant's scale is 1.
+    The order is summed over components. A smooth value function has small weights on high orders. Scaled down, these
+    features take little of a unit's clipped norm and of the noise, and are learned last. The constant's scale is 1.
     """
     if not isinstance(features, Fourier | CoupledFourier):
         return np.ones(features.size)
@@ -168,7 +169,7 @@ def feature_scale(features: Features, decay: float) -> Float[np.ndarray, " n"]:
 
 
 class State(NamedTuple):
-    """Made of noisy sums and public facts alone, so as private as those."""
+    """State of the program. It is made of noisy sums and public facts only, so it is as private as the noisy sums."""
 
     theta: Float[Array, " n"]  # float64
     total: Float[Array, " n"]  # sum of the iterates that `average` asks for
@@ -176,7 +177,7 @@ class State(NamedTuple):
 
 @dataclass(frozen=True)
 class Descent(StartedProgram):
-    """The loop as a :class:`~dprl.engine.program.Program`, but for the vectors of the units.
+    """The loop as a :class:`~dprl.engine.program.Program`, without the units' vectors, which subclasses define.
 
     Attributes:
         stages: the last one makes the updates.
@@ -206,7 +207,7 @@ class Descent(StartedProgram):
 
     @property
     def _counted(self) -> int:
-        """Iterates that the answer is the mean of."""
+        """Number of iterates that the answer is the mean of."""
         steps = self.stages[-1].mechanism.steps
         return {"tail": steps - steps // 2, "all": steps, "last": 1}[self.config.average]
 
@@ -217,7 +218,7 @@ class Descent(StartedProgram):
 
 STANDARD_ATTACKS = (
     Attack(options={"steps": 50}, trials=400_000),
-    # beside the values, which every unit pays for, a share for the steps that lets subsampling be seen
+    # every unit pays for the values; this share for the steps is large enough for subsampling to be seen
     Attack(options={"steps": 50, "sampling_rate": 0.1, "value_budget_fraction": 0.05}, trials=400_000),
 )
 """Of both algorithms."""

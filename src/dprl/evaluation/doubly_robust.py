@@ -1,7 +1,7 @@
 """Values of target policies by the doubly robust estimator, around a private value function.
 
 Paper: Jiang and Li (2016), "Doubly robust off-policy value evaluation", Eq. (10), with state values in place of action
-values; the value function is learned by AdaSSP on the same units, and for each unit without its own rows.
+values. AdaSSP learns the value function on the same units; each unit's baseline is made without its own rows.
 Privacy unit: a trajectory, or a person with all their trajectories. Relation: add or remove one.
 Released: what AdaSSP releases, then one noisy vector of all policies' estimates; see
 :mod:`~dprl.evaluation.around`.
@@ -31,12 +31,12 @@ from dprl.value_functions.linear import ValueFunction
 
 @dataclass(frozen=True, kw_only=True)
 class DoublyRobust(ValueFunctionConfig):
-    """Options of the doubly robust values; public facts, all of them.
+    """Options of the doubly robust values; all of them are public facts.
 
     Attributes:
         value_budget_fraction: share of mu^2 that pays for values and intervals; the rest pays for the value function.
-        modes: of the value function; see :class:`~dprl.evaluation.adassp.AdaSSP`.
-        second_moment_weight: weight of a unit's squared estimate, from which the sampling error is told.
+        modes: number of modes of the value function; see :class:`~dprl.evaluation.adassp.AdaSSP`.
+        second_moment_weight: weight of a unit's squared estimate, from which the sampling error is estimated.
     """
 
     value_budget_fraction: float = 0.8
@@ -62,19 +62,22 @@ class DoublyRobust(ValueFunctionConfig):
     def function(
         self, theta: Float[np.ndarray, " n"], features: Features, bounds: Bounds, stages: tuple[Stage, ...]
     ) -> ValueFunction:
-        """Return the value function of what was released, or of weights alone: one that is of nobody's rows."""
+        """Return the value function of the released numbers, which leaves out each unit's own part.
+
+        Of weights only, the function is the same for every unit.
+        """
         n, value = features.size, bounds.value_interval(self.discount)
         if len(theta) == n:
             return ValueFunction(theta, features, value)
         modes = (math.isqrt(9 + 8 * stages[-1].mechanism.dimension) - 3) // 2
-        facts = PublicFacts(bounds, features, self.discount, mu=0.0)  # by mu alone the modes were chosen
+        facts = PublicFacts(bounds, features, self.discount, mu=0.0)  # mu only chooses modes, and these are given
         return LeftOut(theta[:n], features, value, KeptSums(self._inner.replace(modes=modes), stages, facts), theta[n:])
 
     @override
     def value_query(
         self, bounds: Bounds, features: Features, policies: Sequence[Any], contrasts: Sequence[tuple[int, int]]
     ) -> AroundQuery:
-        """Return what asks for values around the value function."""
+        """Return the query for values around the value function."""
         return AroundQuery(self, bounds, features, len(policies), contrasts=tuple(contrasts))
 
     @property

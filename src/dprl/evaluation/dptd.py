@@ -35,19 +35,19 @@ class DPTD(PrimalDualConfig):
 
         p_t = (1 - a_t) p_{t-1} + a_t g_t,    theta_{t+1} = theta_t + nu_t (P(theta_t - kappa p_t) - theta_t)
 
-    and w likewise with beta and eta. So a step is ``nu kappa p``, which is what ``primal_step`` says.
+    w moves likewise, with beta and eta. So a step is ``nu kappa p``, and ``primal_step`` stands for ``nu kappa``.
 
     Attributes:
         calibration: ``verified``, or ``as-published``: that of dprl-papers, which certifies nothing.
         direction: ``gradient``: Algorithm 1's own; ``corrected``: p is taken together with the gradient by w, which is
             nonlinear TDC (Maei et al. 2009) from the same release. By default ``corrected``.
-        alpha: weight of a new gradient in p, over nu.
-        beta: likewise in d.
-        kappa: step size inside of the projection; by default ``primal_step / nu``, which it overrides.
-        eta: likewise of w, and ``dual_step / nu``.
-        schedule: of nu: ``constant``, or ``diminishing``: ``nu / sqrt(t + offset)``. By default ``constant``.
-        nu: relaxation.
-        offset: b of the diminishing schedule.
+        alpha: weight of a new gradient in p, divided by nu.
+        beta: weight of a new gradient in d, divided by nu.
+        kappa: step size of theta inside of the projection; by default ``primal_step / nu``, which it overrides.
+        eta: step size of w inside of the projection; by default ``dual_step / nu``, which it overrides.
+        schedule: schedule of nu: ``constant``, or ``diminishing``: ``nu / sqrt(t + offset)``. By default ``constant``.
+        nu: relaxation, the part of the way to the projected point that a step goes.
+        offset: constant b of the diminishing schedule.
         optimizer: folder of a protector of ``dprl learn-protector`` (paper 002), which then decides steps, rate, clip,
             noise schedule and updates.
     """
@@ -118,15 +118,16 @@ class DPTDProgram(PrimalDualProgram):
     """Algorithm 1 with everything that is public filled in."""
 
     def relaxation(self, step: Int[Array, ""]) -> Float[Array, ""]:
-        """nu_t."""
+        """Return nu_t."""
         nu = jnp.asarray(self.config.nu, jnp.float32)
         if self.config.schedule == "constant":
             return nu
         return nu / jnp.sqrt(step.astype(jnp.float32) + jnp.float32(self.config.offset))
 
     def momentum(self, step: Int[Array, ""]) -> tuple[Float[Array, ""], Float[Array, ""]]:
-        """Return weights of gradient number ``step`` in p and in d: 1, then alpha and beta times nu of the step
-        before.
+        """Return the weights of gradient number ``step`` in p and in d.
+
+        Both are 1 at the first step, and then alpha and beta times nu of the step before, at most 1.
         """
         nu = self.relaxation(jnp.maximum(step - 1, 0))
         factors = (self.config.alpha, self.config.beta)
@@ -171,7 +172,7 @@ ALGORITHM = Algorithm(
     },
     attacks=(
         *STANDARD_ATTACKS,
-        # through columns, by each unit: a person has three trajectories
+        # through columns, for each privacy unit: a person has three trajectories
         *(
             Attack(options={"unit": unit, "steps": 20, "sampling_rate": 1.0}, trials=200_000)
             for unit in ("transition", "trajectory", "person")

@@ -1,10 +1,10 @@
 """Fitted Q iteration on noisy statistics, with pessimism that counts sampling and privacy noise.
 
-A table: counts of (state, action, next state) and sums of rewards are released once, and planned on (DP-APVI).
-Otherwise Q is linear in a public basis: each of K rounds releases for every action the Gram matrix of its features, and
-their products with reward plus the value that the round before gave to the next state (DP-VAPVI). The learned policy
-takes the action of the highest lower bound. Qiao and Wang (2023), "Offline reinforcement learning with differential
-privacy".
+For a table, counts of (state, action, next state) and sums of rewards are released once, and the policy is planned on
+them (DP-APVI). Otherwise Q is linear in a public basis. Each of K rounds then releases, for every action, the Gram
+matrix of the features and the products of the features with a target: the reward plus the value that the round before
+gave to the next state (DP-VAPVI). The learned policy takes the action with the highest lower bound. Qiao and Wang
+(2023), "Offline reinforcement learning with differential privacy".
 
 Privacy unit: a trajectory, or a person with all their trajectories. Relation: add or remove one. Released: every noisy
 sum; the policy is post-processing. The bounds steer what is learned and promise nothing: other people value the policy.
@@ -52,7 +52,7 @@ NAME = "fitted-q"
 
 
 class Unused(Features):
-    """No features: rows hold states, and the program makes of them what it needs."""
+    """Empty feature map: rows hold states, from which the program makes its own features."""
 
     name = "none"
 
@@ -62,19 +62,19 @@ class Unused(Features):
         return 0
 
     def __call__(self, states: Any, xp: Any = np) -> Any:
-        """Return ``(N, 0)``."""
+        """Return an empty array ``(N, 0)``."""
         return xp.zeros((states.shape[0], 0), dtype=states.dtype)
 
 
 @dataclass(frozen=True)
 class FittedQ:
-    """What both programs of the engine have in common, from public facts alone; see the module.
+    """Base of the programs of fitted Q iteration and of advantages, made from public facts only; see the module.
 
     Attributes:
-        bounds: of the part of the people who teach.
-        basis: in which Q is linear.
+        bounds: public bounds of the part of the people who teach.
+        basis: basis in which Q is linear.
         discount: gamma.
-        allowed: of a table for each state which actions may be proposed; empty for all.
+        allowed: for a table, which actions may be proposed in each state; empty for all.
         stages: the calibrated stage.
         caution: standard errors by which a bound is below the estimate; 0 for fitted Q iteration without pessimism.
     """
@@ -91,7 +91,7 @@ class FittedQ:
 
     @property
     def weighted(self) -> Any:
-        """The policy whose importance ratios rows hold."""
+        """The policy whose importance ratios the rows hold."""
         return LoggedPolicy()
 
     @property
@@ -102,7 +102,7 @@ class FittedQ:
 
     @property
     def query(self) -> Query:
-        """What is asked of everybody in the part."""
+        """Query to every person in the part."""
         raise NotImplementedError
 
     def calibrated(self, budget: Budget) -> Self:
@@ -126,13 +126,13 @@ class FittedQ:
         return state
 
     def answer(self, state: Any) -> Float[Array, " n"]:
-        """Return the state, of which the policy is made."""
+        """Return the state, from which the policy is made."""
         return state
 
     def _weights(self, block: Block) -> Any:
-        """Return ``(B, L)`` weights of rows: one over the unit's number of trajectories; zero in what is unusable.
+        """Return ``(B, L)`` weights of rows: one over the unit's number of trajectories; zero for unusable rows.
 
-        A row in which a person was lost has no outcome: its ratio is zero.
+        A row in which a person was lost has no outcome: its ratio is zero, and so is its weight.
         """
         usable = (block.actions >= 0) & (block.rho > 0.0)
         return jnp.where(usable, block.step * self.bounds.horizon, 0.0)
@@ -160,14 +160,14 @@ class FittedQ:
 
 @dataclass(frozen=True)
 class TableQ(FittedQ):
-    """Q of a table: one release, of which the state after it is the table of scores ``(A S,)``."""
+    """Q of a table, from one release. The state after the release is the table of scores ``(A S,)``."""
 
     rounds = 1
     kappa: ClassVar[float] = KAPPA
 
     @property
     def targets(self) -> int:
-        """Number of next states, the end last; of one decision the end alone."""
+        """Number of next states, the end last; for one decision only the end."""
         return self.basis.size + 1 if self.bounds.horizon > 1 else 1
 
     @property
@@ -177,7 +177,7 @@ class TableQ(FittedQ):
         return Query(NAME, self.basis.size * self.actions * (self.targets + 1), clip)
 
     def strength(self, noise_multiplier: float) -> float:
-        """Return expected rows of a state and action over the noise of their number."""
+        """Return the expected number of rows per state and action, over the noise in that number."""
         rows = self.bounds.units * self.bounds.horizon / (self.basis.size * self.actions)
         return rows / (noise_multiplier * self.query.clip_norm * math.sqrt(self.targets))
 
@@ -194,7 +194,7 @@ class TableQ(FittedQ):
         return self._added(jnp.stack([moves, counts + cells], axis=-1), values)
 
     def update(self, stage: int, state: Any, noisy: Float[Array, " dim"], step: Any) -> Float[Array, " n"]:
-        """Return lower bounds of Q after as many backups as there are steps, in halves of the reward range."""
+        """Return lower bounds of Q after as many backups as there are steps, in half-widths of the reward range."""
         del stage, state, step
         size, actions, gamma = self.basis.size, self.actions, self.discount
         middle, half = scale_of(self.bounds.reward)
@@ -208,7 +208,7 @@ class TableQ(FittedQ):
         seen, allowed = self._seen(rows, error), jnp.asarray(self.allowed or True)
 
         def backup(values: Any, steps: Any) -> tuple[Any, Any]:
-            """Return values ``(targets,)`` one step earlier, the end's last, and bounds of Q ``(S, A)``."""
+            """Return values ``(targets,)`` one step earlier, with the end's value last, and bounds of Q ``(S, A)``."""
             least, most = jnp.minimum(low, low * steps), jnp.maximum(high, high * steps)
             mean = jnp.clip((sums + gamma * moves @ values) / some, least, most)
             spread = shares @ values**2 - (shares @ values) ** 2
@@ -216,7 +216,7 @@ class TableQ(FittedQ):
             around = jnp.sum((gamma * values + middle / half - mean[..., None]) ** 2, axis=2)
             private = (noise / some) ** 2 * (self.kappa**-2 + around)
             told, likely = self._told(mean, future, private, some, seen)
-            # of actions that nobody saw the likeliest one
+            # among actions that nobody took, the likeliest one has the highest score
             bound = jnp.where(seen, jnp.clip(told, least, most), least) + 1e-9 * likely
             bound = jnp.where(allowed, bound, -1e300)
             return jnp.append(jnp.max(bound, axis=1), 0.0)[-self.targets :], bound
@@ -226,16 +226,16 @@ class TableQ(FittedQ):
         return found[-1].T.ravel()
 
     def _seen(self, rows: Any, error: float) -> Any:
-        """Return ``(S, A)`` where an action was taken, from noisy numbers of rows and the noise in them."""
+        """Return ``(S, A)`` whether each action was taken, from noisy numbers of rows and the noise in these."""
         return rows >= 2.0 * error
 
     def _told(self, mean: Any, future: Any, private: Any, some: Any, seen: Any) -> tuple[Any, Any]:
-        """Return bounds of Q ``(S, A)``, and what tells actions apart that nobody saw.
+        """Return lower bounds of Q ``(S, A)``, and scores ``(S, A)`` that rank actions that nobody took.
 
         Args:
-            mean: Q, in halves of the reward range.
+            mean: Q, in half-widths of the reward range.
             future, private: variances of what follows a row, and of the noise in the mean.
-            some, seen: numbers of rows, and where they say something.
+            some, seen: numbers of rows, at least the noise in them; and where an action was taken (:meth:`_seen`).
         """
         del seen
         return mean - self.caution * jnp.sqrt((1.0 + future) / some + private), mean
@@ -248,15 +248,15 @@ class TableQ(FittedQ):
 
 @dataclass(frozen=True)
 class LinearQ(FittedQ):
-    """Q of a linear basis: a release for each round; values are in halves of what so many steps can return.
+    """Q of a linear basis, with one release per round. Values are in half-widths of what the round's steps can return.
 
-    The state is the sum of the Gram matrices so far, for each action the weights and the root of their covariance, and
-    how many rounds there were.
+    The state holds, for each action, the sum of the Gram matrices so far, the weights and the root of their covariance;
+    and the number of rounds so far.
     """
 
     @property
     def rounds(self) -> int:
-        """As many as there are steps, up to a limit."""
+        """Number of rounds: the horizon, at most :data:`ROUNDS`."""
         return min(self.bounds.horizon, ROUNDS)
 
     @property
@@ -272,7 +272,7 @@ class LinearQ(FittedQ):
         return Query(NAME, self.actions * (size * (size + 1) // 2 + size), clip, steps=self.rounds)
 
     def strength(self, noise_multiplier: float) -> float:
-        """Return an action's expected rows over the spectral norm of the noise in its Gram matrix."""
+        """Return the expected number of rows per action, over the spectral norm of the noise in its Gram matrix."""
         rows = self.bounds.units * self.bounds.horizon / self.actions
         return rows / (2.0 * math.sqrt(self.basis.size * self.rounds) * noise_multiplier * self.query.clip_norm)
 
@@ -282,7 +282,7 @@ class LinearQ(FittedQ):
         return square, square[:, 0], square, jnp.zeros((), jnp.int32)
 
     def contribution(self, stage: int, state: Any, block: Block) -> Float[Array, "units dim"]:
-        """Return each unit's sums over rows; a next state's value is that of the best bound of the round before."""
+        """Return each unit's sums over rows; a next state's value is its best lower bound in the round before."""
         del stage
         phi, weights = self._phi(block.states), self._weights(block)
         (before, reach), (middle, half) = jnp.asarray(self._ranges, weights.dtype)[state[3] + jnp.arange(2)]
@@ -298,12 +298,12 @@ class LinearQ(FittedQ):
         return jnp.concatenate([gram, products], axis=-1).reshape(len(weights), -1)
 
     def update(self, stage: int, state: Any, noisy: Float[Array, " dim"], step: Any) -> Any:
-        """Return the ridge regression of each action on the noisy sums, and the root of its error's covariance."""
+        """Return the state with each action's ridge regression on noisy sums and the root of its error's covariance."""
         del stage
         size, noise = self.basis.size, self._noise
         sums = noisy.reshape(self.actions, -1)
         total = state[0] + jnp.stack([smat(row, size) for row in sums[:, :-size]])
-        rounds = jnp.asarray(step, jnp.float64) + 1.0  # the mean of all Gram matrices so far has their noise over that
+        rounds = jnp.asarray(step, jnp.float64) + 1.0  # the noise in the mean Gram matrix falls with the root of this
         of_gram = noise / jnp.sqrt(rounds)
         scale, axes = jnp.linalg.eigh(total / rounds)
         scale = jnp.maximum(scale, 0.0)
@@ -314,7 +314,7 @@ class LinearQ(FittedQ):
         return total, theta, self.caution * axes * spread[:, None, :], state[3] + 1
 
     def answer(self, state: Any) -> Float[Array, " n"]:
-        """Return weights and roots, one after the other."""
+        """Return the weights, followed by the roots of their covariances."""
         return jnp.concatenate([state[1].ravel(), state[2].ravel()])
 
     def policy(self, weights: Float[np.ndarray, " n"]) -> GreedyPolicy:

@@ -25,16 +25,16 @@ from dprl.engine.program import PublicFacts, PublicProgram, Query, Stage, ValueF
 from dprl.evaluation import protected
 from dprl.protocols import Attack
 
-# what single precision holds with room for products; and of one update, where the values' range is 2
+# largest number in single precision that leaves room for products; and largest update, where the value range is 2 wide
 _LARGEST, _LONGEST_STEP = 1e30, 1e6
 
 
 @dataclass(frozen=True, kw_only=True)
 class GPOPE(ValueFunctionConfig):
-    """Options of GPOPE; public facts, all of them. The defaults were chosen on public simulations.
+    """Options of GPOPE; all of them are public facts. The defaults were chosen on public simulations.
 
-    Values and gradients are in public units: the value range is mapped to [-1, 1] and features are
-    orthonormal under the uniform distribution, so that the same numbers fit every log.
+    Values and gradients are in public units: the value range is mapped to [-1, 1] and features are orthonormal under
+    the uniform distribution, so that the same numbers fit every log.
 
     Attributes:
         discount: gamma, in [0, 1].
@@ -53,7 +53,8 @@ class GPOPE(ValueFunctionConfig):
         value_budget_fraction: share of mu^2 (the squared Gaussian privacy parameter) that pays for value and interval;
             the rest pays for the value function.
         confidence: nominal coverage of the intervals.
-        weighting: of a transition: ``trajectory``, one over its trajectory's length (Eq. 2.2), or ``transition``.
+        weighting: weight of a transition: ``trajectory``, one over its trajectory's length (Eq. 2.2), or
+            ``transition``.
         optimizer: folder of a protector of ``dprl learn-protector`` (paper 002), which then decides steps, rate, clip,
             noise schedule and updates.
     """
@@ -88,8 +89,9 @@ class GPOPE(ValueFunctionConfig):
     def clip(self, facts: PublicFacts) -> float:
         """Return the clip h of line 5, from public facts.
 
-        Within a trajectory temporal differences telescope, so that their mean shrinks as the horizon grows; the default
-        follows it as 1 / sqrt(horizon). Chosen on simulated chains and one-step logs (benchmarks/defaults.py).
+        Within a trajectory temporal differences telescope, so that their mean shrinks as the horizon grows. The default
+        follows the mean as 1 / sqrt(horizon). It was chosen on simulated chains and one-step logs
+        (benchmarks/defaults.py).
         """
         relative = 0.25 / math.sqrt(facts.horizon) if self.clip_norm is None else self.clip_norm
         return relative * math.sqrt(facts.features.size)
@@ -104,9 +106,9 @@ class GPOPE(ValueFunctionConfig):
     def defaults(self, facts: PublicFacts, stages: tuple[Stage, ...]) -> dict[str, Any]:
         """Return the step size that follows from the public horizon, number of units and noise.
 
-        It is 0.02 sqrt(horizon), but no more than lets the noise of all steps move theta by 0.3 of its range (in L2):
-        beyond that the answer would be noise, and the mid-range start a better guess. Chosen on simulated chains and
-        one-step logs (benchmarks/defaults.py).
+        It is 0.02 sqrt(horizon), or less: so small that the noise of all steps moves theta by at most 0.3 of its range
+        (in L2). Beyond that the answer would be noise, and the mid-range start a better guess. The numbers were chosen
+        on simulated chains and one-step logs (benchmarks/defaults.py).
         """
         mechanism = stages[-1].mechanism
         walk = mechanism.noise_std * math.sqrt(mechanism.dimension / 2 * self.steps)
@@ -132,7 +134,7 @@ class GPOPE(ValueFunctionConfig):
 
 
 class State(NamedTuple):
-    """Iterates and their running sums. Made of noisy sums alone, so as private as those."""
+    """Iterates and the running sum of theta. They are made of noisy sums only, so they are as private as these."""
 
     theta: Float[Array, " n"]
     w: Float[Array, " n"]
@@ -194,14 +196,14 @@ class GPOPEProgram(PublicProgram):
         return State(theta, w, state.theta_sum + jnp.where(kept, theta, jnp.zeros_like(theta)))
 
     def _in_range(self, theta: jax.Array) -> jax.Array:
-        """Return theta where the public value range allows it: in a box (indicator features) or a ball."""
+        """Return theta projected onto what the public value range allows: a box (indicator features) or a ball."""
         theta = jnp.clip(theta, -self.facts.box, self.facts.box)
         norm = jnp.sqrt(jnp.sum(theta * theta))
         return theta * jnp.minimum(1.0, self.facts.ball / jnp.maximum(norm, 1e-30)).astype(theta.dtype)
 
     @property
     def _counted(self) -> int:
-        """Iterates that the answer is the mean of."""
+        """Number of iterates that the answer is the mean of."""
         steps = self.config.steps
         return {"tail": steps - steps // 2, "all": steps, "last": 1}[self.config.average]
 
@@ -215,7 +217,7 @@ class GPOPEProgram(PublicProgram):
         return State(theta, w, jnp.zeros_like(theta))
 
     def project(self, parameters: Float[Array, " dim"]) -> Float[Array, " dim"]:
-        """Return the parameters where they may lie."""
+        """Return the parameters, with theta projected onto what the public value range allows."""
         theta, w = jnp.split(parameters, 2)
         return jnp.concatenate([self._in_range(theta), w])
 
@@ -224,7 +226,7 @@ class GPOPEProgram(PublicProgram):
         return state.theta_sum / self._counted
 
 
-# beside the values, which every unit pays for, a share for the steps that lets subsampling be seen
+# every unit pays for the values; this share for the steps is large enough for subsampling to be seen
 _STEPS_ALONE = {"value_budget_fraction": 0.05}
 ALGORITHM = Algorithm(
     GPOPE,

@@ -1,7 +1,7 @@
 """From the released numbers of a policy to its importance-sampling value and interval: post-processing.
 
-A unit's pair is its weight times ``G - low`` and times ``high - G``, scaled; what is released of it, and why the
-intervals below hold, is derived in docs/proofs/importance-sampling.md.
+A unit's pair is its weight times ``G - low`` and its weight times ``high - G``, scaled. What is released of a pair, and
+why the intervals below hold, is derived in docs/proofs/importance-sampling.md.
 """
 
 from __future__ import annotations
@@ -52,23 +52,25 @@ class Known:
     """Public facts from which released numbers become a value and an interval.
 
     Attributes:
-        scale: of a unit's pair.
-        declared: range of the value.
-        baseline: where in the range of ``scale`` returns are measured from, 0 for its low end, 1 for its high one.
-        units: declared number of units, or counted, with noise.
-        policies: in the release, over which a false alarm about weights is divided.
+        scale: scale of a unit's pair.
+        declared: declared range of the value.
+        baseline: point in the range of ``scale`` from which returns are measured: 0 for the low end, 1 for the high
+            end.
+        units: number of units, declared or counted with noise.
+        policies: number of policies in the release; the chance of a false alarm about weights is divided by it.
         second: weight of the second moments.
         spread: standard deviation of the noise in the mean of each released number.
-        share_spread: of the noise in the released share of the declared people, where nothing can be cut; in the
-            share of the counted people, where they were counted.
+        share_spread: standard deviation of the noise in the released share of the declared people, where nothing can be
+            cut; in the share of the counted people, where people were counted.
         t: normal quantile of the interval.
-        margin: standard errors of its noise by which a variance is taken larger.
-        uncertain: standard errors that estimated behaviour probabilities add to the mean of a pair's sum, and at most
-            to that of its difference, where pairs are released.
-        weight_scale: weight of the released mean weight against the value, where nothing can be cut.
-        counted: whether ``units`` were counted with noise, and are as likely too many as too few.
-        share: of the people who are asked, each by a coin. ``units`` is their mean number, and how many they are
-            varies: a mean over ``units`` has the variance ``E[x^2] - share E[x]^2`` of one unit.
+        margin: number of standard errors of its noise that are added to a variance.
+        uncertain: standard error that estimated behaviour probabilities add to the mean of a pair's sum, and the most
+            that they add to the mean of a pair's difference, where pairs are released.
+        weight_scale: factor of the released mean weight, relative to the value, where nothing can be cut.
+        counted: whether ``units`` was counted with noise, and is as likely too large as too small.
+        share: share of the people who are asked, each by a coin. ``units`` is the mean number of those who are asked,
+            and the true number varies. So the variance of one unit in a mean over ``units`` is
+            ``E[x^2] - share E[x]^2``.
     """
 
     scale: Scale
@@ -87,7 +89,7 @@ class Known:
     share: float = 1.0
 
     def error(self, variance: float, privacy: float) -> float:
-        """Standard error of a mean, from one unit's variance."""
+        """Return the standard error of a mean, from one unit's variance and the noise in the mean."""
         return math.sqrt(max(variance, 0.0) / self.units + privacy**2)
 
     def moved(self, ratio: float) -> float:
@@ -102,15 +104,15 @@ class Known:
 
     @property
     def most_variance(self) -> float:
-        """Largest variance of one unit by public facts; of units that were counted, whose sum is over their number."""
+        """Largest variance of one unit by public facts; larger for counted units, whose number is noisy."""
         return (1.0 + self.t * self.of_count) / self.scale.largest
 
     def end(self, mean: float, error: float) -> float:
-        """Return the upper end of a mean over units, in units of its scale, without the margin for skewness."""
+        """Return the upper end of the interval of a mean over units, without the margin for skewness."""
         return farthest_ratio(mean, error, 1.0, self.of_count, self.t) if self.counted else mean + self.t * error
 
     def weight(self, mean: float, noise: float) -> tuple[float, float, tuple[str, ...]]:
-        """Return mean weight, its standard error, and what it says, from the mean in units of the largest weight."""
+        """Return the mean weight, its standard error and its notes, from the mean in units of the largest weight."""
         largest = self.scale.largest
         found = largest * mean
         kept = min(max(found, 0.0), 1.0)
@@ -124,20 +126,21 @@ class Known:
 
 
 def chord(baseline: float) -> tuple[float, float]:
-    """Slope and intercept of the line that meets x^2 at the two ends of the range of ``(y - baseline) / reach``.
+    """Return slope and intercept of the line that meets x^2 at both ends of the range of ``(y - baseline) / reach``.
 
-    y is in [0, 1] and ``reach`` the larger distance of ``baseline`` from its ends, so that one end is 1 or -1.
+    Here y is in [0, 1], and ``reach`` is the larger distance of ``baseline`` from 0 and 1, so that one end of the range
+    is 1 or -1.
     """
     near, far = min(baseline, 1.0 - baseline), max(baseline, 1.0 - baseline)
     return math.copysign(1.0 - near / far, 0.5 - baseline), near / far
 
 
 def centred(known: Known, parts: list[float]) -> ValueEstimate:
-    """Estimate where nothing can be cut, from the mean distance to the baseline: unbiased if declared facts are true.
+    """Return the estimate where nothing can be cut, from the mean distance to the baseline.
 
-    The interval holds too if people like the others are missing, and away from the baseline it is as much wider as
-    their released number leaves open. Where the mean weight shows that some declared fact is false, the interval is
-    wider by the largest bias that it allows.
+    The estimate is unbiased if the declared facts are true. The interval holds even if people like the others are
+    missing: away from the baseline it is wider by what the released number of people leaves open. Where the mean weight
+    shows that some declared fact is false, the interval is wider by the largest bias that the mean weight allows.
     """
     scale, u, spread, a = known.scale, known.baseline, known.spread, known.second
     first, weight, second, share = parts[0], parts[1] / known.weight_scale, parts[2] / a, parts[3]
@@ -145,7 +148,7 @@ def centred(known: Known, parts: list[float]) -> ValueEstimate:
     unit = scale.width * max(u, 1.0 - u)
     centre = scale.low + u * (scale.high - scale.low)
     value = centre + unit * first
-    # the mean weight of this log, from what was released of it and from its expectation, each by its own error
+    # the mean weight of this log: its released value and its expectation, weighted by the error of each
     noisy = (spread / known.weight_scale) ** 2
     unknown = (1.0 - known.share / scale.largest) / scale.largest / known.units
     unknown += (known.of_count / scale.largest) ** 2
@@ -185,22 +188,22 @@ def centred(known: Known, parts: list[float]) -> ValueEstimate:
 
 
 def _far(known: Known, mean: float, error: float, share: float) -> float:
-    """Return the upper end of a mean distance to the baseline, of units that may be missing or were counted."""
+    """Return the upper end of a mean distance to the baseline, where units may be missing or were counted."""
     if known.counted:
         return known.end(mean, error)
     return with_missing(mean + known.t * error, mean, error, share, known.share_spread, known.t)
 
 
 def largest_variance(known: Known, variance: float, noise: float) -> float:
-    """Return bound one unit's variance from above for a half-width, never above what a mean weight of one allows."""
+    """Return an upper bound of one unit's variance for a half-width, at most what a mean weight of one allows."""
     return variance_at_most(variance, noise, known.most_variance, known.margin)
 
 
 def half_width(known: Known, variance: float, away: float) -> float:
-    """Half-width of the interval of a mean of numbers in [-1, 1] with one unit's ``variance``, and noise.
+    """Return the half-width of the interval of a mean of numbers in [-1, 1] with one unit's ``variance``, and noise.
 
-    The margin for skewness is for the part of the error that is sampling: the noise is normal. One unit lies at most
-    ``1 + away`` from a mean that is ``away`` from zero.
+    The margin for skewness covers only the sampling part of the error, because the noise is normal. One unit lies at
+    most ``1 + away`` from a mean that is ``away`` from zero.
     """
     return known.t * known.error(variance, known.spread) + _skewed(known, variance, away)
 
@@ -212,9 +215,9 @@ def _skewed(known: Known, variance: float, away: float) -> float:
 
 
 def between_bounds(known: Known, parts: list[float]) -> ValueEstimate:
-    """Estimate where products are cut: the interval reaches from a lower bound of the value to an upper one.
+    """Return the estimate where products are cut; its interval reaches from a lower to an upper bound of the value.
 
-    Both bounds hold in the mean whatever was cut. In the value what was cut is like what was kept.
+    Both bounds hold in the mean, whatever was cut. The value takes what was cut to be like what was kept.
     """
     scale, spread, a = known.scale, known.spread, known.second
     pair = _Pair.from_parts(parts, a)
@@ -235,10 +238,10 @@ def between_bounds(known: Known, parts: list[float]) -> ValueEstimate:
 
 
 def normalised(known: Known, parts: list[float]) -> ValueEstimate:
-    """Self-normalised estimate where nothing can be cut: a ratio of two means, and the ratios that fit both.
+    """Return the self-normalised estimate where nothing can be cut: a ratio of two means, and the ratios that fit both.
 
     A ratio R fits if the mean of ``above - R weight`` differs from zero by no more than t standard errors (Fieller
-    1954): this holds too where noise makes the mean weight uncertain.
+    1954). This holds even where noise makes the mean weight uncertain.
     """
     scale, spread, t, n = known.scale, known.spread, known.t, known.units
     pair = _Pair.from_parts(parts, known.second)
@@ -259,7 +262,7 @@ def normalised(known: Known, parts: list[float]) -> ValueEstimate:
         half += _skewed(known, pair.square(known, ratio), 0.0) / total
         return middle - half, middle + half
 
-    # what estimated probabilities add depends on R: it is that of the farther end
+    # the error that estimated probabilities add depends on R: that of the end with the larger error is taken
     first = fits(known.moved(ratio))
     ends = fits(max(known.moved(min(max(end, 0.0), 1.0)) for end in first)) if known.uncertain[0] > 0.0 else first
     ends = scale.low + width * ends[0], scale.low + width * ends[1]
@@ -287,7 +290,7 @@ class _Pair(NamedTuple):
         return cls(above, below, parts[2] / second + above, parts[3] / second + below, parts[4] / second)
 
     def ratio(self, spread: float) -> float:
-        """Return mean of ``above`` over the mean weight; a half where noise hides the weight."""
+        """Return the mean of ``above`` over the mean weight; a half where noise hides the weight."""
         total = max(self.above + self.below, 0.0)
         if total == 0.0:
             return 0.5
@@ -295,11 +298,12 @@ class _Pair(NamedTuple):
         return min(max(0.5 + kept * (self.above - self.below) / 2.0, 0.0), 1.0)
 
     def ratio_errors(self, known: Known, ratio: float) -> tuple[float, float, float]:
-        """Return for a value at ``ratio`` the standard error of the noise, that of sampling, and an upper bound of the
-        latter.
+        """Return three numbers for a value at ``ratio``.
+
+        They are the standard error of the noise, the standard error of sampling, and an upper bound of the latter.
         """
         scale, spread = known.scale, known.spread
-        least = 0.01 / scale.largest  # of a mean weight that vanishes nothing can be said
+        least = 0.01 / scale.largest  # a mean weight near zero tells nothing
         unit = (scale.high - scale.low) / max(math.hypot(self.above + self.below, math.sqrt(2.0) * spread), least)
         variance, noise, most = self.square(known, ratio), self.noise_of_square(known, ratio), known.most_variance
         return (
@@ -309,17 +313,20 @@ class _Pair(NamedTuple):
         )
 
     def square(self, known: Known, ratio: float) -> float:
-        """Second moment of ``above - ratio weight``; with a mean weight of one it is at most one over the largest."""
+        """Return the second moment of ``above - ratio weight``.
+
+        With a mean weight of one it is at most one over the largest weight.
+        """
         there, here = (1.0 - ratio) ** 2 * self.above_squared, ratio**2 * self.below_squared
         return min(max(there + here - 2.0 * ratio * (1.0 - ratio) * self.product, 0.0), known.most_variance)
 
     def noise_of_square(self, known: Known, ratio: float) -> float:
-        """Standard deviation of the noise in :meth:`square`."""
+        """Return the standard deviation of the noise in :meth:`square`."""
         there, here = (1.0 - ratio) ** 2, ratio**2
         own = math.hypot(there, here) * _noise_of_second(known.spread, known.second)
         return math.hypot(own, 2.0 * math.sqrt(there * here) * known.spread / known.second)
 
 
 def _noise_of_second(spread: float, second: float) -> float:
-    """Standard deviation of the noise in a decoded second moment."""
+    """Return the standard deviation of the noise in a decoded second moment."""
     return math.hypot(spread / second, spread)

@@ -4,8 +4,9 @@ Privacy unit: a trajectory, or a person with all their trajectories. Relation: a
 number of units is public). Released: one noisy vector; values, variances and intervals are post-processing.
 Proof and estimators: docs/proofs/importance-sampling.md. Per-decision weights: Precup, Sutton, Singh (2000).
 
-Of each unit and target policy the vector is made of a pair: its importance weight times how far its return lies above
-the lowest one possible, and the weight times how far it lies below the highest one. Together they are the weight.
+For each target policy a unit has a pair: its importance weight times how far its return lies above the lowest possible
+one, and the weight times how far the return lies below the highest possible one. The two add up to the weight, in
+proportion. A unit's vector is made of its pairs.
 """
 
 from __future__ import annotations
@@ -50,18 +51,20 @@ _WORDS = {
 
 @dataclass(frozen=True, kw_only=True)
 class ImportanceSampling(ValuesConfig):
-    """Options of the importance-sampling release; public facts, all of them.
+    """Options of the importance-sampling release; all of them are public facts.
 
     Attributes:
         discount: gamma, in [0, 1].
         estimator: ``trajectory``, ``per-decision``, ``self-normalised``, or ``auto``: ``trajectory`` for logs of one
-            decision, of the target policy itself, or where its sum has less than half the range; else ``per-decision``.
-        value_baseline: public guess of the value, from which returns are measured in place of the middle of the
-            declared range: for values near one end of it, such as the rate of a rare event. Only where nothing is cut.
-        second_moment_weight: weight of the second moments, from which the interval's width is told, against the value;
-            up to 1 they cost the value nothing.
+            decision, for logs of the target policy itself, and where its weighted sum has less than half the range of
+            the ``per-decision`` one; else ``per-decision``.
+        value_baseline: public guess of the value. Returns are measured from this guess in place of the middle of the
+            declared range, for values near one end of the range, such as the rate of a rare event. Only where weights
+            are neither cut nor normalised.
+        second_moment_weight: weight of the second moments, which give the interval's width, relative to the value; up
+            to a weight of 1 they cost the value nothing.
         confidence: nominal coverage of the intervals.
-        variance_margin: standard errors of its own noise by which the sampling variance is taken larger in the
+        variance_margin: number of standard errors of its own noise that are added to the sampling variance in the
             interval.
         noise_multiplier: overrides the calibration to the budget; the certificate then states what it costs.
     """
@@ -104,19 +107,19 @@ class ImportanceQuery(Question):
         strategy: ``(K, K)`` matrix S over the target policies.
         clip_norm: L2 bound of a unit's vector, large enough for every pattern that the policies admit.
         scale: of a unit's pair.
-        most_weight: what the weights of all policies add up to at most, in units of the largest weight.
+        most_weight: largest sum of a unit's weights over all policies, in units of the largest weight.
         contrasts: pairs of policies whose difference is asked for; where nothing is cut, the mean product of each
             pair's distances to the baseline is released, too.
-        largest_differences: of the distances of each of those pairs in one unit.
-        uncertain: where behaviour probabilities were estimated, of each policy the standard errors that they add to
-            the means of its weight, and at most of its distance to the middle of the range.
+        largest_differences: for each of those pairs, the largest difference of its two distances in one unit.
+        uncertain: where behaviour probabilities were estimated, for each policy the standard error that they add to the
+            mean of its weight, and the most that they add to the mean of its distance to the middle of the range.
         keeps_weights: whether estimated probabilities show that no product of ratios is cut, and none is lost.
-        patterns: ``(J, K)`` that a unit can have over the policies.
-        weight_scale: weight of the mean weight against the value, where nothing can be cut.
-        left_scale: weight of what a unit's weights leave of one, which together with them is its presence; None where
-            that is not released.
-        people: number of units where it is none of the declared facts, but was counted with noise.
-        share: of the people who are asked, each by a coin; see :class:`Known`.
+        patterns: ``(J, K)`` patterns of weights that a unit can have over the policies.
+        weight_scale: factor of the mean weight, relative to the value, where nothing can be cut.
+        left_scale: factor of what a unit's weights leave of one. This remainder and the weights together give the
+            unit's presence. None where the remainder is not released.
+        people: number of units, where it is not declared but was counted with noise.
+        share: share of the people who are asked, each by a coin; see :class:`Known`.
     """
 
     config: ImportanceSampling
@@ -143,7 +146,7 @@ class ImportanceQuery(Question):
 
     @property
     def parts(self) -> int:
-        """Released numbers of a policy; where nothing can be cut there is one more, of all policies."""
+        """Released numbers per policy; where nothing can be cut, all policies together have one more."""
         return 5 if self.pairs else 3
 
     @property
@@ -154,12 +157,12 @@ class ImportanceQuery(Question):
 
     @property
     def units(self) -> float:
-        """Number of units that means are over: declared, or counted."""
+        """Number of units that sums are divided by, declared or counted."""
         return self.bounds.units if self.people is None else self.people
 
     @property
     def baseline(self) -> float:
-        """Where in the range returns are measured from, 0 for its low end, 1 for its high one."""
+        """Point in the range from which returns are measured: 0 for the low end, 1 for the high end."""
         low, high, _ = self.scale
         given = self.config.value_baseline
         return 0.5 if given is None else min(max((given - low) / (high - low), 0.0), 1.0)
@@ -185,7 +188,7 @@ class ImportanceQuery(Question):
         return np.concatenate([*(mixed(part, self.strategy) for part in parts_of(self, above, below)), rest], axis=1)
 
     def _known(self, mechanism: GaussianSum) -> list[Known]:
-        """Return what is known of each policy's released numbers from public facts."""
+        """Return the public facts that turn each policy's released numbers into a value."""
         config, units = self.config, self.units
         noise = mechanism.noise_std / units
         inverse, count = np.linalg.inv(self.strategy), self.count_noise(mechanism)
@@ -230,24 +233,25 @@ class ImportanceQuery(Question):
     # --- how many units there are -------------------------------------------------------------------------------------
 
     def counting(self) -> ImportanceQuery:
-        """Return the same question, which tells sharply how many units there are, at the least noise for values.
+        """Return the same question with a vector that tells precisely how many units there are.
 
-        What weights leave of one costs no norm at any weight up to 1. That of the mean weight is such that the noise in
-        the number, times a value half way from the baseline, and the value's own are least together.
+        What weights leave of one costs no norm at any factor up to 1. The factor of the mean weight is chosen so that
+        two noises in the values are least together: their own, and that in the number of units times a value half way
+        from the baseline.
         """
         away = 0.5 / self.scale.largest
         scale = self.weight_scale if self.pairs else max(self.weight_scale, math.sqrt(away / math.hypot(1.0, away)))
         return _with_norm(replace(self, weight_scale=scale, left_scale=1.0))
 
     def count(self, noisy: Float[np.ndarray, " dim"]) -> float:
-        """Return how many units there are, from the released vector of a question that tells it."""
+        """Return how many units there are, from the released vector of a question that tells this number."""
         parts, place = self._decoded(noisy), len(self.strategy) * self.parts
         assert self.left_scale is not None
         weights = parts[0] + parts[1] if self.pairs else parts[1] / self.weight_scale
         return float(noisy[place]) / self.left_scale + self.units * float(weights.sum()) / self.most_weight
 
     def count_noise(self, mechanism: GaussianSum) -> float:
-        """Return the standard deviation of the noise in :meth:`count`; zero where it is not told."""
+        """Return the standard deviation of the noise in :meth:`count`; zero where the number is not released."""
         if self.left_scale is None:
             return 0.0
         in_weights = float(np.linalg.norm(np.linalg.inv(self.strategy).sum(axis=0))) / self.most_weight
@@ -255,11 +259,11 @@ class ImportanceQuery(Question):
         return mechanism.noise_std * math.hypot(1.0 / self.left_scale, of_weight * in_weights)
 
     def of(self, people: float) -> ImportanceQuery:
-        """Return the same question to as many people as were counted, with :meth:`count_noise`."""
+        """Return the same question for a number of people that was counted with the noise of :meth:`count_noise`."""
         return replace(self, people=people)
 
     def difference(self, mechanism: GaussianSum, noisy: Float[np.ndarray, " dim"], a: int, b: int) -> Difference:
-        """Return one policy's value less another's, of a pair among :attr:`contrasts`."""
+        """Return the value of policy ``a`` less that of ``b``, for a pair among :attr:`contrasts`."""
         estimates = self.decode(mechanism, noisy)
         if self.pairs:
             return apart(estimates[a], estimates[b])
@@ -283,12 +287,12 @@ class ImportanceQuery(Question):
         )
 
     def expect(self, mechanism: GaussianSum) -> list[tuple[float, float, float]]:
-        """Return what the errors will be, from public facts alone.
+        """Return the largest errors to expect, from public facts only.
 
         Returns:
-            Of each target policy: the largest privacy standard error of the value, the largest sampling standard error
-            that the bounds allow, and the largest half-width of the interval. Where products are cut, that is half of
-            the declared range: what is cut is not known before.
+            For each target policy: the largest privacy standard error of the value, the largest sampling standard error
+            that the bounds allow, and the largest half-width of the interval. Where products are cut, this half-width
+            is half of the declared range, because what is cut is not known before.
         """
         out = []
         for known in self._known(mechanism):
@@ -298,14 +302,14 @@ class ImportanceQuery(Question):
             if not self.bounds.cuts_products:
                 upper = largest_variance(known, variance, 0.0)
                 half = half_width(known, upper, 0.0)
-                if not self.pairs:  # towards an end of the range it is wider, for people who may be missing
+                if not self.pairs:  # towards an end of the range it is wider, because people may be missing
                     error, end = known.error(upper, known.spread), 1.0 / self.scale.largest
                     wider = known.t * (math.hypot(error, known.share_spread * end) - error)
-                    # of a part there may be fewer by chance: by three standard deviations hardly ever
+                    # a part may have fewer people by chance, but hardly ever by three standard deviations
                     wider += 3.0 * math.sqrt((1.0 - known.share) / known.units) * end
                     half += wider if known.counted else wider / 2.0
                 widest = min(widest, unit * half)
-            # the noise in a number of units that were counted, at a value half way from the baseline
+            # the noise in the number of counted units, at a value half way from the baseline
             privacy = math.hypot(known.spread, known.of_count / 2.0 / self.scale.largest)
             out.append((unit * privacy, unit * known.error(variance, 0.0), widest))
         return out
@@ -326,7 +330,7 @@ def make_query(
         estimator = "trajectory" if plain else "per-decision"
     else:
         same = config.estimator == "per-decision" and bounds.max_importance_ratio == 1.0
-        estimator = "trajectory" if same else config.estimator  # whose range may be declared more tightly
+        estimator = "trajectory" if same else config.estimator  # the range of ``trajectory`` may be declared tighter
     pairs = _releases_pairs(estimator, bounds)
     if config.value_baseline is not None:
         if pairs:
@@ -336,11 +340,11 @@ def make_query(
         if not whole.low <= config.value_baseline <= whole.high:
             raise DprlError("importance-sampling: value_baseline must lie in the declared range of the value.")
     if bounds.cuts_products and len(patterns) > 1:
-        patterns = np.ones((1, patterns.shape[1]))  # what is cut is no longer proportional to the probabilities
+        patterns = np.ones((1, patterns.shape[1]))  # a cut weight is no longer proportional to the probabilities
     strategy = least_noise_strategy(patterns, contrasts)
     most = float(patterns.sum(axis=1).max())
     scale = steps if estimator == "per-decision" else whole
-    # of one decision both distances have the sign of the same return; what each pattern leaves is known
+    # for one decision both distances have the sign of the same return; patterns bound the difference further
     apart_at_most = 2.0 if bounds.horizon > 1 else 1.0
     differences = [
         apart_at_most if len(patterns) == 1 else float(np.abs(patterns[:, a] - patterns[:, b]).max())
@@ -351,7 +355,7 @@ def make_query(
 
 
 def _with_norm(query: ImportanceQuery) -> ImportanceQuery:
-    """Return the query with the least clip norm that cuts no vector of a pattern."""
+    """Return the query with the least clip norm that clips no vector of any pattern."""
     clip, patterns = 0.0, query.patterns
     for weight in np.linspace(0.0, 1.0, 9):
         for above in np.linspace(0.0, 1.0, 9):

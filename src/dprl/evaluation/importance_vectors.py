@@ -1,6 +1,6 @@
 """A unit's numbers in importance sampling: its pairs, the vector that is made of them, and their public scale.
 
-Everything is made of the unit's own rows, entry by entry, so that nobody changes anybody else's to the last bit.
+A unit's numbers are made of its own rows only, entry by entry. So no unit changes another's, not even in the last bit.
 """
 
 from __future__ import annotations
@@ -33,8 +33,9 @@ def per_decision_scale(bounds: Bounds, discount: float) -> Scale:
 
 
 def scale_of_values(value: Interval, largest: float) -> Scale:
-    """Return a range of one point is widened: with any width the noise is the same in proportion, and it is never
-    zero.
+    """Return the scale of returns in the range ``value``; a range of one point is widened.
+
+    With any width the noise is the same in proportion, and it is never zero.
     """
     centre, half = scale_of(value)
     return Scale(*value, largest) if value[0] < value[1] else Scale(centre - half, centre + half, largest)
@@ -46,9 +47,10 @@ def _geometric(factor: float, terms: Any) -> Any:
 
 
 def parts_of(query: ImportanceQuery, above: np.ndarray, below: np.ndarray) -> list[np.ndarray]:
-    """Released numbers of units, each ``(U, K)``, from their pairs. The second moments vanish where a pair is largest.
+    """Return the numbers of units that are released, each ``(U, K)``, from their pairs.
 
-    So they cost no norm; what is subtracted in them is released, or known.
+    The second moments are shifted: they vanish where a pair is largest, and so cost no norm. What is subtracted in them
+    is released, or known.
     """
     scale = query.config.second_moment_weight
     if query.pairs:
@@ -65,11 +67,11 @@ def _distances(query: ImportanceQuery, above: np.ndarray, below: np.ndarray) -> 
 
 
 def rest_of(query: ImportanceQuery, above: np.ndarray, below: np.ndarray, present: np.ndarray) -> np.ndarray:
-    """Return ``(U, n)`` what the weights of all policies leave of a unit that is there, and the products of the
-    contrasts, as far as they are released.
+    """Return the further ``(U, n)`` columns, as far as they are released: a remainder, and the contrasts' products.
 
-    The first vanishes where the weights are largest, so that it costs no norm; with the mean weights it is a unit's
-    presence. The others vanish where policies exclude one another.
+    The remainder is what the weights of all policies leave of a unit's presence. It vanishes where the weights are
+    largest, so that it costs no norm; with the mean weights it gives a unit's presence. The products vanish where
+    policies exclude one another.
     """
     columns = []
     if query.left_scale is not None:
@@ -84,8 +86,9 @@ def rest_of(query: ImportanceQuery, above: np.ndarray, below: np.ndarray, presen
 
 
 def mixed(part: np.ndarray, strategy: np.ndarray) -> np.ndarray:
-    """Return ``part @ strategy.T`` one policy at a time: a matrix product may round a row differently beside other
-    rows.
+    """Return ``part @ strategy.T``, computed one policy at a time.
+
+    A matrix product may round a row differently beside other rows.
     """
     out = np.zeros_like(part)
     for k in range(part.shape[1]):
@@ -94,9 +97,9 @@ def mixed(part: np.ndarray, strategy: np.ndarray) -> np.ndarray:
 
 
 def unit_pairs(query: ImportanceQuery, trajectories: Trajectories, ratios: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Pairs of one policy, each ``(U,)``, in [0, 1] and with a sum in [0, 1]; see :class:`Scale`.
+    """Return the units' pairs for one policy: two ``(U,)`` arrays in [0, 1], with a sum in [0, 1]; see :class:`Scale`.
 
-    A unit is the mean over its episodes; those that cannot be used count as zeros.
+    A unit's pair is the mean over its episodes. Episodes that cannot be used count as zeros.
     """
     discount, (low, high, largest) = query.config.discount, query.scale
     product, discounts = cumulative_ratios(ratios, trajectories), discount ** trajectories.time()
@@ -106,7 +109,7 @@ def unit_pairs(query: ImportanceQuery, trajectories: Trajectories, ratios: np.nd
     if query.estimator == "per-decision":
         total = _geometric(discount, query.bounds.horizon)
         share = discounts * product / (total * largest)
-        # the weight of a trajectory that ended stays what it was
+        # after its end a trajectory keeps its last weight
         rest = last * (total - _geometric(discount, trajectories.lengths())) / (total * largest)
         upper = _fraction(trajectories.reward, low / total, high / total)
         nothing = _fraction(np.zeros(1), low / total, high / total)
@@ -119,7 +122,7 @@ def unit_pairs(query: ImportanceQuery, trajectories: Trajectories, ratios: np.nd
 
 
 def _fraction(values: np.ndarray, low: float, high: float) -> np.ndarray:
-    """Return where ``values`` lie between ``low``, 0, and ``high``, 1."""
+    """Return where ``values`` lie between ``low`` (0) and ``high`` (1), clipped to [0, 1]."""
     return np.clip((values - low) / (high - low), 0.0, 1.0)
 
 

@@ -1,8 +1,8 @@
-"""What a released value is, and what every estimator's interval has in common.
+"""Released values, and what the intervals of all estimators have in common.
 
-An interval counts the sampling error, the privacy noise, and a bias that is measured: with true behaviour
-probabilities importance weights have mean one, so what their released mean lacks bounds what cutting them, lack of
-overlap and missing people took away. Where nothing can be cut, the released number of people tells more sharply than
+An interval counts the sampling error, the privacy noise, and a measured bias. With true behaviour probabilities,
+importance weights have mean one. So what their released mean lacks of one bounds what was taken away by cut weights,
+lack of overlap and missing people. Where nothing can be cut, the released number of people tells more precisely than
 weights how many are missing. Everything here is post-processing of released numbers and public facts.
 Derivations: docs/proofs/importance-sampling.md.
 """
@@ -38,11 +38,12 @@ class ValueEstimate:
     """A value and what is known of its error, all of it released.
 
     Attributes:
-        value: as released; noise can carry it out of the declared range, and then ``notes`` says so.
+        value: the released value; noise can carry it out of the declared range, and then ``notes`` says so.
         interval: at the nominal confidence; it never leaves the declared range.
         privacy_standard_error: of the value, exactly known.
         sampling_standard_error: of the value, estimated from noisy second moments.
-        sampling_standard_error_at_most: an upper confidence value of it; None where it was not released.
+        sampling_standard_error_at_most: upper confidence bound of the sampling standard error; None where it was not
+            released.
         mean_weight: mean importance weight, which is one where nothing was cut and every declared fact is true.
         mean_weight_error: standard error of ``mean_weight``, noise included.
         bias_bound: how much of the interval's width stands for what weights lack, and for people who may be missing.
@@ -63,54 +64,57 @@ class ValueEstimate:
     notes: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain data."""
+        """Return plain data."""
         return asdict(self) | {"interval": list(self.interval), "notes": list(self.notes)}
 
     @classmethod
     def from_mapping(cls, data: Mapping[str, Any]) -> ValueEstimate:
-        """Read plain data, in which what an earlier version did not release is missing."""
+        """Read plain data, in which fields that an earlier version did not release may be missing."""
         known: dict[str, Any] = {field.name: data[field.name] for field in fields(cls) if field.name in data}
         known |= {"interval": tuple(known["interval"]), "notes": tuple(known.get("notes", ()))}
         return cls(**known)
 
 
 def quantile(confidence: float) -> float:
-    """Normal quantile t of a two-sided interval: value +- t standard errors."""
+    """Return the normal quantile t of a two-sided interval: value +- t standard errors."""
     return NormalDist().inv_cdf(0.5 + confidence / 2.0)
 
 
 def variance_at_most(variance: float, error: float, most: float, margin: float = VARIANCE_MARGIN) -> float:
-    """Return bound a variance that was noised from above.
+    """Return an upper bound of a variance that was released with noise.
 
     Args:
         variance: as decoded; it may be negative.
-        error: standard deviation of the noise in it.
-        most: what it can be at most by public facts.
-        margin: how many of ``error`` are added.
+        error: standard deviation of the noise in ``variance``.
+        most: largest possible variance by public facts.
+        margin: how many times ``error`` is added.
     """
     return min(max(variance, 0.0) + margin * error, most)
 
 
 def skew_margin(t: float, largest: float, units: float) -> float:
-    """Return what a studentised mean of few large contributions needs beside its standard error (Johnson 1978).
+    """Return the margin for skewness of a studentised mean of few large contributions (Johnson 1978).
+
+    The half-width of an interval needs this margin beside t standard errors.
 
     Args:
         t: normal quantile.
-        largest: contribution of one unit.
+        largest: largest contribution of one unit.
         units: number of units that the mean is over.
     """
     return (1.0 + 2.0 * t * t) * largest / (6.0 * units)
 
 
 def with_missing(end: float, mean: float, error: float, share: float, share_error: float, t: float) -> float:
-    """Move the upper end of a mean's interval up to what fits if people like the others are missing.
+    """Return the upper end of a mean's interval, moved up to what fits if people like the others are missing.
 
-    Then the mean is too near zero by the share of people who are there. An end above zero is the farther one of
-    ``end`` and of the ratios that fit the mean over the share (Fieller 1954); one below zero holds as it is.
+    A mean with missing people is too near zero, by the factor of the share who are in the log. An end above zero
+    becomes the larger of ``end`` and the largest ratio that fits the mean over the share (Fieller 1954). An end below
+    zero holds without change.
 
     Args:
-        mean, error: as released, and its standard error, noise included.
-        share, share_error: of the declared people those who are there, as released, and the noise in it.
+        mean, error: the released mean, and its standard error, noise included.
+        share, share_error: the released share of the declared people who are in the log, and the noise in it.
     """
     return end if end <= 0.0 else max(end, farthest_ratio(mean, error, share, share_error, t))
 
@@ -119,7 +123,7 @@ def farthest_ratio(mean: float, error: float, share: float, share_error: float, 
     """Return the largest ratio that fits a mean over a share, both with errors (Fieller 1954); infinite if all fit.
 
     Args:
-        mean, error, share, share_error, t: as :func:`with_missing` takes them; the errors do not go together.
+        mean, error, share, share_error, t: as :func:`with_missing` takes them; the two errors are uncorrelated.
     """
     known = share**2 - (t * share_error) ** 2
     if share <= 0.0 or known <= 0.0:
@@ -128,8 +132,12 @@ def farthest_ratio(mean: float, error: float, share: float, share_error: float, 
 
 
 def weight_notes(mean: float, error: float, policies: int) -> tuple[str, ...]:
-    """Tell whether a mean weight differs from one by more than chance, with ``error`` its standard error if it is
-    one.
+    """Return a note if a mean weight differs from one by more than chance.
+
+    Args:
+        mean: the released mean weight.
+        error: standard error that a mean weight of one would have.
+        policies: number of policies in the release.
     """
     limit = NormalDist().inv_cdf(1.0 - FAULT / policies) * error
     if mean < 1.0 - limit:
@@ -140,10 +148,10 @@ def weight_notes(mean: float, error: float, policies: int) -> tuple[str, ...]:
 def within_range(
     value: float, interval: Interval, declared: Interval, notes: tuple[str, ...] = ()
 ) -> tuple[Interval, tuple[str, ...]]:
-    """Cut an interval to what the declared bounds allow, and note what a reader must be told of it and of the value.
+    """Cut an interval to the declared range, and note what a reader must be told of the interval and of the value.
 
-    An interval wholly outside of the declared range, and one whose weights add up to more than one, say nothing: they
-    become the declared range.
+    An interval wholly outside of the declared range says nothing, and neither does an interval whose weights add up to
+    more than one. Both become the declared range.
     """
     low, high = declared
     start, end = max(min(interval), low), min(max(interval), high)
@@ -157,11 +165,11 @@ def within_range(
 
 
 class Difference(NamedTuple):
-    """What is known of one policy's value less another's.
+    """Difference of two policies' values, with what is known of its error.
 
     Attributes:
         interval: at the confidence of the estimates.
-        noise, sampling: standard errors; where both errors are not known together, at most.
+        noise, sampling: standard errors; upper bounds where the joint error of the two policies is unknown.
         confounding: how strong an unmeasured confounder must be to carry the interval to zero; None where behaviour
             probabilities are known.
     """
@@ -178,7 +186,7 @@ def confounder_of(strength: float) -> float:
 
 
 def apart(first: ValueEstimate, second: ValueEstimate) -> Difference:
-    """Return the difference of two intervals, which holds if both do, however their errors go together."""
+    """Return the difference of two intervals, which holds if both hold, however their errors are correlated."""
     (low, high), (least, most) = first.interval, second.interval
     noise = first.privacy_standard_error + second.privacy_standard_error
     sampling = first.sampling_standard_error + second.sampling_standard_error
@@ -186,7 +194,7 @@ def apart(first: ValueEstimate, second: ValueEstimate) -> Difference:
 
 
 def product_weight(contrasts: Sequence[tuple[int, int]]) -> float:
-    """Return the weight of a product of two policies' distances: it tells an interval's width, and nothing else."""
+    """Return the weight of a product of two policies' distances; the product serves only an interval's width."""
     return PRODUCT_SCALE / math.sqrt(max(len(contrasts), 1))
 
 
@@ -208,19 +216,19 @@ def of_distances(
 ) -> Difference:
     """Return a difference where nothing can be cut, from the means of units' distances and of the distances' product.
 
-    The variance is that of the units' differences, and people like the others may be missing. Where a mean weight shows
-    that some declared fact is false, it is the difference of the intervals.
+    The variance is that of the units' differences, and the interval allows for missing people who are like the others.
+    Where a mean weight shows that some declared fact is false, the interval is the difference of the two intervals.
 
     Args:
-        means, product: of the units' distances to the baseline, in [-1, 1].
+        means, product: means of the units' distances to the baseline, in [-1, 1], and of the product of the distances.
         unit: value of a distance of one.
         units: number of units.
         t: normal quantile of the interval.
         noise, product_noise: standard deviations of the noise in the difference of ``means``, and in ``product``.
         share, share_noise: released share of the declared people who are there, and the noise in it.
-        largest: difference of one unit's distances.
-        counted: whether ``units`` were counted with noise, and are as likely too many as too few.
-        part: share of the people who are asked, each by a coin: a unit's variance is ``E[x^2] - part E[x]^2``.
+        largest: largest difference of one unit's two distances.
+        counted: whether ``units`` was counted with noise, and is as likely too large as too small.
+        part: share of the people who are asked, each by a coin; a unit's variance is ``E[x^2] - part E[x]^2``.
     """
     widest = apart(*estimates)
     own = [units * (e.sampling_standard_error / unit) ** 2 for e in estimates]

@@ -1,9 +1,10 @@
 """A rule learned from a log: the best of a declared class, chosen by one part of the people and valued by the other.
 
-The class is made of public facts: the same action for everybody, then rules of one comparison, then of two. The larger
-a level, the better its luckiest rule looks by chance and noise: so it starts behind by a public handicap, and is left
-out where that is too large. The second part values the rule, what was done and, after one decision, every action for
-everybody: with simultaneous intervals of what the rule is worth more than each.
+The class is made of public facts and has three levels: the same action for everybody, rules of one comparison, and
+rules of two. The more rules a level has, the better its luckiest rule looks by chance and noise. So a level starts
+behind by a public handicap, and is left out where the handicap is too large. The second part of the people values the
+rule, the behaviour policy and, for logs of one decision, each action given to everybody. Simultaneous intervals tell
+how much more the rule is worth than each of these.
 
 Privacy unit, relation, event and proofs: those of :mod:`dprl.evaluation.best`. Proof: docs/proofs/two-parts.md.
 """
@@ -75,19 +76,20 @@ def plan_of_learned(
         config, bounds, budget, total_variation, unit: see :func:`~dprl.evaluation.plan.make_plan`. Where the bounds
             declare strata, values are those of :class:`~dprl.evaluation.stratified.Stratified`, and the rule has an
             action for each stratum (:mod:`dprl.evaluation.strata_q`).
-        cuts: components that rules may look at, each with or without cut points, as subgroups are declared; by default
-            all of them, at public cut points.
-        candidates: policies of the analyst's own that are chosen from as well, by name.
-        behavior: public behaviour policy. Rules that propose what it never does at some states are left out.
+        cuts: components that rules may look at, each with or without cut points, declared as subgroups are; by default
+            all components, at public cut points.
+        candidates: the analyst's own policies, by name, as further candidates.
+        behavior: public behaviour policy. Rules that propose, in some state, an action that it never takes are left
+            out.
         censored: whether the log tells who was lost from it.
-        share: of the people who choose; None for the default.
+        share: share of the people who choose; None for the default.
         learner: ``rules``, ``fitted-q`` (:mod:`dprl.evaluation.fitted_q`), ``advantage``
-            (:mod:`dprl.evaluation.advantage`), or ``recommended``: over several steps the one of these two that the
+            (:mod:`dprl.evaluation.advantage`), or ``recommended``: over several steps the one of the last two that the
             budget serves, and rules otherwise.
-        basis: of a policy: ``table``, ``products:0``, ``products:1`` or ``products:2``; None for the largest
-            that the budget serves.
-        deviation: how far returns lie from the middle of their range, as a root of a mean square; a public guess, by
-            which larger levels start less far behind. None for returns at the ends.
+        basis: basis of a policy: ``table``, ``products:0``, ``products:1`` or ``products:2``; None for the largest that
+            the budget serves.
+        deviation: root mean square distance of returns from the middle of their range; a public guess, with which
+            larger levels start less far behind. None for returns at the ends of the range.
 
     Raises:
         DprlError: actions are continuous, no rule is left to propose, or the budget cannot be met.
@@ -125,7 +127,7 @@ def plan_of_learned(
     own = dict(candidates or {})
     fixed = _supported(fixed_actions(bounds.actions, bounds.state_names), bounds, behavior, bounds.actions)
     beside: dict[str, Any] = {LOGGED: LoggedPolicy(steady=not censored)}
-    if asked.horizon == 1 and len(fixed) <= MOST_BESIDE:  # they exclude one another, and cost little more than one
+    if asked.horizon == 1 and len(fixed) <= MOST_BESIDE:  # they exclude one another: all cost little more than one
         actions = [AlwaysPolicy(int(rule.tree), rule.actions) for rule in fixed]  # type: ignore[arg-type]
         called = bounds.action_names or range(bounds.actions)
         beside |= {f"always_{called[policy.action]}": policy for policy in actions}
@@ -148,8 +150,9 @@ def plan_of_learned(
 
 
 def values_of_learned(algorithm: Any, bounds: Bounds) -> ImportanceSampling | Stratified:
-    """Return options of the values of what is learned: those that are given if they are of the kind that these bounds
-    need, else default ones with the same discount.
+    """Return the options for the values of what is learned.
+
+    They are ``algorithm`` if it is of the kind that these bounds need, else default options with the same discount.
     """
     kind = ImportanceSampling if bounds.strata is None else Stratified
     return algorithm if isinstance(algorithm, kind) else kind(discount=algorithm.discount)
@@ -172,7 +175,7 @@ def _with_class(
 ) -> Choice:
     """Return the choice among all levels that are not too far behind, and the analyst's own policies.
 
-    Handicaps are counted from that of the fixed actions.
+    Handicaps are counted from the handicap of the fixed actions.
     """
     names, actions = bounds.state_names, bounds.actions or 1
     rules, behind, room = list(fixed), [0.0] * len(fixed), MOST_CANDIDATES - len(fixed) - len(own)
@@ -212,7 +215,7 @@ def _with_class(
 
 
 def _spread(first: Choice, deviation: float | None) -> float | None:
-    """Return a declared deviation of returns in halves of the value range."""
+    """Return a declared deviation of returns in half-widths of the value range."""
     low, high = first.query.bounds.value_interval(first.query.config.discount)
     number = isinstance(deviation, int | float) and not isinstance(deviation, bool)
     if deviation is not None and not (number and 0.0 < deviation <= (high - low) / 2.0):
@@ -221,7 +224,7 @@ def _spread(first: Choice, deviation: float | None) -> float | None:
 
 
 def _handicap(first: Choice, rules: int, spread: float | None) -> float:
-    """Return how far the luckiest of so many rules is ahead by chance and noise, in halves of the value range."""
+    """Return how far the luckiest of ``rules`` rules leads by chance and noise, in half-widths of the value range."""
     ratio, people = first.query.scale.largest, first.parts.first
     errors, noises = HANDICAP if spread is None else DECLARED
     chance = (spread or 1.0) * math.sqrt(ratio * math.log(max(rules, 1)) / people)
@@ -229,11 +232,12 @@ def _handicap(first: Choice, rules: int, spread: float | None) -> float:
 
 
 def _supported(rules: Any, bounds: Bounds, behavior: Any, most: int) -> list[Rule]:
-    """Return the first rules that propose only what is likely enough in the log for the declared ratio; their actions
-    are called what the bounds call them.
+    """Return the first ``most`` rules that propose only actions likely enough in the log for the declared ratio.
+
+    The rules' actions get the names that the bounds declare.
     """
     rules = (replace(rule, action_names=bounds.action_names) for rule in rules)
-    if behavior is None:  # then the declared ratio says that every action is
+    if behavior is None:  # then the declared ratio says that every action is likely enough
         return list(islice(rules, most))
     states = public_states(bounds)
     taken = policy_probabilities(behavior, states, bounds.actions or 1)

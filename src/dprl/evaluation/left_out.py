@@ -1,7 +1,7 @@
-"""AdaSSP's value function without what a unit itself added to it, for a baseline that no unit's own rewards are in.
+"""AdaSSP's value function without a unit's own part of it, for a baseline that does not contain the unit's rewards.
 
 Privacy unit: a trajectory, or a person with all their trajectories. Relation: add or remove one.
-Released: AdaSSP's noisy sums, and nothing more; taking out what a unit knows of itself costs nothing.
+Released: AdaSSP's noisy sums, and nothing more; taking out a unit's own part costs nothing.
 Proof: docs/proofs/doubly-robust.md.
 """
 
@@ -26,12 +26,12 @@ from dprl.evaluation.adassp import AdaSSPProgram, State, modes_bound
 from dprl.value_functions.features import public_states
 from dprl.value_functions.linear import ValueFunction
 
-_NUMBERS = 1 << 22  # of units' sums, which are held at a time
-_ROWS = 1 << 14  # at a time
+_NUMBERS = 1 << 22  # numbers in units' sums that are held at a time
+_ROWS = 1 << 14  # rows at a time
 
 
 class Kept(NamedTuple):
-    """AdaSSP's state, and the noisy sums that it was made of: of returns first, then the statistics."""
+    """AdaSSP's state, and the noisy sums that it was made of: first that of returns, then the statistics."""
 
     level: Float[Array, ""]
     theta: Float[Array, " n"]
@@ -40,7 +40,7 @@ class Kept(NamedTuple):
 
 @dataclass(frozen=True)
 class KeptSums(AdaSSPProgram):
-    """AdaSSP that answers with its noisy sums behind the weights."""
+    """AdaSSP whose answer is the weights, followed by the noisy sums."""
 
     @override
     def update(self, stage: int, state: Any, noisy: Float[Array, " dim"], step: Any) -> Any:
@@ -65,8 +65,9 @@ class KeptSums(AdaSSPProgram):
         return self.start.level(sums, self.stages[0].mechanism)
 
     def matrix(self, sums: Float[np.ndarray, " dim"]) -> Float[np.ndarray, "k k"]:
-        """Return the matrix that the release solves, of which one unit's part may always be taken: its least eigenvalue
-        is twice what the largest of a unit can be.
+        """Return the matrix that the release solves, from which any unit's part can be subtracted.
+
+        Its least eigenvalue is at least twice the largest eigenvalue that a unit's part can have.
         """
         values, vectors = np.linalg.eigh(self._matrices(sums[None])[0])
         least = 2.0 * modes_bound(self.facts.features, self.config.modes) ** 2
@@ -75,9 +76,10 @@ class KeptSums(AdaSSPProgram):
     def without(
         self, sums: Float[np.ndarray, " dim"], matrix: Float[np.ndarray, "k k"], own: Float[np.ndarray, "units dim"]
     ) -> Float[np.ndarray, "units k"]:
-        """Return weights over the modes of the value function without each unit's ``own`` part of the sums.
+        """Return weights over the modes of the value function, without each unit's ``own`` part of the sums.
 
-        The others' products are around a level in which the unit's return is; they are moved to the level without it.
+        The products of the other units were taken around a level that includes the unit's return. They are moved to the
+        level without that return.
         """
         level, levels = (np.asarray(self._level(x.T)) for x in (sums, sums - own))
         whole, parts = self._matrices(sums[None]), self._matrices(own)
@@ -124,8 +126,8 @@ class LeftOut(ValueFunction):
     """A released value function that is made again for each unit, from the noisy sums less the unit's own part.
 
     Attributes:
-        program: that released it.
-        sums: ``(1 + dim,)`` its noisy sums.
+        program: program that released the function.
+        sums: ``(1 + dim,)`` noisy sums of the program.
     """
 
     program: KeptSums
@@ -136,8 +138,9 @@ class LeftOut(ValueFunction):
         return self.program.matrix(self.sums)
 
     def on_public_states(self) -> tuple[Float[np.ndarray, " points"], float]:
-        """Return values with nobody left out, and how far a unit's own part moves them at most: ``h (W + 1) / (1 - h)``
-        with the largest leverage ``h`` of a public state, at most 1/2.
+        """Return the values at public states with nobody left out, and the most by which a unit's own part moves them.
+
+        The latter is ``h (W + 1) / (1 - h)`` with the largest leverage ``h`` of a public state, at most 1/2.
         """
         modes = self._modes(public_states(self.features))
         weights = self.program.without(self.sums, self._matrix, np.zeros((1, len(self.sums))))[0]
@@ -148,7 +151,7 @@ class LeftOut(ValueFunction):
         """Return ``(N,)`` values in public units at the states of the log, each without the row's own unit. Private.
 
         Args:
-            policy, behavior: the target policy whose value function it is, and the public behaviour policy, if any.
+            policy, behavior: the target policy of the value function, and the public behaviour policy, if any.
         """
         found, block = [np.zeros(0)], max(1, _NUMBERS // len(self.sums))
         for start in range(0, log.units, block):
@@ -163,8 +166,9 @@ class LeftOut(ValueFunction):
         return np.concatenate(found)
 
     def _modes(self, states: Float[np.ndarray, "rows d"]) -> Float[np.ndarray, "rows k"]:
-        """Return ``(N, k)`` modes at ``states``; one by one, for a product of matrices may round a row differently
-        beside other rows.
+        """Return ``(N, k)`` modes at ``states``, computed one mode at a time.
+
+        A product of matrices may round a row differently beside other rows.
         """
         phi = self.features(states)
         return np.stack([(phi * weights).sum(axis=1) for weights in self.program.basis.T], axis=1)

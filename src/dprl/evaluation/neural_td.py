@@ -1,7 +1,7 @@
 """Private neural TD(0): noisy clipped semi-gradients of a value function that need not be linear.
 
-Method: Sutton (1988). It has no objective of which its steps are gradients, and may diverge where V is not linear
-(Tsitsiklis and Van Roy 1997): the box keeps theta bounded, nothing makes it right. It is half of DPTD's vector.
+Method: Sutton (1988). The steps are not gradients of any objective, and may diverge where V is not linear (Tsitsiklis
+and Van Roy 1997). The box keeps theta bounded, but nothing makes the answer right. A unit's vector is half of DPTD's.
 Privacy unit: a transition, a trajectory, or a person with all their trajectories. Relation: add or remove one.
 Released: a start, and every noisy sum, hence every iterate. Proof: docs/proofs/neural-td.md.
 """
@@ -23,9 +23,9 @@ from dprl.evaluation.primal_dual import STANDARD_ATTACKS, PrimalDualConfig, Prim
 
 @dataclass(frozen=True, kw_only=True)
 class NeuralTD(PrimalDualConfig):
-    """Options of private neural TD(0): those of :class:`PrimalDualConfig`, of which ``dual_step`` means nothing here.
+    """Options of private neural TD(0): those of :class:`PrimalDualConfig` except ``dual_step``, which has no meaning.
 
-    A unit's vector is ``-sum_t omega_t rho_t delta_t Psi_t``, which is descended.
+    A unit's vector is ``-sum_t omega_t rho_t delta_t Psi_t``; theta descends along it.
     """
 
     algorithm: ClassVar[str] = "neural-td"

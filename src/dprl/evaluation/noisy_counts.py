@@ -1,7 +1,7 @@
-"""A finite model from noisy counts: transitions on a public support, rewards, and Bellman's equation solved.
+"""A finite model from noisy counts of transitions on a public support and noisy rewards; Bellman's equation is solved.
 
-Certainty equivalence with the maximum-likelihood model; in a trajectory only the first visit of a state counts, so that
-no state is counted more often than once a trajectory.
+This is certainty equivalence with the maximum-likelihood model. In a trajectory only the first visit of a state counts,
+so no state is counted more than once per trajectory.
 Privacy unit: a trajectory, or a person with all their trajectories. Relation: add or remove one.
 Released: one noisy vector, counts of transitions and sums of rewards; smoothing and solve are post-processing.
 Proof: docs/proofs/noisy-counts.md.
@@ -28,23 +28,23 @@ from dprl.engine.program import PublicFacts, PublicProgram, Query, Stage, ValueF
 from dprl.errors import DprlError
 from dprl.value_functions.features import Tabular
 
-# what a cell keeps of its prior where noise has made its count negative
+# share of its prior that a cell keeps where noise has made its count negative
 _LEAST = 0.1
 
 
 @dataclass(frozen=True, kw_only=True)
 class NoisyCounts(ValueFunctionConfig):
-    """Options of noisy counts; public facts, all of them. The features must be tabular.
+    """Options of noisy counts; all of them are public facts. The features must be tabular.
 
     Attributes:
-        support: the transitions that can happen: ``full``, from each state to each and to the end; or offsets such as
-            ``0,1``, from state s to s and to s + 1, for states in one component. An offset that leaves the states is
-            the end of the trajectory, and nothing else is. Transitions outside of the support are not counted.
-        rewards: ``anywhere``; or ``terminal``: but for the transition that ends a trajectory a reward is known to be
-            the number closest to zero in the public interval.
-        kappa: weight of rewards against transitions.
+        support: the transitions that can happen: ``full``, from each state to each state and to the end; or offsets
+            such as ``0,1``, from state s to s and to s + 1, for states in one component. A trajectory ends where an
+            offset leaves the states, and nowhere else. Transitions outside of the support are not counted.
+        rewards: ``anywhere``; or ``terminal``: every reward is known to be the number closest to zero in the public
+            interval, except that of the transition that ends a trajectory.
+        kappa: weight of rewards relative to transitions.
         smoothing: weight of the prior of a state's transitions, in standard deviations of the noise of a count.
-        reward_smoothing: the same of its reward; the prior keeps the value in the middle of the value range.
+        reward_smoothing: the same for a state's reward; this prior keeps the value in the middle of the value range.
     """
 
     support: str = "full"
@@ -79,7 +79,7 @@ class NoisyCounts(ValueFunctionConfig):
     def norm(self, facts: PublicFacts) -> tuple[float, float]:
         """Return the scale of the rewards' coordinates, and the largest norm of a unit's vector."""
         visits = min(facts.features.size, facts.horizon)
-        if self.rewards == "terminal":  # one transition of a trajectory at most; by default half of the squared norm
+        if self.rewards == "terminal":  # at most one per trajectory; by default it has half of the squared norm
             kappa = self.kappa * math.sqrt(visits / 2.0)
             squared = max(visits, visits - 1.0 + 2.0 * kappa**2)
         else:
@@ -92,12 +92,13 @@ class NoisyCounts(ValueFunctionConfig):
 
 
 def reward_bound(facts: PublicFacts, at_end: bool = False) -> float:
-    """Return largest size of a reward of the Bellman equation in public units, ``(r - centre (1 - gamma [alive])) /
-    half``.
+    """Return the largest size of a reward of the Bellman equation in public units.
+
+    Such a reward is ``(r - centre (1 - gamma [alive])) / half``.
     """
     continuing = () if at_end else (1.0 - facts.discount,)
     most = max(abs(r - facts.centre * c) for r in facts.bounds.reward for c in (1.0, *continuing)) / facts.half
-    return most or 1.0  # where all are known to be zero any scale will do
+    return most or 1.0  # where all rewards are known to be zero any scale will do
 
 
 class Support(NamedTuple):
@@ -106,7 +107,7 @@ class Support(NamedTuple):
     Attributes:
         rows, columns: ``(P,)`` the transitions between states.
         ends: states from which a trajectory can end.
-        groups: ``(G, S, S + 1)``, where each offset leads; one group that leads everywhere alike for the full support.
+        groups: ``(G, S, S + 1)``, where each offset leads; for the full support one group with equal probabilities.
     """
 
     rows: np.ndarray
@@ -116,8 +117,10 @@ class Support(NamedTuple):
 
 
 def support_of(algorithm: str, support: str, facts: PublicFacts) -> Support:
-    """Return the transitions that an option names; refuses features without states, and offsets in several
-    components.
+    """Return the transitions that the option ``support`` names.
+
+    Raises:
+        DprlError: the features have no finite set of states, or offsets are given for states in several components.
     """
     if not isinstance(facts.features, Tabular):
         raise DprlError(f"{algorithm}: transitions are counted in a finite set of states; use tabular features.")
@@ -128,7 +131,7 @@ def support_of(algorithm: str, support: str, facts: PublicFacts) -> Support:
 
 
 def offsets_of(algorithm: str, support: str) -> tuple[int, ...] | None:
-    """Return the offsets that an option names, or None for the full support."""
+    """Return the offsets that the option ``support`` names, or None for the full support."""
     if support == "full":
         return None
     if not re.fullmatch(r"[+-]?[0-9]{1,4}( *, *[+-]?[0-9]{1,4})*", support):
@@ -153,11 +156,11 @@ def _support(size: int, offsets: tuple[int, ...] | None) -> Support:
 
 @dataclass(frozen=True)
 class NoisyCountsProgram(PublicProgram):
-    """One release.
+    """Program of noisy counts, with one release.
 
     Attributes:
         size: number of states.
-        kappa: scale of the rewards' coordinates (and of the counts of transitions to the end, if rewards are there).
+        kappa: scale of the rewards' coordinates (and of the counts of transitions to the end, if rewards are terminal).
         largest: bound on a reward, by which it is divided.
         usual: reward of a transition that goes on, where rewards are terminal.
     """
@@ -171,7 +174,7 @@ class NoisyCountsProgram(PublicProgram):
 
     @property
     def kappa(self) -> float:
-        """Scale of the rewards' coordinates, and of the counts of transitions to the end if rewards are there."""
+        """Scale of the rewards' coordinates, and of the counts of transitions to the end if rewards are terminal."""
         return self.config.norm(self.facts)[0]
 
     @property
@@ -199,7 +202,7 @@ class NoisyCountsProgram(PublicProgram):
         return jnp.zeros(self.size, jnp.float64)
 
     def contribution(self, stage: int, state: Any, block: Block) -> Float[Array, "units dim"]:
-        """Counts of the transitions between states, of those to the end, and sums of rewards, over first visits."""
+        """Return counts of transitions between states and to the end, and sums of rewards, over first visits."""
         del stage, state
         support, root = self.support, math.sqrt(self.size)
         here = block.phi / root
@@ -243,8 +246,9 @@ class NoisyCountsProgram(PublicProgram):
         return jnp.clip(values, -1.0, 1.0)
 
     def _prior(self, counts: jax.Array) -> jax.Array:
-        """Return ``(S, S + 1)`` probabilities: frequencies of the offsets over all states; uniform for the full
-        support.
+        """Return ``(S, S + 1)`` probabilities of the prior.
+
+        They are the frequencies of the offsets over all states, and uniform for the full support.
         """
         groups = self.support.groups
         if len(groups) == 1:
@@ -258,7 +262,7 @@ class NoisyCountsProgram(PublicProgram):
         return jnp.tensordot(mean / jnp.sum(mean), jnp.asarray(groups), axes=1)
 
     def answer(self, state: Float[Array, " n"]) -> Float[Array, " n"]:
-        """Return the values over the scale of the indicators."""
+        """Return the weights over the features: the values divided by the scale of the indicators."""
         return state / math.sqrt(self.size)
 
 

@@ -5,11 +5,11 @@ Paper 000, Eq. (2), after Maei et al. (2009): for a transition with ``V = V_thet
 
     f(theta, w) = delta q - q^2 / 2,        min over theta, max over w.
 
-A unit's rows t count with public weights omega_t; off policy the importance ratio rho_t stands on delta alone, as in
-:mod:`~dprl.evaluation.gpope`, which this is where V is linear. Values are in public units.
+A unit's rows t count with public weights omega_t. Off policy the importance ratio rho_t multiplies delta only, as in
+:mod:`~dprl.evaluation.gpope`; where V is linear, the two are the same. Values are in public units.
 
 No matrix is ever formed: ``q`` is one forward derivative along w, and one pass backwards gives both gradients of all
-rows of a unit. Oracles: explicit Jacobians and Hessians, and differences of :func:`objective`.
+rows of a unit. The tests' oracles are explicit Jacobians and Hessians, and differences of :func:`objective`.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def unit_gradients(
         ``(B, 2d)``: ``[sum omega (rho q (gamma Psi' - Psi) + (rho delta - q) H w), -sum omega (rho delta - q) Psi]``
         with ``H`` the Hessian of V.
     """
-    # by layer: the gradient of a slice of a vector is padded to the vector's length, in the middle of other loops
+    # weights by layer: the gradient of a slice of a vector would be padded to the vector's length, inside other loops
     weights = features.split(theta), features.split(w)
 
     def one(*rows: Any) -> jax.Array:
@@ -83,14 +83,15 @@ def objective(
 
 
 def _flat(layers: Any) -> jax.Array:
-    """Return the inverse of :meth:`~dprl.value_functions.features.Features.split`, of several weights one after
-    another.
+    """Return several weights by layer as one vector, one after another.
+
+    This is the inverse of :meth:`~dprl.value_functions.features.Features.split`.
     """
     return jnp.concatenate([part.reshape(-1) for part in jax.tree.leaves(layers)])
 
 
 def _of_units(one: Callable[..., Any], block: Block) -> Any:
-    """Return ``one`` of the rows of each unit, which are stacked; what all units share is not copied."""
+    """Return the stacked results of ``one`` for the rows of each unit. Rows that all units share are not copied."""
     rows = (
         block.states,
         block.next_states,
@@ -100,15 +101,16 @@ def _of_units(one: Callable[..., Any], block: Block) -> Any:
         block.weight_rho_reward,
     )
     if rows[3].shape[-1] == 1 and not block.shared:
-        # Of one row a layer's gradient is an outer product, which XLA fuses with what flattens it, a division an
-        # element. Of two, one of them zero, it is a product of matrices.
+        # With one row, a layer's gradient is an outer product. XLA fuses it with the code that flattens it, at the cost
+        # of a division per element. With two rows, one of them zero, the gradient is a product of matrices.
         rows = tuple(jnp.concatenate([x, jnp.zeros_like(x)], axis=1) for x in rows)
     return jax.vmap(one, in_axes=_SHARED if block.shared else 0)(*rows)
 
 
 def _saddle(features: Features, discount: float, weights: Any, w: Any, rows: tuple[Any, ...]) -> Any:
-    """Return one unit's objective at weights by layer; every coefficient is linear in a row, so that both layouts are
-    the same.
+    """Return one unit's objective at weights by layer.
+
+    Every coefficient is linear in a row, so that both layouts of a block give the same.
     """
     values, q = jax.jvp(lambda x: features.values_of(x, rows[0], jnp), (weights,), (w,))
     return jnp.sum(_errors(features, discount, weights, values, rows) * q - 0.5 * rows[3] * q * q)
