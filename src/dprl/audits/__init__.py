@@ -1,4 +1,5 @@
 """Attacks on guarantees: empirical lower bounds on epsilon, and record and replay of what enters a mechanism.
 
-Nothing in this room knows an algorithm: it takes callables and canaries (:class:`dprl.protocols.Canary`).
+The modules at the top of this room take callables, canaries (:class:`dprl.protocols.Canary`) and registry entries. What
+is special to one kind of algorithm stands in the folders ``conformance`` and ``attacks``.
 """

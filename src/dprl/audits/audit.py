@@ -39,25 +39,27 @@ def audit(
     """Attack an algorithm and bound its epsilon from below, whatever it claims.
 
     Args:
-        algorithm: a configuration, which is what is attacked; or an algorithm's name, for its defaults.
-        budget: the claim.
-        calibration: of an algorithm given by name (``verified`` unless said otherwise); a configuration says its own.
-        units: declared number of units; leave it out for what learns, whose unit is the reward function.
+        algorithm: the configuration to attack, or an algorithm's name, which stands for its default options.
+        budget: the epsilon and delta that the algorithm claims.
+        calibration: calibration of an algorithm given by name (default: ``verified``). A configuration with another
+            calibration states it itself.
+        units: declared number of units; leave it out where the unit is the reward function.
         unit: privacy unit (``transition``, ``trajectory`` or ``person``) by which the pair of logs is read from
-            columns; without it they are made as a program sees them.
-        released: what the attacker sees: ``all``, or the ``last`` iterate alone.
+            columns; without it the pair is made as a program sees it.
+        released: what the attacker sees: ``all``, or only the ``last`` iterate.
         trials: held-out runs on each of the two logs.
-        selection_trials: further runs on each, to choose the attack's threshold on (default: a quarter of ``trials``).
-        seed: of all noise; the same seed gives the same answer.
+        selection_trials: further runs on each log, on which the attack's threshold is chosen (default: a quarter of
+            ``trials``).
+        seed: seed of all noise; the same seed gives the same answer.
         confidence: probability with which each bound holds.
-        progress: called with the number of runs done, of twice ``trials + selection_trials``.
+        progress: called with the number of runs done so far, out of ``2 (trials + selection_trials)``.
 
     Returns:
         The bounds (``epsilon_lower``, ``gaussian``), the claim and the verdict. A claim that is not violated is not
         thereby proved.
 
     Raises:
-        DprlError: an option is not the algorithm's, or means nothing to it; the claim cannot be met.
+        DprlError: an option does not belong to the algorithm or means nothing to it, or no noise meets the claim.
     """
     check_runs(trials, seed, confidence, selection_trials)
     asked = {} if unit is None else {"unit": unit}
@@ -69,7 +71,7 @@ def audit(
 
 
 def check_runs(trials: int, seed: int, confidence: float, selection_trials: int | None = None) -> None:
-    """Refuse what an audit cannot be run with."""
+    """Check the numbers of an audit; raise one error that lists all that are out of range."""
     mistakes = Mistakes()
     for name, value, least, most in (
         ("trials", trials, _FEWEST, _MOST),
@@ -84,18 +86,21 @@ def check_runs(trials: int, seed: int, confidence: float, selection_trials: int 
 
 
 def usual_trials(name: str, calibration: str | None = None) -> int:
-    """Return as many held-out runs as the standard attacks on an algorithm have, but no more than ``TRIALS``."""
+    """Return the largest number of held-out runs of an algorithm's standard attacks, but at most ``TRIALS``."""
     attacks = find_audited(name, calibration or VERIFIED).load().attacks
     return min(TRIALS, max((attack.trials for attack in attacks), default=TRIALS))
 
 
 def total(trials: int) -> int:
-    """Return the number of runs of an audit with so many held-out trials, for a progress bar."""
+    """Return the number of all runs of an audit with ``trials`` held-out runs on each log, for a progress bar."""
     return 2 * (trials + max(trials // 4, 1))
 
 
 def canary_of(algorithm: Config | str, attack: Attack, calibration: str | None = None) -> Canary:
-    """Return the worst-case pair on which ``algorithm`` is attacked, whose own options are added to the attack's."""
+    """Return the worst-case pair on which ``algorithm`` is attacked.
+
+    The options of a configuration are added to the attack's options.
+    """
     if isinstance(algorithm, str):
         name, stated, options = algorithm, VERIFIED, dict[str, Any]()
     else:

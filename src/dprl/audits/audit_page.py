@@ -38,7 +38,7 @@ class Row:
 
     @property
     def command(self) -> str:
-        """Command that repeats it."""
+        """Command that repeats this attack."""
         attack = self.attack
         parts = [f"dprl audit {self.entry.name} --calibration {self.entry.calibration}"]
         parts += [f"--released {attack.released}"] if attack.released != "all" else []
@@ -52,7 +52,7 @@ class Row:
 
 
 def standard_attacks() -> Iterator[tuple[Entry, Attack]]:
-    """Yield all attacks that the registry's algorithms state, in every calibration, and those installed beside them."""
+    """Yield the standard attacks that each algorithm of the registry states, for every installed calibration."""
     for entry in in_every_calibration():
         for attack in entry.load().attacks:
             yield entry, attack
@@ -73,9 +73,9 @@ def run_standard_attacks(
     """Run all standard attacks.
 
     Args:
-        trials: held-out runs on each log, where not as many as each attack states.
-        seed, confidence: of every audit.
-        progress: called with the number of runs done.
+        trials: held-out runs on each log (default: the number that each attack states).
+        seed, confidence: seed of the noise and confidence of the bounds, the same in every audit.
+        progress: called with the number of runs done so far.
     """
     rows, done = [], 0
     for entry, attack in standard_attacks():
@@ -94,7 +94,7 @@ def run_standard_attacks(
 
 
 def page(rows: Sequence[Row], command: str) -> str:
-    """Return the page in Markdown; ``command`` is what made it."""
+    """Return the page in Markdown; ``command`` is the command that made the page."""
     confidence = rows[0].result.bound.confidence
     kinds = ("verified", "as-published")
     template = load_template("dprl.audits", "audit_page.md.j2")
@@ -115,7 +115,7 @@ def page(rows: Sequence[Row], command: str) -> str:
 
 
 def _grouped(pairs: Iterable[tuple[Any, str]]) -> dict[Any, list[str]]:
-    """Return the names that stand beside each thing, in order, each once."""
+    """Return the names that are paired with each key, in order and without repetition."""
     found: dict[Any, list[str]] = {}
     for key, name in pairs:
         if name not in found.setdefault(key, []):

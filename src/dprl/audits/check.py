@@ -1,8 +1,8 @@
-"""The suite of dprl's own algorithms, run on somebody else's: it finds faults, and proves nothing.
+"""Check of somebody else's algorithm by the suite of dprl's own algorithms: it finds faults, and proves nothing.
 
-The algorithm is released through :func:`dprl.evaluate` on simulated neighbouring logs and what enters its mechanisms is
-compared with what is declared; then the attacks that its entry names bound its epsilon from below. Nothing here is
-private.
+The check first releases the algorithm through :func:`dprl.evaluate` on simulated neighbouring logs, and compares what
+enters its mechanisms with what is declared. Then the attacks that the algorithm's entry names bound its epsilon from
+below. Nothing here is private.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class Checked:
 
     Attributes:
         name: name of the algorithm.
-        neighbours: what neighbouring logs came to, for each variant.
-        audits: what each attack showed.
+        neighbours: findings on neighbouring logs, one for each variant.
+        audits: result of each attack.
     """
 
     name: str
@@ -65,13 +65,13 @@ def read_algorithm(path: str | Path) -> Entry:
 
 
 def check(entry: Entry, trials: int = 20_000, seed: int = 0, progress: Callable[[int], None] | None = None) -> Checked:
-    """Release the algorithm on neighbouring logs, in each of its variants, and attack it.
+    """Release an algorithm on neighbouring logs, in each of its variants, and attack it.
 
     Args:
-        entry: of the registry, or :func:`read_algorithm`'s.
+        entry: the algorithm's entry, from the registry or from :func:`read_algorithm`.
         trials: held-out runs of an attack on each of its two logs.
-        seed: of the attacks.
-        progress: called with the number of variants and attacks done.
+        seed: seed of the attacks' noise.
+        progress: called with the number of variants and attacks done so far.
 
     Raises:
         DprlError: the algorithm's own code raised.
@@ -89,7 +89,10 @@ def _attacked(entry: Entry, attack: Any, trials: int, seed: int) -> Audit:
 
 
 def _explained(part: Callable[[], Any]) -> Any:
-    """Return what a part gives; whatever the user's code raises is one sentence with its place: no log is real."""
+    """Return the result of a part; report an error of the user's code in one sentence that names the error's place.
+
+    The sentence may quote the error, because no log here is real.
+    """
     try:
         return part()
     except DprlError:

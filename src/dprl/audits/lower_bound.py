@@ -1,10 +1,10 @@
 """Empirical lower bounds on epsilon from the scores of an attack on two neighbouring data sets.
 
 An attack gives each run a score, larger where the run looks as if it was made on D' (with the canary) rather than D.
-For every event E an (epsilon, delta) mechanism satisfies P'(E) <= exp(epsilon) P(E) + delta, in both directions;
+For every event E an (epsilon, delta) mechanism satisfies P'(E) <= exp(epsilon) P(E) + delta, in both directions.
 Clopper-Pearson intervals on both probabilities turn counts into a bound that holds with the stated confidence.
-The threshold is chosen on trials of its own, so that choosing costs nothing (Jagielski, Ullman, Oprea 2020; Nasr et
-al. 2021). Where scores are Gaussian, a bound on mu (Dong, Roth, Su 2022) is tighter by far.
+The threshold is chosen on separate trials, so that the choice costs no confidence (Jagielski, Ullman, Oprea 2020; Nasr
+et al. 2021). Where scores are Gaussian, a bound on mu (Dong, Roth, Su 2022) is tighter by far.
 """
 
 from __future__ import annotations
@@ -30,9 +30,10 @@ class LowerBound:
     """Lower bound on epsilon that the counts prove.
 
     Attributes:
-        epsilon_lower: the mechanism's epsilon at ``delta`` is no less, with probability ``confidence`` over the trials.
+        epsilon_lower: the bound. With probability ``confidence`` over the trials, the mechanism's epsilon at ``delta``
+            is at least this large.
         threshold, direction: the event, ``score >= threshold`` or ``score < threshold``.
-        hits, false_alarms: how often it happened on the data set that makes it likely, and on the other.
+        hits, false_alarms: how often the event happened on the data set that makes it likely, and on the other one.
         trials: held-out trials of each data set that were counted.
         selection_trials: trials of each data set on which the event was chosen.
     """
@@ -50,7 +51,7 @@ class LowerBound:
 
 @dataclass(frozen=True)
 class GaussianLowerBound:
-    """A bound that trusts the scores to be Gaussian with one variance: on mu, and the epsilon of it at ``delta``."""
+    """Lower bounds on mu and on the epsilon of mu-GDP at ``delta``, for scores that are Gaussian with one variance."""
 
     mu_lower: float
     mu_estimate: float
@@ -65,11 +66,11 @@ class Audit(Shown):
     """An attack's result beside the claim.
 
     Attributes:
-        bound: from counts alone.
+        bound: lower bound from counts only.
         gaussian: the tighter bound, where the canary's scores are Gaussian.
         description: the pair that was attacked and what was seen of it.
         seconds: wall time of the attack.
-        preconditions: of the theorem behind the claim, where it rests on one.
+        preconditions: preconditions of the theorem behind the claim, where the claim rests on a theorem.
     """
 
     claimed_epsilon: float
@@ -93,7 +94,7 @@ class Audit(Shown):
 
     @property
     def verdict(self) -> str:
-        """``violated``, or ``not violated``: which is no proof of the claim."""
+        """``violated`` or ``not violated``. The latter is no proof of the claim."""
         return "violated" if self.violated else "not violated"
 
     def as_dict(self) -> dict[str, Any]:
@@ -132,10 +133,11 @@ def audit(
 
     Args:
         trials: held-out runs on each data set.
-        seed: of all noise.
+        seed: seed of all noise.
         confidence: probability with which each bound holds.
-        selection_trials: further runs on each data set, to choose the event on (default: a quarter of ``trials``).
-        progress: called with the number of runs done, of twice ``trials + selection_trials``.
+        selection_trials: further runs on each data set, on which the event is chosen (default: a quarter of
+            ``trials``).
+        progress: called with the number of runs done so far, out of ``2 (trials + selection_trials)``.
     """
     require(trials >= 1, "An audit needs at least 1 trial.")
     chosen = max(trials // 4, 1) if selection_trials is None else selection_trials
@@ -152,13 +154,14 @@ def audit(
 def epsilon_lower_bound(
     selection: tuple[Any, Any], held_out: tuple[Any, Any], *, delta: float, confidence: float = 0.95
 ) -> LowerBound:
-    """Return the Clopper-Pearson lower bound on epsilon, with threshold and direction chosen on ``selection`` alone.
+    """Return the Clopper-Pearson lower bound on epsilon; threshold and direction are chosen on ``selection`` only.
 
     Args:
         selection: scores ``(n,)`` on D and on D' (larger: more like D').
         held_out: scores of other runs, which are counted.
-        delta: at which epsilon is bounded.
-        confidence: each of the two intervals is two-sided at this level, so that both ends used hold together.
+        delta: the delta at which epsilon is bounded.
+        confidence: level of the bound. Each of the two intervals is two-sided at this level, so that the two ends that
+            are used hold together.
     """
     sound = 0.0 <= delta < 1.0 and 0.0 < confidence < 1.0
     require(sound, "An audit needs delta in [0, 1) and a confidence between 0 and 1.")
@@ -242,26 +245,26 @@ def _epsilon(likely: Any, unlikely: Any, delta: float) -> Any:
 def _choose(
     absent: np.ndarray, present: np.ndarray, held_out: int, delta: float, confidence: float
 ) -> tuple[float, Direction]:
-    """Return the event that promises the best bound on ``held_out`` trials, from these."""
+    """Return the event that promises the best bound on ``held_out`` further trials, judged by the scores given."""
     pooled = np.unique(np.concatenate([absent, present]))
     if len(pooled) > _CANDIDATES:
-        # even ranks in the middle, every rank at both ends: the best event is often a rare one
+        # evenly spaced ranks in the middle, dense ranks at both ends: the best event is often a rare one
         ranks = np.linspace(0, len(pooled) - 1, _CANDIDATES // 2).astype(int)
         tail = np.unique(np.geomspace(1, len(pooled), _CANDIDATES // 4).astype(int)) - 1
         pooled = pooled[np.unique(np.concatenate([ranks, tail, len(pooled) - 1 - tail]))]
     counted = tuple(len(x) - np.searchsorted(np.sort(x), pooled, side="left") for x in (absent, present))
     smooth = _smoothed(pooled, counted)
-    # of the two directions: how many runs there are of the arm that makes the event likely, and of the other
+    # a row per direction: the number of runs on the data set that makes the event likely; in reverse, on the other one
     sizes = np.array([[len(present)], [len(absent)]])
 
     def best(above: tuple[np.ndarray, ...], caution: float) -> tuple[int, Direction]:
         likely, unlikely = np.stack([above[1], len(absent) - above[0]]), np.stack([above[0], len(present) - above[1]])
-        # standard errors on the rare count: of many events, the luckiest would be chosen otherwise
+        # add standard errors to the rare count, for otherwise the luckiest of many events would be chosen
         rare = np.minimum((unlikely + caution * np.sqrt(np.maximum(unlikely, 0.0)) + caution) / sizes[::-1], 1.0)
         expected, rare = likely / sizes * held_out, rare * held_out
         low = clopper_pearson(expected, held_out, confidence)[0]
         epsilon = _epsilon(low, clopper_pearson(rare, held_out, confidence)[1], delta)
-        # and one of the held-out bound itself: a little less on average, for less of a lottery
+        # subtract a standard error of the held-out bound: the bound is a little lower on average, but varies less
         promised = epsilon - np.sqrt(1.0 / np.maximum(expected, 1.0) + 1.0 / np.maximum(rare, 1.0))
         side, place = np.unravel_index(promised.argmax(), promised.shape)
         return int(place), "below" if side else "at or above"
@@ -269,7 +272,7 @@ def _choose(
     place, direction = best(counted, 2.0)
     if smooth is not None:
         other, side = best(smooth, 0.5)
-        # where the counts do not contradict the curve
+        # prefer the smoothed choice where the counts do not contradict the curve
         if all(
             abs(c[other] - m[other]) <= 4.0 * math.sqrt(m[other]) + 4.0 for c, m in zip(counted, smooth, strict=True)
         ):
@@ -281,8 +284,8 @@ def _choose(
 def _smoothed(pooled: np.ndarray, above: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...] | None:
     """Return counts at or above each of ``pooled``, with the densities' ratio smoothed; None where that fails.
 
-    The log-ratio is fitted as a quadratic in the score (logistic regression; of scores that are log-likelihood ratios
-    it is the score itself), so that a rare event is judged by all trials and not by the few that fell into it.
+    Logistic regression fits the log-ratio as a quadratic in the score, so that a rare event is judged by all trials and
+    not by the few that fell into it. Where scores are log-likelihood ratios, the log-ratio is the score itself.
     """
     cells = [a - np.append(a[1:], 0) for a in above]
     both = cells[0] + cells[1]

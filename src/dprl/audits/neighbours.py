@@ -1,8 +1,8 @@
-"""Neighbours of everything in the registry, through the front door: what one more person moves in each mechanism.
+"""Releases of neighbouring inputs for every algorithm of the registry: how far one unit moves what enters a mechanism.
 
-A suite says which inputs are neighbours where its algorithm reads a log, learns from people or learns from rewards, and
-how each of them is released. Here they are released, one after the other, and compared. The table of what was found
-stands in docs/audits.md.
+An algorithm's suite says which logs, sets of people or reward functions are neighbours, and how each of them is
+released through the public API. This module releases neighbours one after the other and compares them. The table of
+findings stands in docs/audits.md.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ class Neighbour:
     """An input that differs from another one in what is protected.
 
     Attributes:
-        name: how it differs, in words.
-        call: its release.
-        missing: place of the person whom it lacks, beside all others.
-        covered: whether the relation covers the pair; if not, it may be refused.
-        moves: whether the difference must be seen.
+        name: how the input differs, in words.
+        call: the call that releases the input.
+        missing: place, among all people, of the person whom the input lacks.
+        covered: whether the relation covers the pair; if not, the release may be refused.
+        moves: whether the difference must show in what enters a mechanism.
     """
 
     name: str
@@ -46,9 +46,9 @@ class Group:
     """One input and its neighbours.
 
     Attributes:
-        call: release of the input, which comes first.
-        neighbours: of it.
-        missing: place of the person whom the input lacks.
+        call: the call that releases the input; it runs before those of the neighbours.
+        neighbours: neighbours of the input.
+        missing: place, among all people, of the person whom the input lacks.
     """
 
     call: Call
@@ -61,14 +61,15 @@ class Found:
     """Findings on the pairs of neighbours of one case.
 
     Attributes:
-        algorithm: what ran.
-        setting: its variant.
-        relation: what its neighbours are.
-        source: what was read.
+        algorithm: name of the algorithm.
+        setting: variant of the algorithm.
+        relation: the neighbouring relation, in words.
+        source: kind of input that was read.
         pairs: number of pairs that were compared.
-        largest: largest distance of what entered a mechanism, over the declared sensitivity; at most 1.
-        outside: pairs that are no neighbours by the relation: what happened to them.
-        problems: sentences, each with the pair that it is about; empty where nothing differs that must not.
+        largest: largest distance between what entered a mechanism on two neighbours, over the declared sensitivity. It
+            must be at most 1.
+        outside: what happened to each pair that the relation does not cover.
+        problems: sentences about differences that must not be, each with its pair; empty where there are none.
     """
 
     algorithm: str
@@ -86,11 +87,12 @@ class Case:
     """One variant of an algorithm and one source of inputs.
 
     Attributes:
-        entry: of the algorithm.
-        setting: its variant.
-        source: what is read, one of the suite's ``sources`` (or the same by workers of ``ray``).
-        turn: another one makes other pairs, see :func:`~dprl.audits.people.pairs_of`.
-        thin: of the neighbours of an input the first two, and one in so many of the others.
+        entry: entry of the algorithm.
+        setting: variant of the algorithm.
+        source: kind of input that is read: one of the suite's ``sources``, or one that workers of ``ray`` read.
+        turn: number that selects the pairs; another number makes other pairs, see
+            :func:`~dprl.audits.people.pairs_of`.
+        thin: an input is compared with its first two neighbours, and with one in ``thin`` of its other neighbours.
     """
 
     entry: Entry
@@ -100,7 +102,10 @@ class Case:
     thin: int = 1
 
     def run(self, folder: Path | None = None) -> Found:
-        """Release all pairs of neighbours and compare what enters the mechanisms; files go to an empty ``folder``."""
+        """Release all pairs of neighbours and compare what enters the mechanisms.
+
+        Files go to ``folder``, which must be empty; the default is a temporary folder.
+        """
         if folder is None:
             with tempfile.TemporaryDirectory(prefix="dprl-neighbours-") as made:
                 return self.run(Path(made))
@@ -131,7 +136,7 @@ class Case:
 
 
 def cases() -> Iterator[Case]:
-    """Yield all of the registry, in every setting that its algorithms bring along; the tests alone try ray."""
+    """Yield the cases of every algorithm of the registry: each setting with each source. Only the tests try ray."""
     turn = 0
     for entry in attacked().values():
         suite = entry.load_conformance()
@@ -142,7 +147,7 @@ def cases() -> Iterator[Case]:
 
 
 def counted(parts: Iterable[T], progress: Callable[[int], None] | None) -> Iterator[T]:
-    """Yield the parts of some work, and call ``progress`` with the number of those that are done."""
+    """Yield the parts of some work; after each one, call ``progress`` with the number of parts that are done."""
     for number, part in enumerate(parts, 1):
         yield part
         if progress is not None:
@@ -160,5 +165,5 @@ def section(found: Sequence[Found]) -> str:
 
 
 def with_section(page: str, text: str) -> str:
-    """Return a page with the section at its end, in place of the one that is there."""
+    """Return the page with the section ``text`` at its end, in place of the section that the page had."""
     return page.split(HEADING)[0].rstrip("\n") + "\n\n" + text

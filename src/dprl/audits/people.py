@@ -1,6 +1,6 @@
-"""Made-up people: their logs and visits, and what the rows of one of them may be instead.
+"""Made-up people: their logs and visits, and what the rows of one person may hold instead.
 
-What people in common hold is the same to the last bit, whoever else is there. Everything is made up here, and public.
+The rows of a person are the same to the last bit, whoever else is in the log. Everything here is made up, and public.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ NAN, HUGE = float("nan"), 1e308
 
 
 def missing_names() -> dict[str, Callable[[], Any]]:
-    """Return what stands for a name that is not known, in the type of whoever writes it: a new object every time."""
+    """Return functions that make a missing name, a new object at each call, in each type that libraries use for one."""
     found: dict[str, Callable[[], Any]] = {
         "None": lambda: None,
         "nan": lambda: float("nan"),
@@ -43,7 +43,7 @@ Change = Callable[[Columns, Bounds], Columns]
 
 
 def cells(*, everywhere: bool = True, **values: float) -> Change:
-    """Return the change after which every row of the person holds these values, or else only the first."""
+    """Return the change that writes these values into every row of the person, or only into rows with ``t`` = 0."""
 
     def change(rows: Columns, bounds: Bounds) -> Columns:
         changed = (rows["t"] == 0) | everywhere
@@ -53,7 +53,7 @@ def cells(*, everywhere: bool = True, **values: float) -> Change:
 
 
 def _longest(rows: Columns, bounds: Bounds) -> Columns:
-    """Make each trajectory go on far beyond the horizon, at the largest reward and ratio."""
+    """Extend each trajectory far beyond the horizon, at the largest reward and ratio."""
     count = bounds.horizon + 9
     found = {name: np.repeat(values[rows["t"] == 0], count) for name, values in rows.items()}
     time = np.tile(np.arange(float(count)), len(found["t"]) // count)
@@ -96,13 +96,13 @@ ROWS: Mapping[str, Change] = {
     "longer than the horizon": _longest,
     MANY: _many,
 }
-"""What the rows of the person who differs may be; every one is a neighbour of the log without that person."""
+"""What the rows of the person who differs may hold. Each changed log is a neighbour of the log without that person."""
 
-# an empty text is a name in an array, and whoever has it is one person
+# in an array an empty text is a name, and all rows with this name belong to one person
 UNNAMED: Mapping[str, Change] = {
     f"a name that is {kind}": _unnamed(name) for kind, name in missing_names().items() if kind != "empty text"
 }
-"""Rows that belong to nobody: the log is that without them."""
+"""Changes after which rows name nobody: the log must count as the log without these rows."""
 
 
 @dataclass(frozen=True)
@@ -110,9 +110,10 @@ class LogOf:
     """People with trajectories of one length, in the order of their names.
 
     Attributes:
-        bounds: public; rewards in [0, 1], one observation in [0, 2], two actions. Where it is filled, half is missing;
-            where people are censored, one in three is lost in the last row.
-        trajectories: of each person.
+        bounds: public bounds: rewards in [0, 1], one observation in [0, 2], two actions. If they fill missing
+            observations, half of the observations are missing; if they have a censoring hazard, one person in three is
+            censored in the last row.
+        trajectories: number of trajectories per person.
         persons: whether the log has a column of people; otherwise each person has one trajectory.
     """
 
@@ -121,12 +122,12 @@ class LogOf:
     persons: bool = False
 
     def columns(self, people: Sequence[int], different: int | None = None, change: Change | None = None) -> Columns:
-        """Return the log of ``people``, of whom ``different`` has other rows."""
+        """Return the log of ``people``, where ``change`` is applied to the rows of the person ``different``."""
         parts = [change(self._rows(p), self.bounds) if change and p == different else self._rows(p) for p in people]
         names = self._rows(0)
         return {name: np.concatenate([part[name] for part in parts] or [names[name][:0]]) for name in names}
 
-    @lru_cache(maxsize=1 << 14)  # noqa: B019  (what is frozen is equal where it is the same)
+    @lru_cache(maxsize=1 << 14)  # noqa: B019  (logs with equal fields share the cached rows)
     def _rows(self, person: int) -> Columns:
         horizon, count = self.bounds.horizon, self.trajectories * self.bounds.horizon
         rng = np.random.default_rng([7, person])
@@ -156,8 +157,8 @@ class VisitsOf:
     """People who visit a bandit, in the order of their first visit: what each sees, and what each action would pay.
 
     Attributes:
-        bounds: public; rewards in [-1, 1], two observations in [-1, 1], three actions.
-        visits: of each person; a person comes again right after the others' first visits.
+        bounds: public bounds: rewards in [-1, 1], two observations in [-1, 1], three actions.
+        visits: number of visits per person. People come again, in the same order, after everybody's visit before.
     """
 
     bounds: Bounds
@@ -166,7 +167,10 @@ class VisitsOf:
     def rows(
         self, people: Sequence[int], different: int | None = None, cells: tuple[float, float] | None = None
     ) -> tuple[np.ndarray, np.ndarray, list[str]]:
-        """Return ``(R, 2)`` observations, ``(R, 3)`` rewards and names; ``different`` has ``cells`` in all of them."""
+        """Return ``(R, 2)`` observations, ``(R, 3)`` rewards and names.
+
+        Every row of ``different`` holds ``cells``: one number for all its observations, and one for all its rewards.
+        """
         who = [person for _ in range(self.visits) for person in people]
         seen, paid = np.zeros((len(who), 2)), np.zeros((len(who), 3))
         for row, person in enumerate(who):
@@ -186,23 +190,23 @@ CELLS: Mapping[str, tuple[float, float]] = {
     "not a number": (NAN, 1.0),
     "infinite": (1.0, np.inf),
 }
-"""Observation and reward of the person who differs."""
+"""What all observations and all rewards of the person who differs may be."""
 
 
 def without(people: Sequence[int], place: int) -> list[int]:
-    """Return everybody but who stands at ``place``."""
+    """Return ``people`` without the person at ``place``."""
     return [person for index, person in enumerate(people) if index != place]
 
 
 def pairs_of(kinds: Sequence[str], units: int, turn: int) -> Iterator[tuple[int, int, str, list[str]]]:
-    """Yield a number of people, a place among them with its position in words, and in which kinds who stands there
-    differs: of every number some kinds.
+    """Yield the number of people, the place of the person who differs, its position in words, and some of ``kinds``.
 
-    The first kind stands at every number; and first where one more has come than declared, who would push another out.
-    Another ``turn`` puts other kinds and positions there.
+    Every number of people has the first kind and a share of the others. Where there is one person more than declared,
+    the first kind also takes the first place, because a person there would push another one out. Another ``turn`` gives
+    the numbers other kinds and positions.
     """
     foremost, *rest = kinds
-    # around the declared one, for cuts and normalisers to be wrong at
+    # numbers around the declared one, where a wrong cut or normaliser would show
     numbers = list(dict.fromkeys(n for n in (units - 1, units, units + 1, 2 * units) if n > 0))
     for index, count in enumerate(numbers):
         some = [foremost, *rest[(index + turn) % len(numbers) :: len(numbers)]]

@@ -1,10 +1,11 @@
 """Record and replay: release neighbouring data one after the other and look at what enters the mechanisms.
 
-A call is released as users release it; what stands at the mechanisms' doors is replaced for the length of the call.
-Every call after the first has the same key and sees what the first one released, so that adaptivity hides nothing: step
-by step, along the same outputs, the exact integer totals must lie within the declared sensitivity, and nothing else may
-differ: not the number of steps, not a coin's rate or a draw's scale, not a shape of what is released, not a word that
-is printed. Where the private thing is a reward function, :mod:`dprl.audits.record_rewards` compares what was asked.
+A call runs as users run it; for its length, the mechanisms' methods that take sums in and give releases out (their
+doors) are replaced by recorders. Every call after the first has the same key and sees what the first one released, so
+that adaptivity hides nothing. Step by step, along the same outputs, the exact integer totals must lie within the
+declared sensitivity. Nothing else may differ: not the number of steps, not a coin's rate or a draw's scale, not a shape
+of what is released, not a word that is printed. Where a reward function is private,
+:mod:`dprl.audits.record_rewards` compares the questions that were asked of it.
 """
 
 from __future__ import annotations
@@ -41,13 +42,13 @@ from dprl.mechanisms.noisy_maximum import NoisyMaximum
 from dprl.mechanisms.reward_noise import RewardGradient, RewardNoise
 from dprl.protocols import NoiseSource
 
-_SLACK = 1.0 + 1e-9  # of float sums here
-_AT_THE_DOORS = threading.RLock()  # one thread at a time: of two, what one puts there would stay
+_SLACK = 1.0 + 1e-9  # for the float sums of this module
+_AT_THE_DOORS = threading.RLock()  # one thread at a time: with two, a recorder of one could stay in place for good
 SEED = 11
 """Seed of every recorded call, which stands for the key that neighbours share."""
 
 Call = Callable[[int], Mapping[str, np.ndarray]]
-"""A public call with a seed, which returns all that it hands out, by name."""
+"""A function of a seed: it makes a public call and returns all that the call hands out, by name."""
 Relation = Literal["add or remove one", "replace one"]
 
 
@@ -56,10 +57,10 @@ class Entry:
     """One release of one mechanism, as grid points and as numbers, and what it was made of. Private.
 
     Attributes:
-        total: sum without the noise, and the norm of a filtered sum.
+        total: exact sum without the noise; for a filtered sum also the sum's norm.
         points: grid points that were released.
-        released: the same as numbers.
-        level: noise level of a filtered sum.
+        released: the same points as numbers.
+        level: noise level of a filtered sum; None for others.
     """
 
     total: tuple[int, ...]
@@ -70,13 +71,13 @@ class Entry:
 
 @dataclass
 class ReleaseTrace:
-    """Everything that one call let into its mechanisms, asked of its noise source, said and handed out. Private.
+    """Everything that one call let into its mechanisms, asked of its noise source, printed and handed out. Private.
 
     Attributes:
         mechanisms: noisy sums and noisy maxima, in the order in which they first released.
-        entries: releases of each of these, by place.
+        entries: releases of each mechanism, by its place in ``mechanisms``.
         questions: rewards that were asked of a private reward function.
-        answering: mechanism that answered them.
+        answering: mechanism that answered the questions.
         calls: calls of the noise source.
         results: everything that was handed out.
         messages: everything that was printed, logged or warned of.
@@ -91,7 +92,7 @@ class ReleaseTrace:
     messages: list[str] = field(default_factory=list)
 
     def place_of(self, mechanism: Any) -> int:
-        """Return the place of that very object, for another mechanism may equal it."""
+        """Return the place of this very object, as another mechanism may equal it; a new object gets the next place."""
         for place, known in enumerate(self.mechanisms):
             if known is mechanism:
                 return place
@@ -105,8 +106,8 @@ class Comparison:
     """How two runs on neighbouring data differ.
 
     Attributes:
-        problems: sentences, empty where nothing differs that must not.
-        largest: largest L2 distance of two totals over the declared sensitivity; at most 1.
+        problems: sentences about differences that must not be; empty where there are none.
+        largest: largest L2 distance of two totals over the declared sensitivity. It must be at most 1.
         releases: number of releases that were compared.
     """
 
@@ -120,7 +121,7 @@ class RecordingNoise:
     """A noise source that writes down what it is asked for, streams included.
 
     Attributes:
-        missing: place of a unit that this run lacks: the others keep the coins that they have beside it.
+        missing: place of a unit that this run lacks. The others keep the coins that they have where this unit is there.
     """
 
     inner: Any
@@ -129,23 +130,23 @@ class RecordingNoise:
     missing: int | None = None
 
     def __getattr__(self, name: str) -> Any:
-        """Return what else the source has (paths, blocks of draws), which is not written down."""
+        """Return any other attribute of the source (paths, blocks of draws). Its use is not written down."""
         return getattr(self.inner, name)
 
     def stream(self, name: str) -> RecordingNoise:
-        """Return the stream of that name, whose calls are written down with it."""
+        """Return the stream called ``name``. Its calls are written down under that name."""
         return RecordingNoise(self.inner.stream(name), self.calls, f"{self.name}/{name}", self.missing)
 
     def participation_mask(self, step: Any, count: int, rate: float) -> Any:
         """Return coins ``(count,)``; the number of units is private and is not compared."""
         self.calls.append((self.name, "coins", int(step), float(rate)))
-        if self.missing is None or rate == 1.0:  # everybody; of a part of the people, too, where places are others
+        if self.missing is None or rate == 1.0:  # at rate 1 everybody is in, also of a part, where places are others
             return self.inner.participation_mask(step, count, rate)
         return np.delete(np.asarray(self.inner.participation_mask(step, count + 1, rate)), self.missing)
 
     def gaussian(self, step: Any, dimension: int, std: float) -> Any:
         """Return a draw ``(dimension,)``."""
-        if not isinstance(step, Tracer):  # what compiled code draws is compared in what it answers
+        if not isinstance(step, Tracer):  # draws in compiled code are compared by the answers that are made of them
             self.calls.append((self.name, "gaussian", int(step), int(dimension), float(std)))
         return self.inner.gaussian(step, dimension, std)
 
@@ -155,7 +156,7 @@ class RecordingNoise:
         return self.inner.uniform_index(step, count)
 
     def actions(self) -> Any:
-        """Return the coins of actions."""
+        """Return the coins of people's actions."""
         self.calls.append((self.name, "actions"))
         coins = self.inner.actions()
         return coins if self.missing is None else CoinsWithout(coins, self.missing)
@@ -163,7 +164,10 @@ class RecordingNoise:
 
 @dataclass(frozen=True)
 class CoinsWithout:
-    """Coins of the actions of people of whom one is ``missing``: the others keep theirs. On the host."""
+    """Coins of people's actions where the person at place ``missing`` is not there; the others keep their coins.
+
+    These coins are for code that runs on the host.
+    """
 
     inner: Any = field(repr=False)
     missing: int
@@ -178,7 +182,7 @@ class CoinsWithout:
         return CoinsWithout(self.inner.of_batch(step), self.missing)
 
     def words_at(self, places: np.ndarray, draw: int) -> np.ndarray:
-        """Return the coins of those who stand at ``places`` now."""
+        """Return the coins of the people at ``places``, counted without the missing person."""
         return self.inner.words_at(places + (places >= self.missing), draw)
 
 
@@ -186,28 +190,29 @@ jax.tree_util.register_dataclass(CoinsWithout, data_fields=["inner"], meta_field
 
 
 class Recorder:
-    """The keeper of the mechanisms' doors while neighbours are released: the first call is what later ones replay.
+    """Recorder of calls that release neighbours: the first call is recorded, and later calls replay its outputs.
 
-    The doors are the process's, and open as ever to what any other thread releases meanwhile.
+    The doors of the mechanisms belong to the whole process, but releases of other threads pass through them unchanged.
     """
 
     def __init__(self) -> None:
         self._first: ReleaseTrace | None = None
 
     def record(self, call: Call, missing: int | None = None, *, noise: NoiseSource | None = None) -> ReleaseTrace:
-        """Call once, with :data:`SEED`.
+        """Run ``call`` once with :data:`SEED`, and return its trace.
 
         Args:
-            call: what is released; whatever noise it makes of a seed is ``noise``.
-            missing: place of the unit that this call's data lack: the others keep the coins that they have beside that
-                unit, which is the coupling of the proofs.
-            noise: source of all calls that are compared; a function of (key, step), as ours are.
+            call: the release. Where it makes a noise source of a seed, it gets ``noise``.
+            missing: place of the unit that this call's data lack. The others keep the coins that they have where this
+                unit is there, which is the coupling of the proofs.
+            noise: noise source of all calls that are compared; its draws must be functions of (key, step), as those of
+                dprl's sources are. The default has the key of :data:`SEED`.
         """
         tape, level = ReleaseTrace(), dict[int, int]()
         first = self._first or ReleaseTrace()
 
         def keep(mechanism: Any, total: Any, points: Any, unit: float) -> np.ndarray:
-            """Write down a release; return its points, which are those of the first call where there was one."""
+            """Write down a release and return its points: those of the first call, if it has a release here."""
             place = tape.place_of(mechanism)
             before = first.entries.get(place, [])[len(tape.entries[place]) :]
             points = np.array(before[0].points if before else points)
@@ -262,12 +267,12 @@ class Recorder:
 
 @contextlib.contextmanager
 def listening(messages: list[str]) -> Iterator[None]:
-    """Write down what is printed, logged or warned of meanwhile; it is passed on all the same."""
+    """Write down what is printed, logged or warned of in the ``with`` block. Everything is still passed on."""
     heard = {name: io.StringIO() for name in ("log", "stdout", "stderr")}
     handler = logging.StreamHandler(heard["log"])
     logging.getLogger().addHandler(handler)
     try:
-        # the filters stay as they are: what they turn into an error is one
+        # the warning filters stay in force: a warning that they turn into an error is raised
         with (
             warnings.catch_warnings(record=True) as caught,
             contextlib.redirect_stdout(heard["stdout"]),
@@ -297,21 +302,22 @@ def record_replay(
     Args:
         first: call on one data set.
         second: call on its neighbour.
-        noise: source of both.
-        missing: place among the units of ``first`` of the one that ``second`` lacks, where it is not the last.
-        relation: of the two data sets; replacing one may move a sum by twice the sensitivity.
+        noise: noise source of both calls.
+        missing: place, among the units of ``first``, of the unit that ``second`` lacks, where it is not the last.
+        relation: relation of the two data sets; replacing one unit may move a sum by twice the sensitivity.
     """
     recorder = Recorder()
     return compare(recorder.record(first, noise=noise), recorder.record(second, missing, noise=noise), relation)
 
 
 def compare(one: ReleaseTrace, two: ReleaseTrace, relation: Relation = "add or remove one") -> Comparison:
-    """Return what two tapes of neighbouring data disagree on, in exact integers.
+    """Return where the traces of two neighbouring data sets disagree, in exact integers.
 
-    Sums over sampled people are compared under ``relation``, batches of users under the mechanism's own.
+    Sums over sampled people are compared under ``relation``, sums over batches of users under the mechanism's own
+    relation.
     """
     shapes = [{name: (v.shape, v.dtype) for name, v in tape.results.items()} for tape in (one, two)]
-    # the second run saw what the first released: whatever is made of that alone is the same, to the last bit
+    # the second run saw what the first released: all that is made of releases only must be the same to the last bit
     made = shapes[0] != shapes[1] or all(v.tobytes() == two.results[name].tobytes() for name, v in one.results.items())
     same = {
         "the mechanisms differ": one.mechanisms == two.mechanisms and one.answering == two.answering,
@@ -343,7 +349,7 @@ def compare(one: ReleaseTrace, two: ReleaseTrace, relation: Relation = "add or r
             too_far = f"of mechanism {place} differ by more than the sensitivity"
             problems += [f"the inputs of release {step} {too_far}" for step, x in enumerate(squared) if x > 1]
         releases, largest = releases + len(a), max([largest, *squared])
-    if divided and len(moving) > 1:  # the first part of the people has one mechanism, the first of all
+    if divided and len(moving) > 1:  # the first part of the people has one mechanism, which is the first in the list
         problems.append("one unit moves what is released of either part: it is in both parts of the people")
     largest = math.sqrt(largest)
     if one.answering is not None and one.answering == two.answering:
@@ -353,24 +359,24 @@ def compare(one: ReleaseTrace, two: ReleaseTrace, relation: Relation = "add or r
 
 
 def _squared(mechanism: GaussianSum, relation: Relation, moved: np.ndarray) -> Fraction:
-    """Return the square of how far two totals of a release lie apart, over how far neighbours may move them."""
+    """Return the squared distance of two totals of a release, over the square of how far neighbours may move them."""
     clips, declared = (Fraction(CLIPS.get(one, 1.0)) for one in (relation, mechanism.relation))
     limit = clips / declared * Fraction(mechanism.sensitivity) / Fraction(mechanism.grid_step)
     size = mechanism.dimension
-    # the sum's norm moves by as much as the sum, and by what rounding adds to it
+    # the norm of a sum moves by no more than the sum itself, and by what rounding adds
     norms = [Fraction(x) / Fraction(1.0 + NORM_ROUNDING) for x in moved[size:]]
     return max([Fraction(np.sum(moved[:size] ** 2)), *(x**2 for x in norms)]) / limit**2
 
 
 def _moved_in_all(mechanism: GaussianSum, one: list[Entry], two: list[Entry], problems: list[str]) -> Fraction:
-    """Return how far apart the sums of all steps lie, over what the noise allows, for units that take part once.
+    """Return the distance between the sums of all steps, over what the noise allows, for units that take part once.
 
-    They are seen through the strategy of correlated noise, for that is what is drawn independently.
+    The sums are whitened by the strategy of the correlated noise, because only the whitened noise is independent.
     """
     if not len(one) == len(two) == mechanism.steps:
         return Fraction(0)
     sums = (np.array([entry.total for entry in entries], np.int64) for entries in (two, one))
-    # int64 wraps around: so does the exact sum, and the difference is right all the same
+    # int64 wraps around, and so does the exact sum, so that the difference is right all the same
     moved = np.subtract(*sums).astype(np.float64) * mechanism.grid_step
     if np.count_nonzero(np.abs(moved).max(axis=1)) > mechanism.epochs:
         problems.append(f"one user moves more than {mechanism.epochs} of the sums")

@@ -1,8 +1,9 @@
-"""Record and replay where the private thing is a reward function: what enters a mechanism on two neighbouring ones.
+"""Record and replay for private reward functions: what enters a mechanism on two neighbouring ones.
 
-The second run sees the answers of the first, so that adaptivity hides nothing. Along them, question by question, the
-true rewards must differ by no more than the declared sensitivity, and nothing else may differ: not where a reward was
-asked for, nor how often. See :mod:`dprl.audits.record_replay` for logs, and for what is released and printed.
+The second run sees the answers of the first, so that adaptivity hides nothing. Question by question, along these
+answers, the true rewards must differ by no more than the declared sensitivity. Nothing else may differ: not where a
+reward was asked for, nor how often. :mod:`dprl.audits.record_replay` does this for logs, and compares what is released
+and printed for both.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from dprl.mechanisms.function_noise import FunctionNoise
 from dprl.mechanisms.ornstein_uhlenbeck import DEPTHS
 from dprl.mechanisms.reward_noise import RewardGradient, RewardNoise
 
-_SLACK = 1.0 + 1e-9  # of float sums here; the mechanisms' own rounding is in their sensitivity
+_SLACK = 1.0 + 1e-9  # for the float sums of this module; the mechanisms' own rounding is in their sensitivity
 
 
 @dataclass(frozen=True)
@@ -28,10 +29,10 @@ class Question:
 
     Attributes:
         rewards: ``(B,)`` true rewards.
-        places: ``(B, d)`` positions; clipped gradients of a gradient's mechanism.
-        actions: ``(B,)``; empty of a gradient's.
-        number: of the round.
-        answer: what it gave.
+        places: ``(B, d)`` positions; of :class:`RewardGradient`, the clipped gradients.
+        actions: ``(B,)`` actions; of :class:`RewardGradient`, empty.
+        number: number of the round.
+        answer: the noisy answer that was given.
     """
 
     rewards: np.ndarray
@@ -48,9 +49,9 @@ class RecordingAnswers:
     """A recorder of questions, which answers as ``inner`` does or replays the answers of an earlier run.
 
     Args:
-        inner: answers that a mechanism is bound to.
-        questions: questions of this run, to which is added.
-        first: questions of the run that is replayed.
+        inner: what answers: a mechanism that is bound to noise.
+        questions: list of this run's questions; every question is added to it.
+        first: questions of the run whose answers are replayed; empty in the first run.
     """
 
     def __init__(self, inner: Any, questions: list[Question], first: Questions = ()) -> None:
@@ -60,12 +61,12 @@ class RecordingAnswers:
         return getattr(self._inner, name)
 
     def add_noise(self, rewards: Any, positions: Any, actions: Any, round_: Any) -> np.ndarray:
-        """Answer rewards at positions, and write them down."""
+        """Return noisy rewards at positions, and write the question down."""
         answer = self._inner.add_noise(rewards, positions, actions, round_)
         return self._told(rewards, positions, actions, round_, answer)
 
     def noisy_mean(self, rewards: Any, clipped: Any, step: Any) -> np.ndarray:
-        """Answer the mean of rewards times clipped gradients, and write it down."""
+        """Return the noisy mean of rewards times clipped gradients, and write the question down."""
         return self._told(rewards, clipped, (), step, self._inner.noisy_mean(rewards, clipped, step))
 
     def _told(self, rewards: Any, places: Any, actions: Any, number: Any, answer: Any) -> np.ndarray:
@@ -73,19 +74,22 @@ class RecordingAnswers:
         if len(self._questions) < len(self._first):
             before = self._first[len(self._questions)].answer
             found = before if before.shape == found.shape else found
-        # copies: what asked may write into its arrays
+        # copies, because the caller may write into its arrays later
         rewards, places, actions = map(np.array, (rewards, places, actions))
         self._questions.append(Question(rewards, places, actions, int(number), np.array(found)))
         return found
 
 
 def compare_questions(one: Questions, two: Questions, mechanism: Any) -> tuple[list[str], float]:
-    """Return what two neighbouring reward functions' questions disagree on, and how far apart they lie.
+    """Return where the questions to two neighbouring reward functions disagree, and how far the rewards lie apart.
+
+    The distance is over the declared sensitivity.
 
     Args:
         one: questions of the first run.
         two: questions of the second run.
-        mechanism: what is accounted for: :class:`FunctionNoise`, :class:`RewardNoise` or :class:`RewardGradient`.
+        mechanism: the mechanism that is accounted for: :class:`FunctionNoise`, :class:`RewardNoise` or
+            :class:`RewardGradient`.
     """
     if len(one) != len(two) or any(
         a.number != b.number or not _same(a.places, b.places) or not _same(a.actions, b.actions)
@@ -104,7 +108,7 @@ def _same(a: np.ndarray, b: np.ndarray) -> bool:
 
 
 def _paths(one: Questions, two: Questions, mechanism: FunctionNoise) -> tuple[list[str], float]:
-    """Return the kernel norm of the differences at all different points that were asked, over the sensitivity."""
+    """Return problems, and the kernel norm of the differences at all distinct points asked, over the sensitivity."""
     problems: list[str] = []
     differences: dict[int, dict[tuple[int, ...], float]] = {}
     answers: dict[tuple[int, ...], tuple[float, float]] = {}
@@ -115,7 +119,7 @@ def _paths(one: Questions, two: Questions, mechanism: FunctionNoise) -> tuple[li
             if not 0 <= path < mechanism.paths:
                 problems.append("a path was asked for that is not accounted for")
             key = (path, *position)
-            # the noise at a point is drawn once: what is added to the reward there is the same every time
+            # the noise at a point is drawn once, so that the same number is added to the reward there every time
             if key in answers and abs((answers[key][1] - answers[key][0]) - (answer - reward)) > mechanism.grid_step:
                 problems.append("the same point of a path has got two different noises")
             answers.setdefault(key, (float(reward), float(answer)))
@@ -140,7 +144,7 @@ def kernel_norm2(values: Mapping[tuple[int, ...], float], decay: float, dimensio
 
 
 def _drawn(one: Questions, two: Questions, mechanism: RewardNoise) -> tuple[list[str], float]:
-    """Return the largest difference of two rewards over the radius."""
+    """Return problems, and the largest difference of two rewards over the sensitivity."""
     problems = []
     if sum(len(a.rewards) for a in one) != mechanism.steps:
         problems.append("the number of rewards is not the declared number of steps")
@@ -152,7 +156,7 @@ def _drawn(one: Questions, two: Questions, mechanism: RewardNoise) -> tuple[list
 
 
 def _gradients(one: Questions, two: Questions, mechanism: RewardGradient) -> tuple[list[str], float]:
-    """Return the largest L2 difference of two means of reward times gradient over the sensitivity."""
+    """Return problems, and the largest L2 difference of two means of reward times gradient, over the sensitivity."""
     problems = []
     if len(one) != mechanism.steps or len({a.number for a in one}) != mechanism.steps:
         problems.append("the number of noisy means is not the declared number of steps")

@@ -39,12 +39,12 @@ LEAST_SPREAD = 1.25
 def simulation_of(
     family: Any, architecture: Architecture, budget: Budget, value_budget_fraction: float = 0.0, **options: Any
 ) -> Simulation:
-    """Return the family under the noise of ``budget``, as a release would be calibrated.
+    """Return a simulation of the family's tasks, with the noise to which a release with ``budget`` would be calibrated.
 
     Args:
         value_budget_fraction: share of mu^2 (of the filter's budget, where the noise is adaptive) that pays for values
             first.
-        options: of :class:`Simulation`.
+        options: further options of :class:`Simulation`.
     """
     hand = family.hand
     batch = hand.sampling_rate * family.units
@@ -73,14 +73,12 @@ def simulation_of(
 
 
 def gaussian_of(budget: Budget) -> float:
-    """Return noise multiplier of one Gaussian release of all of ``budget``."""
+    """Return the noise multiplier of one Gaussian release that spends the whole ``budget``."""
     return noise_multiplier_for(events.gaussian, budget)
 
 
 def tuned(family: Any, budget: Budget, value_budget_fraction: float = 0.0) -> Any:
-    """Return the family with the hand schedule for that budget, where it has several: its method ``tuned`` says
-    which.
-    """
+    """Return the family with its hand schedule for ``budget``, which the method ``tuned`` chooses where it has one."""
     return family.tuned(budget, value_budget_fraction) if hasattr(family, "tuned") else family
 
 
@@ -99,14 +97,14 @@ def learn(
 ) -> tuple[Protector, Trained]:
     """Train a protector for ``budget`` on the tasks of ``family``, all of which are public simulations.
 
-    Where nothing better than the hand schedule is found on the tasks of a validation, the protector is the hand
-    schedule.
+    Where no validation finds weights that are better than the hand schedule, the protector is the hand schedule.
 
     Args:
-        value_budget_fraction: of a release, what pays for values and intervals before the value function.
-        weights: to begin with; by default what the family's method ``begin`` gives, where it has one.
-        checkpoint, resume, progress: as of :func:`~dprl.protectors.meta_training.train`.
-        refinement: a second training, from the weights that the first one gives.
+        value_budget_fraction: share of a release's budget that pays for values and intervals before the value function;
+            see :func:`simulation_of`.
+        weights: weights to begin with; by default those of the family's method ``begin``, where it has one.
+        checkpoint, resume, progress: see :func:`~dprl.protectors.meta_training.train`.
+        refinement: a second training, which begins with the weights that the first one gives.
     """
     if not 0.0 <= value_budget_fraction < 1.0:
         raise DprlError("value_budget_fraction must be at least 0 and below 1.")
@@ -121,7 +119,7 @@ def learn(
         log = [record | {"epoch": training.epochs + record["epoch"]} for record in second.log]
         trained = Trained(second.weights, log, trained.log)
     kept = trained.weights
-    if not best_of(trained)["geometric_ratio"] <= 1.0:  # weights of one's own may begin as something worse
+    if not best_of(trained)["geometric_ratio"] <= 1.0:  # weights that are passed in may begin as something worse
         kept = init_weights(architecture, jax.random.key(training.seed))
     provenance = {
         "public": True,
@@ -167,7 +165,7 @@ def save(protector: Protector, trained: Trained, folder: str | Path) -> Path:
 
 
 def remove_checkpoint(folder: Path) -> None:
-    """After the end of a training."""
+    """Remove the checkpoints of a training that has ended from ``folder``."""
     for place in (folder / REFINEMENT, folder):
         (place / STATE).unlink(missing_ok=True)
         with contextlib.suppress(OSError):  # somebody else's files stay

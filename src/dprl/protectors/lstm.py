@@ -1,7 +1,7 @@
-"""A coordinate-wise LSTM: the same weights for every coordinate of what is optimised, a hidden state for each.
+"""A coordinate-wise LSTM: all coordinates of the parameters share the weights, and each has a hidden state.
 
 Andrychowicz et al., "Learning to learn by gradient descent by gradient descent" (2016), Section 2.1; paper 002, B.7.
-Coordinates lie on the minor axis of every array, so that a gate of all of them is one vectorised loop.
+Coordinates lie on the minor axis of every array, so that one vectorised loop computes a gate of all coordinates.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ FORGET = 1.0
 
 
 def init(key: jax.Array, name: str, inputs: int, outputs: int, hidden: int = 20, layers: int = 2) -> Weights:
-    """Random weights of the layers, and zeros for the outputs: at the start the network answers 0 to everything.
+    """Return random weights of the layers, and zeros for the outputs: at the start the network answers 0 to everything.
 
     Args:
-        key: of :func:`jax.random.key`.
-        name: before the names of all of its weights.
-        inputs, outputs: numbers for each coordinate, in and out.
+        key: a key, as :func:`jax.random.key` makes it.
+        name: name of the network, with which the names of all its weights begin.
+        inputs, outputs: number of inputs and of outputs for each coordinate.
     """
     weights: Weights = {}
     for layer, one in enumerate(jax.random.split(key, layers)):

@@ -1,8 +1,8 @@
 """Meta-training: a protector's weights from gradients through whole simulated runs on public tasks.
 
-Paper 002, appendix B; incremental pre-training over epsilon is that of B.7. With a public schedule the budget is met by
-construction: the accountant finds the scale of the noise. Everything is a function of public seeds; interrupted, the
-same call with ``resume`` ends with the same weights.
+Paper 002, appendix B; the incremental pre-training is that of B.7. With a public schedule the budget is met by
+construction, because the accountant finds the scale of the noise. Everything is a function of public seeds. After an
+interruption, the same call with ``resume`` ends with the same weights.
 """
 
 from __future__ import annotations
@@ -37,9 +37,12 @@ _SCHEMA = "dprl.meta-training/1"
 
 @dataclass(frozen=True)
 class Trained:
-    """Result of training: the best weights of all validations, and the log, one record per validation.
+    """Result of a training.
 
-    ``before``: the log of the training from whose weights this one began.
+    Attributes:
+        weights: the best weights of all validations.
+        log: one record per validation.
+        before: log of an earlier training from whose weights this training began.
     """
 
     weights: Weights
@@ -59,10 +62,10 @@ def train(
     """Train a protector.
 
     Args:
-        weights: to begin with, such as those of a smaller epsilon's; new ones by default.
-        checkpoint: folder in which, at every validation, what is needed to go on is written, whole or not at all.
-        resume: go on with what is there; from the beginning where nothing is.
-        progress: called after every epoch with its number, from 1, and what is known of it.
+        weights: weights to begin with, such as those for a smaller epsilon; by default new ones.
+        checkpoint: folder to which every validation writes all that is needed to go on, whole or not at all.
+        resume: whether to go on with the checkpoint in that folder; without a checkpoint, training starts anew.
+        progress: called after every epoch with its number, from 1, and its record.
     """
     if simulation.adaptive or training.intermediate > 0.0:
         simulation = dataclasses.replace(simulation, every=True)
@@ -76,13 +79,13 @@ def train(
     if path is not None and resume and path.exists():
         state, (done, best_loss, log) = _read(path, identity, state)
 
-    # what is compiled does not depend on how long and how fast is trained
+    # compiled code must not depend on the length and the speed of the training
     core = dataclasses.replace(training, epochs=1, learning_rate=1.0, validate=1, incremental=())
 
     def validated() -> dict[str, float]:
         return {name: float(x) for name, x in validate(simulation, core, state["weights"]).items()}
 
-    if not log:  # what does not become better than it began stays as it began
+    if not log:  # the first weights are validated too: if none become better, these are kept
         log = [{"epoch": 0.0} | validated()]
         best_loss = log[0]["validation"] if math.isfinite(log[0]["validation"]) else math.inf
     for epoch in range(done, training.epochs):
@@ -110,8 +113,11 @@ def train(
 
 @functools.partial(jax.jit, static_argnames=("simulation", "training"))
 def validate(simulation: Simulation, training: Training, weights: Weights) -> dict[str, jax.Array]:
-    """On tasks that training does not see: mean loss, the hand schedule's, their worst ratio, and Theorem B.2's
-    covariance of the noise with the last gradient.
+    """Return measures of the weights on tasks that training does not see.
+
+    They are the mean of the objective, the mean loss and the hand schedule's, the geometric mean and the worst of the
+    ratios of the two losses, and Theorem B.2's covariance of the noise with the last gradient; with an adaptive
+    scheduler also the share of the budget that was spent.
     """
     key = jax.random.fold_in(jax.random.key(training.seed), 0)
     tasks, keys, factors = batch_of(simulation, training, key, training.validation)
@@ -135,7 +141,7 @@ def validate(simulation: Simulation, training: Training, weights: Weights) -> di
 
 
 def _identity(simulation: Simulation, training: Training) -> str:
-    """Return what a checkpoint belongs to."""
+    """Return, as JSON text, all facts that identify the training to which a checkpoint belongs."""
     family = {"name": simulation.family.name, "facts": simulation.family.describe()}
     facts = {
         "family": family, "hand": dataclasses.asdict(simulation.hand), "training": dataclasses.asdict(training),
@@ -154,13 +160,13 @@ def _write(path: Path, identity: str, state: Mapping[str, Any], numbers: tuple[i
 
 
 def _read(path: Path, identity: str, like: dict[str, Any]) -> tuple[dict[str, Any], tuple[int, float, list[Any]]]:
-    """Return state and numbers of a checkpoint, whose state is made as ``like`` is."""
+    """Return state and numbers of a checkpoint; the state has the structure of ``like``."""
     begin_anew = f"The checkpoint in {str(path.parent)!r} is {{}}: begin anew, without --resume."
     try:
         tensors, metadata = read(path, "a checkpoint")
         if (metadata["schema"], metadata["identity"]) != (_SCHEMA, identity):
             raise DprlError(begin_anew.format("of another training"))
-        # a file has no single number, but a list of one
+        # a file stores a single number as a list of one
         state = tree_map_with_path(lambda place, x: jnp.asarray(tensors[keystr(place)].reshape(x.shape)), like)
         return state, json.loads(metadata["numbers"])
     except (KeyError, ValueError) as error:

@@ -1,7 +1,7 @@
-"""What meta-training makes small, its exact gradient, and Adam.
+"""The objective that meta-training minimises, its exact gradient, and Adam.
 
-Paper 002, appendix B: the mean loss of an answer, or the budget-weighted losses of an adaptive scheduler with its
-augmented Lagrangian (B.2); in pre-training with less noise (B.7).
+Paper 002, appendix B. The objective is the mean loss of an answer or, with an adaptive scheduler, the budget-weighted
+losses and an augmented Lagrangian (B.2). In pre-training the noise has another factor (B.7).
 """
 
 from __future__ import annotations
@@ -22,9 +22,7 @@ from dprl.protectors.simulation import Simulation, unroll
 
 @dataclass(frozen=True, kw_only=True)
 class Schedule:
-    """Schedule of the penalty: ``mu`` starts here, is multiplied by ``shrink`` at every update and stays above
-    ``least``.
-    """
+    """Schedule of the penalty ``mu``: from ``start``, times ``shrink`` at every update, but at least ``least``."""
 
     start: float = 1.0
     shrink: float = 0.95
@@ -46,31 +44,31 @@ _RANGES = {
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """How a protector is trained; public facts, all of them.
+    """Options of the training of a protector; all of them are public facts.
 
     Attributes:
         epochs: number of meta-gradient steps.
-        tasks: fresh tasks of a step.
-        repeats: runs on each of them.
-        learning_rate: of Adam at the start; it falls to a tenth along half a cosine.
-        rates: factors of the learning rate for the weights whose names begin so.
+        tasks: number of fresh tasks in each step.
+        repeats: number of runs on each task.
+        learning_rate: learning rate of Adam at the start; it falls to a tenth along half a cosine.
+        rates: pairs of a text and a factor of the learning rate, for weights whose names begin with the text.
         gradient_clip: largest L2 norm of a meta-gradient.
-        task_clip: largest L2 norm of one task's meta-gradient, before they are averaged: through long steps a few of
-            them explode. 0 for no limit.
-        objective: what is made small: the mean ``loss`` over the task's reference, its ``log``, the loss over that of
-            the ``hand`` schedule on the same task with the same noise, or ``both``: the mean of the latter's logarithm
-            and ``mean_weight`` times the mean loss over the hand schedule's mean.
+        task_clip: largest L2 norm of one task's meta-gradient, before the tasks' are averaged, because through long
+            steps a few of them explode. 0 for no limit.
+        objective: what is minimised, in the mean over tasks: ``loss``, the loss over the task's reference; ``log``, the
+            logarithm of this; ``hand``, the loss over the hand schedule's on the same task with the same noise; or
+            ``both``, the logarithm of the latter plus ``mean_weight`` times the loss over the hand schedule's mean.
         mean_weight: see ``objective``.
-        penalty: weight of what a task is worse than the hand schedule by, beyond a tenth: ``relu(log(F / F_hand) -
-            log 1.1)``; 0 for none.
-        intermediate: weight of the mean loss after the steps, beside the answer's.
-        spread: noise of a task is that of the budget times a factor between one over this and this.
-        incremental: factors of the noise in pre-training, each for a share of the epochs (B.7); the rest are at 1.
-        share: of the epochs, in each stage of pre-training.
-        schedule: penalty of an adaptive scheduler's Lagrangian.
-        validate: epochs between two validations; the best weights found there are kept.
-        validation: tasks of a validation.
-        seed: of everything.
+        penalty: weight of ``relu(log(F / F_hand) - log 1.1)``, which penalises each task that is more than a tenth
+            worse than the hand schedule; 0 for none.
+        intermediate: weight of the mean of the losses after each step, which is added to the loss of the answer.
+        spread: the noise of a task is that of the budget times a random factor between ``1 / spread`` and ``spread``.
+        incremental: factors of the noise in pre-training, each for a share of the epochs (B.7); in the rest it is 1.
+        share: share of the epochs in each stage of pre-training.
+        schedule: schedule of the penalty in an adaptive scheduler's Lagrangian.
+        validate: number of epochs between two validations; the best weights found there are kept.
+        validation: number of tasks in a validation.
+        seed: seed of all that is random.
     """
 
     epochs: int = 300
@@ -99,7 +97,7 @@ class Training:
 
     @property
     def beside_hand(self) -> bool:
-        """Whether what is made small depends on the hand schedule's loss."""
+        """Whether the objective depends on the hand schedule's loss."""
         return self.objective in ("hand", "both") or self.penalty > 0.0
 
     def factor(self, epoch: int) -> float:
@@ -116,25 +114,27 @@ class Training:
 
 
 def budget_weighted(losses: jax.Array, costs: jax.Array) -> jax.Array:
-    """F^ = ``sum I_t f_t / sum I_t`` with ``I_t = max(0, 1 - |h_t|)`` and h_t what was spent, less the budget.
+    """Return F^ = ``sum I_t f_t / sum I_t`` with ``I_t = max(0, 1 - |h_t|)``.
+
+    Here h_t is what the steps up to t have spent, minus the whole budget.
 
     Args:
-        losses: ``(T,)`` after each step.
-        costs: ``(T,)`` of each step.
+        losses: ``(T,)`` loss f_t after each step.
+        costs: ``(T,)`` cost of each step.
     """
     inside = jnp.maximum(0.0, 1.0 - jnp.abs(jnp.cumsum(costs) - 1.0))
     return jnp.sum(inside * losses) / jnp.maximum(jnp.sum(inside), 1e-9)
 
 
 def augmented(excess: jax.Array, multiplier: jax.Array, penalty: jax.Array) -> jax.Array:
-    """Return what B.2 adds to the objective: ``- z h + h^2 / (2 mu)``, of the excess h over the budget."""
+    """Return what B.2 adds to the objective: ``- z h + h^2 / (2 mu)``, where h is the excess over the budget."""
     return -multiplier * excess + excess * excess / (2.0 * penalty)
 
 
 def tighten(
     schedule: Schedule, multiplier: jax.Array, penalty: jax.Array, excess: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
-    """Return steps 3 and 4 of B.2: ``z - h / mu``, and a smaller mu."""
+    """Return the next multiplier ``z - h / mu`` and a smaller penalty mu: steps 3 and 4 of B.2."""
     return multiplier - excess / penalty, jnp.maximum(schedule.shrink * penalty, schedule.least)
 
 
@@ -142,9 +142,7 @@ def tighten(
 
 
 def batch_of(simulation: Simulation, training: Training, key: jax.Array, count: int) -> tuple[Any, Any, Any]:
-    """Return ``count`` fresh tasks, ``(count, repeats)`` keys of their runs, and a factor of the noise for each
-    task.
-    """
+    """Return ``count`` fresh tasks, ``(count, repeats)`` keys of their runs, and a factor of each task's noise."""
     tasks, runs, factors = jax.random.split(key, 3)
     found = jax.vmap(simulation.family.sample)(jax.random.split(tasks, count))
     keys = jax.random.split(runs, (count, training.repeats))
@@ -162,9 +160,14 @@ def losses_of(
     deployed: bool = False,
     own: bool = False,
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Return for every task the mean over its runs, ``(tasks,)`` each: what is minimised; the mean loss after the
-    steps; and what was spent in all steps, over the budget. ``deployed`` as of :func:`.unroll`; with ``own``,
-    weights have a first axis: those of each task.
+    """Return three numbers for every task, ``(tasks,)`` each, as means over the task's runs.
+
+    They are the loss that is minimised, the mean of the losses after each step, and the share of the budget that all
+    steps have spent.
+
+    Args:
+        deployed: see :func:`.unroll`.
+        own: whether the weights have a first axis, with separate weights for each task.
     """
 
     def one(weights: Weights, task: Any, key: Any, factor: Any) -> tuple[Any, Any, Any]:
@@ -181,9 +184,7 @@ def losses_of(
 
 
 def values_of(training: Training, aim: jax.Array, hand: jax.Array) -> jax.Array:
-    """Return ``(tasks,)`` what is made small of every task, from its loss and the hand schedule's; see
-    :class:`Training`.
-    """
+    """Return the ``(tasks,)`` objective of each task, from its loss and the hand schedule's; see :class:`Training`."""
     ratio = jnp.log(jnp.maximum(aim / jnp.maximum(hand, 1e-12), 1e-12))
     value = aim
     if training.objective == "log":
@@ -201,12 +202,12 @@ def values_of(training: Training, aim: jax.Array, hand: jax.Array) -> jax.Array:
 def meta_gradient(
     simulation: Simulation, training: Training, weights: Weights, lagrangian: Any, key: Any, factor: Any
 ) -> tuple[Weights, dict[str, jax.Array]]:
-    """Return the exact gradient of what is minimised by the weights, over fresh tasks, and the numbers of a record.
+    """Return the exact gradient of the objective in the weights, over fresh tasks, and the numbers of a record.
 
     Args:
         lagrangian: () multiplier and penalty of an adaptive scheduler's budget.
-        key: of the tasks, and of the runs on them.
-        factor: () multiplies every noise.
+        key: key of the tasks, and of the runs on them.
+        factor: () factor of every noise.
     """
     tasks, keys, factors = batch_of(simulation, training, key, training.tasks)
     batch, own = (tasks, keys, factors * factor), training.task_clip > 0.0
@@ -241,13 +242,16 @@ def meta_gradient(
 def adam(
     training: Training, weights: Weights, moments: tuple[Weights, Weights], gradient: Weights, count: Any, rate: Any
 ) -> tuple[Weights, tuple[Weights, Weights], jax.Array]:
-    """Take a step of Kingma and Ba (2015), Algorithm 1, on the clipped gradient; return its norm third.
+    """Take a step of Adam (Kingma and Ba, 2015, Algorithm 1) with the clipped gradient.
 
     A gradient that is not finite changes nothing.
 
     Args:
         count: () number of the step, from 1.
         rate: () learning rate.
+
+    Returns:
+        The next weights, the next moments, and the norm of the gradient before it was clipped.
     """
     norm = jnp.sqrt(sum(jnp.sum(g * g) for g in gradient.values()))
     scale = jnp.minimum(1.0, training.gradient_clip / jnp.maximum(norm, 1e-30))

@@ -2,8 +2,8 @@
 
 A task is a simulated log of ``units`` episodes; the parameters are primal and dual weights of GPOPE or DPTD, whose
 vectors are the same where the value function is linear. The loss is the exact mean squared projected Bellman error
-(paper 004, Eq. 2.1), over that of the mid-range start. Paper 002 has no such tasks: its issue is the same, that step
-sizes cannot be tuned on private data. Simulations only, from public seeds.
+(paper 004, Eq. 2.1), over that of the mid-range start. Paper 002 has no such tasks, but it has the same issue: step
+sizes cannot be tuned on private data. All tasks are simulations from public seeds.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ FLOOR = 1e-4
 
 
 class Task(NamedTuple):
-    """A simulated log by its units' matrices, and the exact error.
+    """A simulated log in the form of its units' matrices, and the exact error of an answer.
 
     Attributes:
-        A, C: ``(units, n, n)`` of each unit.
-        b: ``(units, n)``.
-        residual: ``(n, n + 1)``: the error is the squared norm of its product with (theta, -1).
-        chain: what was simulated.
+        A, C: ``(units, n, n)`` matrices of each unit.
+        b: ``(units, n)`` vector of each unit.
+        residual: ``(n, n + 1)`` matrix. The error is the squared norm of its product with (theta, -1).
+        chain: the process that was simulated.
         level: () mean return of the log, in public units.
     """
 
@@ -56,17 +56,17 @@ class Task(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class RandomChains:
-    """The family; public facts of the logs that its protectors serve.
+    """Family of policy evaluation tasks; its fields are public facts of the logs that its protectors serve.
 
     Attributes:
-        serves: ``gpope`` or ``dptd``, whose releases the protectors are for.
+        serves: the algorithm whose releases the protectors are for, ``gpope`` or ``dptd``.
         kind: ``chains`` or ``mdps``, see :mod:`~dprl.protectors.random_chains`.
-        units, horizon, discount: of a log.
-        states: of a chain, the observation being a state's number.
-        features: of a state; one observation component.
-        steps, sampling_rate, clip_norm, step_size, dual_step, offset, tail: of the hand schedule; :meth:`tuned` has
-            those of a budget. The step sizes are of the natural gradients, ``clip_norm`` is the option of that name of
-            the algorithm that is served.
+        units, horizon, discount: number of units, horizon and discount of a log.
+        states: number of states of a chain. The observation is the number of the state.
+        features: feature map of a state, which has one observation component.
+        steps, sampling_rate, clip_norm, step_size, dual_step, offset, tail: numbers of the hand schedule; :meth:`tuned`
+            fills in those for a budget. The step sizes multiply gradients in their natural unit; ``clip_norm`` is the
+            option of that name of the algorithm that is served.
     """
 
     serves: str = "gpope"
@@ -92,7 +92,7 @@ class RandomChains:
 
     @property
     def algorithm(self) -> str:
-        """Name of the algorithm whose steps are learned."""
+        """Name of the algorithm whose steps a protector learns."""
         return self.serves
 
     @property
@@ -112,7 +112,7 @@ class RandomChains:
 
     @property
     def blocks(self) -> tuple[int, ...]:
-        """Sizes of the blocks of parameters."""
+        """Kind of each parameter: 0 for theta, and 1 for the dual variables w."""
         return (0,) * self.size + (1,) * self.size
 
     @property
@@ -133,7 +133,7 @@ class RandomChains:
         return features(np.arange(self.states, dtype=np.float64)[:, None]).astype(np.float32)
 
     def sample(self, key: jax.Array) -> Task:
-        """Return a task, from a key."""
+        """Return the task of ``key``."""
         chain, log = self.simulate(key)
         return self.task_of(chain, log)
 
@@ -144,7 +144,7 @@ class RandomChains:
         return chain, chains.draw_log(episodes, chain, self.units, self.horizon)
 
     def task_of(self, chain: chains.Chain, log: chains.Log) -> Task:
-        """Make a task from a log of the chain. Rewards in public units: the value range [0, 1] is mapped to [-1, 1]."""
+        """Make a task from a log of the chain, with rewards in public units: values in [0, 1] are mapped to [-1, 1]."""
         table = jnp.asarray(self.table())
         weight = log.alive / jnp.sum(log.alive, axis=1, keepdims=True).astype(jnp.float32)
         onward = self.discount * (~log.ended).astype(jnp.float32)
@@ -160,7 +160,7 @@ class RandomChains:
         return Task(A, b, C, self.residual_of(chain), chain, level.astype(jnp.float32))
 
     def residual_of(self, chain: chains.Chain) -> jax.Array:
-        """Return ``(n, n + 1)``, see :class:`Task`: ``C^(-1/2) (A, b)`` of the exact moments."""
+        """Return the ``(n, n + 1)`` matrix ``C^(-1/2) (A, b)`` of the exact moments, as in :class:`Task`."""
         table = jnp.asarray(self.table())
         visits, onward, outcome = chains.exact_moments(chain, self.horizon)
         C = table.T @ (visits[:, None] * table)
@@ -171,8 +171,9 @@ class RandomChains:
         return root @ jnp.concatenate([A, (table.T @ reward)[:, None]], axis=1)
 
     def initial(self, task: Task) -> jax.Array:
-        """Return where the algorithm starts: mid-range values, or, of DPTD, the mean return, whose noise is left out
-        here.
+        """Return the parameters with which the algorithm starts.
+
+        GPOPE starts with mid-range values, DPTD with the mean return, whose noise is left out here.
         """
         zeros = jnp.zeros(self.dimension, jnp.float32)
         if self.serves == "gpope":
@@ -181,7 +182,10 @@ class RandomChains:
         return zeros.at[: self.size].set(task.level * jnp.asarray(constant, jnp.float32))
 
     def natural_clip(self, clip_norm: Any) -> Any:
-        """GPOPE's option is in units of the root mean square norm of the features, DPTD's is the clip itself."""
+        """Return the clip norm of the gradient from the option ``clip_norm``.
+
+        GPOPE's option is in units of the root mean square norm of the features; DPTD's is the clip norm itself.
+        """
         return clip_norm * self._clip_unit
 
     @property
@@ -189,11 +193,11 @@ class RandomChains:
         return math.sqrt(self.size) if self.serves == "gpope" else 1.0
 
     def mean_gradient(self, task: Task, parameters: jax.Array, key: jax.Array, clip: Any) -> jax.Array:
-        """GPOPE's joint gradients (paper 004, Eq. 4.1), clipped and summed over a Poisson batch."""
+        """Return GPOPE's joint gradients (paper 004, Eq. 4.1), clipped, summed over a Poisson batch, over ``q m C``."""
         mechanism = unit_sum(self.dimension, self.sampling_rate)
         members, _ = mechanism.members(noise_of(jax.random.bits(key, dtype=jnp.uint32)), 0, self.units, 1)
         included = members < self.units
-        # somebody else's in the places that nobody takes: a clipped vector of zeros has no gradient
+        # places that nobody takes get the last unit's rows, because a clipped vector of zeros has no gradient
         members = jnp.minimum(members, self.units - 1)
         A, b, C = task.A[members], task.b[members], task.C[members]
         theta, w = parameters[: self.size], parameters[self.size :]
@@ -204,7 +208,7 @@ class RandomChains:
         return (total / (self.sampling_rate * self.units)).astype(jnp.float32)
 
     def project(self, parameters: jax.Array) -> jax.Array:
-        """Return the parameters where they may lie."""
+        """Return the parameters, moved to the public set in which they may lie."""
         if self.serves == "dptd":
             return jnp.clip(parameters, -BOX, BOX)
         theta, w = parameters[: self.size], parameters[self.size :]
@@ -213,7 +217,7 @@ class RandomChains:
         return jnp.concatenate([theta * jnp.minimum(1.0, BALL / norm), w])
 
     def loss(self, task: Task, parameters: jax.Array) -> jax.Array:
-        """Exact MSPBE in public units."""
+        """Return the exact mean squared projected Bellman error (MSPBE) in public units."""
         residual = task.residual[:, :-1] @ parameters[: self.size] - task.residual[:, -1]
         return jnp.sum(residual * residual)
 
@@ -222,7 +226,7 @@ class RandomChains:
         return jnp.maximum(jnp.sum(task.residual[:, -1] ** 2), 1e-6)
 
     def ranges(self) -> Mapping[str, tuple[float, float]]:
-        """Public ranges of the tasks."""
+        """Return the public ranges of the tasks."""
         n = float(self.size)
         return {
             "units": (0.8 * self.units, 1.25 * self.units),
@@ -238,14 +242,14 @@ class RandomChains:
         return {"source": source} | dataclasses.asdict(self)
 
     def tuned(self, budget: Budget, value_budget_fraction: float = 0.0) -> RandomChains:
-        """Return the family with the hand schedule of the public grid's budget that is nearest in noise over units."""
+        """Return the family with the hand schedule of the nearest budget in :data:`TUNED`, by noise over units."""
         strength = budget.epsilon * math.sqrt(1.0 - value_budget_fraction) * self.units / 300.0
         near = min(TUNED, key=lambda epsilon: abs(math.log(epsilon / strength)))
         found = dict(TUNED[near])
         return dataclasses.replace(self, **found | {"clip_norm": self._option(found["clip_norm"])})
 
     def _option(self, clip_norm: float) -> float:
-        """Return an option of GPOPE as that of the algorithm that is served."""
+        """Return the value of GPOPE's option ``clip_norm`` as the same option of the algorithm that is served."""
         return clip_norm * math.sqrt(self.size) / self._clip_unit
 
     @functools.cached_property
@@ -263,10 +267,10 @@ class RandomChains:
         )
 
     def begin(self, architecture: Architecture, seed: int) -> Weights:
-        """Return weights that training starts from: steps that are as small as can be differentiated through.
+        """Return the weights that training starts from; their steps are small enough to be differentiated through.
 
-        The best hand schedule at little noise takes steps so long that clipping alone holds them; gradients through a
-        hundred of those explode. These weights make it :data:`GENTLE` instead, with a mean of the last half.
+        At little noise, the best hand schedule takes steps so long that only clipping holds them, and gradients through
+        a hundred such steps explode. These weights turn it into :data:`GENTLE`, with a mean of the last half.
         """
         weights = init_weights(architecture, jax.random.key(seed))
         if self.step_size <= GENTLE["step_size"] or not (architecture.knots and architecture.learned_average):
@@ -282,7 +286,7 @@ class RandomChains:
 
     @property
     def training(self) -> Training:
-        """Training of a protector from the start; :attr:`refinement` follows."""
+        """Options of a protector's first training; :attr:`refinement` follows."""
         first = Training(
             epochs=300,
             tasks=12,
@@ -300,8 +304,10 @@ class RandomChains:
 
     @property
     def refinement(self) -> Training:
-        """Training that follows on :attr:`training`, from the weights that it gave: what is worst beside the hand
-        schedule counts for more, and no single task's gradient for much. Little noise takes longer.
+        """Options of a second training, from the weights that :attr:`training` gave.
+
+        Tasks that are worst compared with the hand schedule count for more, and no single task's gradient counts for
+        much. With little noise the training takes longer.
         """
         return dataclasses.replace(
             self.training,

@@ -1,9 +1,10 @@
-"""What a protector computes: what becomes of noisy gradients, and how noise is spread over steps.
+"""What a protector computes: the update from a noisy gradient, and how noise is spread over steps.
 
 Paper: 002, "Learning to protect" (L2P): the scheduler sigma and the projector pi of appendix B, both coordinate-wise
-LSTMs. Ours is a *correction of a hand schedule*: a step is ``gate * (the hand schedule's step) + free term``, and with
-the weights that training starts from it is the hand schedule. Everything here is post-processing of
-noisy sums, or public (docs/proofs/scheduled-noise.md, docs/proofs/renyi-filter.md). Symbols: docs/symbols.md.
+LSTMs. The protector here is a *correction of a hand schedule*: its step is ``gate * (the hand schedule's step) + free
+term``. With the weights that training starts from, the protector is the hand schedule. Everything here is
+post-processing of noisy sums, or public (docs/proofs/scheduled-noise.md, docs/proofs/renyi-filter.md). Symbols:
+docs/symbols.md.
 """
 
 from __future__ import annotations
@@ -66,22 +67,22 @@ class Architecture:
     """Parts that a protector is made of, besides its weights.
 
     Attributes:
-        hidden, layers: of every LSTM; no layers for none.
+        hidden, layers: width and number of layers of every LSTM; 0 layers for no LSTM.
         scheduler: ``uniform`` noise, a learned ``public`` profile over the steps, or ``adaptive`` noise that follows
             the released norms.
         free: scale of the free term; 0.05 in the paper (B.7).
-        embedding: learned numbers for each coordinate that the projector sees.
-        dense: number of learned matrices that are added to the identity in front of the gradient, each with a learned
-            weight over the steps.
-        knots: of a learned factor of the step sizes of each block, over the steps; 0 for none.
-        signal: whether the step sizes of each block, and the weights of the iterates where those are learned, follow
+        embedding: how many learned numbers the projector gets for each coordinate.
+        dense: number of learned matrices that are added to the identity in front of the gradient. Each has a learned
+            weight that varies over the steps.
+        knots: number of knots, over the steps, of a learned factor of each block's step sizes; 0 for no factor.
+        signal: whether the step sizes of each block, and the weights of the iterates where these are learned, depend on
             how far the mean of all noisy gradients so far lies above its noise.
-        learned_start: a learned addition to the first parameters.
-        learned_clip: a learned factor of the clip norm.
-        learned_average: learned weights, over the steps, of the iterates that the hand schedule averages.
-        dimension: number of parameters, where weights belong to single ones of them; None serves any number.
+        learned_start: whether there is a learned addition to the first parameters.
+        learned_clip: whether there is a learned factor of the clip norm.
+        learned_average: whether the iterates that the hand schedule averages get learned weights over the steps.
+        dimension: number of parameters, where weights belong to single parameters; None serves any number.
         least: smallest noise of the adaptive scheduler over the uniform schedule's; the largest is ``2 - least``.
-        norm: noise multiplier of the norm query, over that of the uniform schedule.
+        norm: noise multiplier of the norm query over that of the uniform schedule.
     """
 
     hidden: int = 20
@@ -117,15 +118,15 @@ class HandSchedule:
     noisy mean gradient.
 
     Attributes:
-        steps: T.
-        sampling_rate: q of the Poisson batches.
-        clip_norm: as the option of that name of the algorithm that is served.
-        step_sizes: of each block of parameters.
-        decay: exponent of the share of the steps that is left.
-        offset: of a diminishing schedule; None for none.
-        tail: share of the iterates, the last ones, of which the mean is the answer; 0 for the last one alone.
-        walk: most that the noise of all steps may move the parameters in L2: longer steps are shortened; None for no
-            limit.
+        steps: T, the number of steps.
+        sampling_rate: q, the rate of the Poisson batches.
+        clip_norm: clip norm, in the unit of the option of that name of the algorithm that is served.
+        step_sizes: step size of each block of parameters.
+        decay: exponent of ``1 - t/T``, the share of the steps that is left.
+        offset: offset of a diminishing schedule; None for a schedule that does not diminish.
+        tail: share of the iterates, counted from the last, whose mean is the answer; 0 for only the last iterate.
+        walk: largest L2 distance that the noise of all steps may move the parameters. Longer steps are shortened. None
+            for no limit.
     """
 
     steps: int
@@ -144,20 +145,20 @@ class HandSchedule:
 
     @property
     def kept(self) -> int:
-        """Number of iterates of which the mean is the answer."""
+        """Number of iterates whose mean is the answer."""
         return max(1, round(self.tail * self.steps))
 
 
 class ProtectorState(NamedTuple):
-    """Made of noisy sums and public facts alone, so as private as those."""
+    """State of a protector between two steps; made only of noisy sums and public facts, so as private as those."""
 
-    hidden: jax.Array  # (layers, 2, hidden, d) the projector's
-    kept: jax.Array  # (d,) what the answer would be after this step
-    scheduler: jax.Array  # (layers, 2, hidden, 1) the adaptive scheduler's
+    hidden: jax.Array  # (layers, 2, hidden, d) LSTM state of the projector
+    kept: jax.Array  # (d,) the answer, if this step were the last
+    scheduler: jax.Array  # (layers, 2, hidden, 1) LSTM state of the adaptive scheduler
     norm: jax.Array  # () released norm of the last step, in units of the clip
     spent: jax.Array  # () share of the budget that the steps so far have cost
     running: jax.Array  # (d,) mean of the noisy gradients so far, in units of the clip; (0,) where it is not used
-    counted: jax.Array  # () weights of the iterates so far, where they are learned
+    counted: jax.Array  # () sum of the weights of the iterates so far, where these are learned
 
 
 # --- weights ----------------------------------------------------------------------------------------------------------
@@ -176,12 +177,12 @@ def init_weights(architecture: Architecture, key: jax.Array) -> Weights:
     if a.scheduler == "public":
         weights["profile"] = jnp.zeros(LEVELS, dtype=jnp.float32)
     if a.embedding:
-        # not zeros: by them coordinates would stay equal
+        # random numbers, because with zeros all coordinates would stay equal
         draw = jax.random.normal(jax.random.fold_in(key, 1), (a.embedding, a.dimension), dtype=jnp.float32)  # type: ignore[arg-type]
         weights["embedding"] = draw
     if a.dense:
         weights["dense"] = jnp.zeros((a.dense, a.dimension, a.dimension), dtype=jnp.float32)  # type: ignore[arg-type]
-        # cosines: were they equal, so would the matrices stay
+        # different cosines, because with equal weights all matrices would stay equal
         time = jnp.arange(KNOTS, dtype=jnp.float32)[:, None] / (KNOTS - 1)
         weights["dense.time"] = jnp.cos(jnp.pi * time * jnp.arange(a.dense, dtype=jnp.float32)).astype(jnp.float32)
     if a.knots:
@@ -200,8 +201,8 @@ def init_weights(architecture: Architecture, key: jax.Array) -> Weights:
 def profile_of(weights: Mapping[str, Any], steps: int) -> jax.Array:
     """Return ``(steps,)`` noise of each step over a common scale; the mean of ``1 / profile^2`` is 1.
 
-    At most 8 levels, each of consecutive steps. To first order the privacy cost does not depend on the profile; the
-    scale is found by the accountant.
+    There are at most 8 levels, each for consecutive steps. To first order the privacy cost does not depend on the
+    profile; the accountant finds the scale.
     """
     if "profile" not in weights:
         return jnp.ones(steps, dtype=jnp.float32)
@@ -211,7 +212,7 @@ def profile_of(weights: Mapping[str, Any], steps: int) -> jax.Array:
 
 
 def over_time(knots: jax.Array, progress: jax.Array) -> jax.Array:
-    """Return ``(k, ...)`` values at even times from 0 to 1, interpolated linearly at ``progress``."""
+    """Return the value at ``progress``, interpolated linearly between ``(k, ...)`` values at even times from 0 to 1."""
     last = knots.shape[0] - 1
     place = progress * last
     below = jnp.clip(jnp.floor(place).astype(jnp.int32), 0, max(last - 1, 0))
@@ -225,7 +226,7 @@ def over_time(knots: jax.Array, progress: jax.Array) -> jax.Array:
 def levels_of(architecture: Architecture) -> tuple[float, ...]:
     """Return the 31 noise levels of the adaptive scheduler over the uniform schedule's, smallest first.
 
-    The one in the middle is 1.
+    The level in the middle is 1.
     """
     below, above = (np.geomspace(end, 1.0, 16) for end in (architecture.least, 2.0 - architecture.least))
     return tuple(sorted({*below.tolist(), *above.tolist()}))
@@ -238,13 +239,13 @@ def nearest_level(levels: jax.Array, ratio: jax.Array) -> jax.Array:
 
 @dataclass(frozen=True, kw_only=True)
 class UpdateRule:
-    """What a protector, or its hand schedule, makes of noisy gradients.
+    """Update rule of a protector, or of its hand schedule: how parameters move with noisy gradients.
 
     Attributes:
-        architecture: what it is made of.
-        hand: the hand schedule that it corrects.
-        weights: by name, float32.
-        learned: False for the hand schedule alone.
+        architecture: parts that the protector is made of.
+        hand: the hand schedule that the protector corrects.
+        weights: weights by name, float32.
+        learned: whether the protector corrects the hand schedule; False for the hand schedule itself.
     """
 
     architecture: Architecture
@@ -254,16 +255,16 @@ class UpdateRule:
 
     @property
     def adaptive(self) -> bool:
-        """Whether the noise is chosen on the way."""
+        """Whether the noise of each step is chosen during the run."""
         return self.learned and self.architecture.scheduler == "adaptive"
 
     @property
     def clip_factor(self) -> Any:
-        """What the hand schedule's clip norm is multiplied by."""
+        """Factor of the hand schedule's clip norm."""
         return jnp.exp(self.weights["log_clip"]) if self.learned and "log_clip" in self.weights else 1.0
 
     def start(self, parameters: Float[Array, " d"]) -> tuple[ProtectorState, Float[Array, " d"]]:
-        """Return the state before the first step and the first parameters, from those of the algorithm."""
+        """Return the state before the first step, and the first parameters, from those the algorithm starts with."""
         a, zero, size = self.architecture, jnp.zeros((), dtype=jnp.float32), parameters.shape[0]
         parameters = parameters.astype(jnp.float32)
         if self.learned and a.learned_start:
@@ -281,7 +282,7 @@ class UpdateRule:
         (docs/papers/002.md).
 
         Args:
-            state: after the step before; the next one is returned first.
+            state: state after the step before; the next state is returned first.
             noise: () standard deviation of a coordinate of a mean under the uniform schedule, in units of the clip.
             progress: () t / T.
         """
@@ -314,14 +315,14 @@ class UpdateRule:
         """Take one step, from the noisy mean gradient.
 
         Args:
-            state: after the step before.
-            parameters: before the step, float32.
-            mean: noisy sum of clipped gradients over ``q m C``: in units of the clip norm.
-            noise: () standard deviation of each of its coordinates.
+            state: state after the step before.
+            parameters: parameters before the step, float32.
+            mean: noisy sum of clipped gradients over ``q m C``, and so in units of the clip norm.
+            noise: () standard deviation of the noise in each coordinate of ``mean``.
             step: () number of the step, from 0.
             blocks: ``(d,)`` integers, the block of each parameter.
             clip: () the clip norm, in the unit of the gradient.
-            project: onto the public constraint.
+            project: projection onto the public constraint.
 
         Returns:
             The next state, whose ``kept`` is the answer if this was the last step, and the next parameters.
@@ -371,7 +372,7 @@ class UpdateRule:
             if architecture.embedding:
                 inputs = jnp.concatenate([inputs, weights["embedding"]])
             hidden, out = lstm.step(weights, "projector", state.hidden, inputs)
-            # outputs of 0 leave the hand schedule's step as it is
+            # outputs of 0 do not change the hand schedule's step
             move = jnp.exp(GATE * jnp.tanh(out[0] / GATE)) * move + architecture.free * out[1]
         moved = project(parameters + move)
         counted = jnp.asarray(step, dtype=jnp.int32) + 1 - (hand.steps - hand.kept)
@@ -391,8 +392,12 @@ class UpdateRule:
 
 
 def signal_of(running: jax.Array, noise: Any, count: Any) -> jax.Array:
-    """Return () logarithm of the norm of a mean ``(d,)`` of ``count`` noisy gradients over that of its noise alone, at
-    least 0 and at most ``LARGEST_SIGNAL``.
+    """Return () logarithm of a mean gradient's norm over the norm of its noise, from 0 to ``LARGEST_SIGNAL``.
+
+    Args:
+        running: ``(d,)`` mean of ``count`` noisy gradients.
+        noise: () standard deviation of the noise in each coordinate of a single noisy gradient.
+        count: number of gradients.
     """
     alone = jnp.maximum(jnp.asarray(noise, jnp.float32) * jnp.sqrt(running.shape[0] / count), LEAST_NOISE)
     norm = 0.5 * jnp.log(jnp.sum(running * running) + 1e-12)

@@ -1,7 +1,7 @@
 """A protector as it is carried from public tasks to private data: weights, hand schedule, ranges and provenance.
 
 Paper 002. A protector is public: it must have been learned on public tasks, or its training must have been charged.
-Outside of the public facts that it was trained for it is its own hand schedule.
+Where the public facts are others than those that it was trained for, only its hand schedule is used.
 """
 
 from __future__ import annotations
@@ -42,19 +42,19 @@ R = TypeVar("R")
 WEIGHTS, FACTS = "protector.safetensors", "protector.json"
 _SCHEMA = "dprl.protector/1"
 _LARGEST = {WEIGHTS: 2**24, FACTS: 2**18}
-_DEEPEST = 8  # of what provenance holds, one in the other
+_DEEPEST = 8  # levels of tables and lists in each other in a provenance
 _LEDGER_ENTRY = re.compile(r"charge [1-9][0-9]* of \S.*")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Protector(UpdateRule):
-    """A learned protector; equal to another where every fact and every weight is equal.
+    """A learned protector. Two protectors are equal where all their facts and all their weights are equal.
 
     Attributes:
-        algorithm: the evaluation algorithm that it serves; empty for none.
-        features: the feature map whose coordinates its weights belong to; empty where any will do.
-        ranges: public facts, by name, that it was trained for: smallest and largest.
-        provenance: where it comes from, as plain data: ``public`` or ``charged``, tasks, seeds, budget, versions.
+        algorithm: the evaluation algorithm that the protector serves; empty for none.
+        features: the feature map to whose coordinates the weights belong; empty where any feature map will do.
+        ranges: smallest and largest value, by name, of the public facts that the protector was trained for.
+        provenance: origin of the protector, as plain data: ``public`` or ``charged``, tasks, seeds, budget, versions.
     """
 
     algorithm: str = ""
@@ -65,7 +65,7 @@ class Protector(UpdateRule):
     def __post_init__(self) -> None:
         arrays = {name: np.asarray(value, dtype=np.float32) for name, value in self.weights.items()}
         expected = jax.eval_shape(lambda: init_weights(self.architecture, jax.random.key(0)))
-        for name, array in arrays.items():  # a file has no single number, but a list of one
+        for name, array in arrays.items():  # a file stores a single number as a list of one
             if name in expected and array.shape == (1,) and expected[name].shape == ():
                 arrays[name] = array.reshape(())
         if {n: a.shape for n, a in arrays.items()} != {n: a.shape for n, a in expected.items()}:
@@ -94,7 +94,7 @@ class Protector(UpdateRule):
 
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 of the facts, which hold that of the weights: what a certificate names."""
+        """SHA-256 of the facts, which include the SHA-256 of the weights. Certificates name this fingerprint."""
         facts = json.dumps(self._facts(), sort_keys=True, separators=(",", ":"), allow_nan=False)
         return hashlib.sha256(facts.encode()).hexdigest()
 
@@ -108,27 +108,27 @@ class Protector(UpdateRule):
 
     @cached_property
     def profile(self) -> tuple[float, ...] | None:
-        """``(T,)`` noise of the steps over a common scale, at most 8 levels; None where it is uniform."""
+        """``(T,)`` noise of the steps over a common scale, at most 8 levels; None without a learned public schedule."""
         if not self.learned or self.architecture.scheduler != "public":
             return None
         steps = self.hand.steps
-        # of each level one number: compiled loops may round equal numbers differently
+        # one number for each level, on the host: compiled loops may round equal numbers differently
         levels = np.exp(np.asarray(self.weights["profile"], dtype=np.float64))
         profile = levels[np.arange(steps) * LEVELS // steps]
         return tuple((profile * math.sqrt(float(np.mean(profile**-2.0)))).tolist())
 
     @cached_property
     def clip_norm(self) -> float:
-        """The clip norm, as the option of the algorithm that is served."""
+        """The clip norm, as a value of the option of that name of the algorithm that is served."""
         return self.hand.clip_norm * float(self.clip_factor)
 
     @property
     def levels(self) -> tuple[float, ...]:
-        """See :func:`levels_of`."""
+        """Noise levels of the adaptive scheduler; see :func:`levels_of`."""
         return levels_of(self.architecture)
 
     def serves(self, facts: Mapping[str, float], features: str = "") -> str | None:
-        """None where every public fact is in the range that it was trained for; else what is not, in words."""
+        """Return None where the protector was trained for these public facts; otherwise return why not, in words."""
         if self.features and features != self.features:
             return f"it was trained for the features {self.features}, and there are {features}"
         dimension = self.architecture.dimension
@@ -140,11 +140,11 @@ class Protector(UpdateRule):
         return None
 
     def fallback(self) -> Protector:
-        """Return the hand schedule alone."""
+        """Return this protector with learning switched off, which is its hand schedule."""
         return dataclasses.replace(self, learned=False)
 
     def check_provenance(self) -> None:
-        """Refuse for private data what may have been learned from private data."""
+        """Check that the protector was learned on public tasks, or that a ledger was charged for its training."""
         said, charged = self.provenance.get("public"), self.provenance.get("charged")
         if said is not True and not (isinstance(charged, str) and _LEDGER_ENTRY.fullmatch(charged)):
             raise DprlError(
@@ -153,8 +153,10 @@ class Protector(UpdateRule):
             )
 
     def next_level(self, state: ProtectorState, noise: Any, step: Any) -> tuple[ProtectorState, jax.Array]:
-        """Return, of an adaptive protector, the number in :attr:`levels` of the coming step's noise; arguments as of
-        :meth:`propose`.
+        """Return the next state, and the place in :attr:`levels` of the noise that is chosen for the coming step.
+
+        The protector must be adaptive. Arguments are those of :meth:`propose`, but with the number of the step in place
+        of the progress.
         """
         progress = jnp.minimum(jnp.asarray(step, dtype=jnp.float32) / self.hand.steps, 1.0)
         state, ratio = self.propose(state, noise, progress)
@@ -163,7 +165,7 @@ class Protector(UpdateRule):
     # --- files ----------------------------------------------------------------------------------------------------
 
     def save(self, folder: str | Path) -> Path:
-        """Write ``protector.safetensors`` and ``protector.json``; the folder is made where it is not there."""
+        """Write ``protector.safetensors`` and ``protector.json`` into a folder, which is made if it does not exist."""
         folder = Path(folder)
         with explained(f"A protector cannot be written into {str(folder)!r}"):
             folder.mkdir(parents=True, exist_ok=True)
@@ -179,7 +181,7 @@ class Protector(UpdateRule):
         folder = Path(folder)
         try:
             raw, text = (read_regular(folder / name, size, links=True) for name, size in _LARGEST.items())
-            facts, weights = strict_object(FACTS, text), quietly(lambda: load(raw), None)  # it panics at some files
+            facts, weights = strict_object(FACTS, text), quietly(lambda: load(raw), None)  # load may panic
             require(weights is not None, "no tensors")
         except DprlError as error:
             raise DprlError(f"Cannot read a protector from {str(folder)!r}: it is missing or damaged.") from error
@@ -192,7 +194,7 @@ class Protector(UpdateRule):
             provenance = _of_type(dict, facts["provenance"])
             if _depth(provenance) > _DEEPEST:
                 raise damaged
-            json.dumps(provenance, ensure_ascii=False).encode()  # half a character stands on no certificate
+            json.dumps(provenance, ensure_ascii=False).encode()  # raises if half a character is in a text
             return cls(
                 architecture=_record(Architecture, facts["architecture"]),
                 hand=_record(HandSchedule, facts["hand"]),
@@ -215,9 +217,7 @@ def _record(kind: type[R], content: Any) -> R:
 
 
 def _of_type(kind: Any, value: Any) -> Any:
-    """Return ``value`` of JSON as it is where it is of type ``kind``; a whole number is a float too, and a list a
-    tuple.
-    """
+    """Return a JSON value if it has the type ``kind``; whole numbers also count as floats, and lists as tuples."""
     origin, inner = get_origin(kind), get_args(kind)
     if origin is tuple and isinstance(value, list):
         every = inner[:1] * len(value) if inner[-1] is Ellipsis else inner
@@ -232,6 +232,6 @@ def _of_type(kind: Any, value: Any) -> Any:
 
 
 def _depth(value: Any) -> int:
-    """Return how many tables and lists of JSON stand in each other."""
+    """Return how deeply tables and lists are nested in a JSON value."""
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
     return 0 if inner is None else 1 + max(map(_depth, inner), default=0)

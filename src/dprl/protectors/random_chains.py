@@ -2,9 +2,9 @@
 
 A patient's state is a place on a line of S places (or, in ``mdps``, one of S states without an order). In every step an
 episode ends with a probability that depends on the state, with an outcome of 0 or 1; otherwise the state moves. The
-value of a state is the expected discounted outcome, in [0, 1]. All of it is random: how far, how often and whereto a
-state moves, where and how soon episodes end, the outcomes, and where episodes start. Everything is a pure function of
-a key, in float32; public simulations only.
+value of a state is the expected discounted outcome, in [0, 1]. Everything about a process is random: how far, how often
+and where to the state moves, where and how soon episodes end, the outcomes, and where episodes start. All functions are
+pure functions of a key, in float32, and all simulations are public.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Chain(NamedTuple):
     Attributes:
         moves: ``(S, S)`` probabilities of the next state, given that the episode goes on.
         ends: ``(S,)`` probability that the episode ends with this step.
-        outcome: ``(S,)`` probability of an outcome of 1, given that it ends here.
+        outcome: ``(S,)`` probability of an outcome of 1, given that the episode ends here.
         start: ``(S,)`` probabilities of the first state.
     """
 
@@ -38,7 +38,7 @@ class Chain(NamedTuple):
 
 
 class Log(NamedTuple):
-    """Simulated episodes, ``(units, horizon)`` each; ``alive``: whether the transition took place."""
+    """Simulated episodes in arrays ``(units, horizon)``; ``alive`` tells whether a transition took place."""
 
     state: jax.Array
     following: jax.Array
@@ -48,11 +48,13 @@ class Log(NamedTuple):
 
 
 class Moments(NamedTuple):
-    """Moments of Eq. (2.1) of paper 004, where a transition weighs one over its episode's length; the reward as it is.
+    """Moments of Eq. (2.1) of paper 004, in which a transition weighs one over its episode's length.
+
+    Rewards are not rescaled.
 
     Attributes:
         visits: ``(S,)`` weights of the states.
-        onward: ``(S, S)`` of the transitions that go on.
+        onward: ``(S, S)`` weights of the transitions after which the episode goes on.
         outcome: ``(S,)`` mean reward from each state, times its weight.
     """
 
@@ -62,9 +64,7 @@ class Moments(NamedTuple):
 
 
 def draw_chain(key: jax.Array, states: int, kind: str) -> Chain:
-    """Return a random process; ``kind``: ``chains``, along a line, or ``mdps``, where three random states may follow
-    each.
-    """
+    """Return a random process: on a line if ``kind`` is ``chains``; for ``mdps``, with three random successors each."""
     keys = jax.random.split(key, 12)
     numbers = jnp.arange(states, dtype=jnp.int32)
     place = numbers.astype(F32) / (states - 1)
@@ -73,7 +73,7 @@ def draw_chain(key: jax.Array, states: int, kind: str) -> Chain:
         return jax.random.uniform(keys[i], (), F32, low, high)
 
     def function(i: int, scale: float) -> jax.Array:
-        """Of the state: smooth along the line, any elsewhere."""
+        """Return a random function of the state, which is smooth if the states lie on a line."""
         weights, decay = jax.random.split(keys[i])
         if kind == "mdps":
             return scale * jax.random.normal(weights, (states,), F32)
@@ -100,7 +100,7 @@ def draw_chain(key: jax.Array, states: int, kind: str) -> Chain:
         up = jax.nn.one_hot(jnp.minimum(numbers + jump, states - 1), states, dtype=F32)
         down = jax.nn.one_hot(jnp.maximum(numbers - jump, 0), states, dtype=F32)
         moves = moves + (1.0 - stay) * (right[:, None] * up + (1.0 - right)[:, None] * down)
-        # in half of them the right end is recovery
+        # in half of the chains the right end of the line is recovery
         recovered = jax.random.bernoulli(keys[6], 0.5) & (numbers >= states - jump)
         ends, outcome = jnp.where(recovered, 1.0, ends), jnp.where(recovered, 1.0, outcome)
         width = uniform(11, 0.5, 1.0)
@@ -110,7 +110,7 @@ def draw_chain(key: jax.Array, states: int, kind: str) -> Chain:
 
 
 def draw_log(key: jax.Array, chain: Chain, units: int, horizon: int) -> Log:
-    """Episodes of at most ``horizon`` transitions."""
+    """Return ``units`` simulated episodes of at most ``horizon`` transitions each."""
     first, rest = jax.random.split(key)
     last = chain.start.shape[0] - 1
 
@@ -133,12 +133,12 @@ def draw_log(key: jax.Array, chain: Chain, units: int, horizon: int) -> Log:
 
 
 def exact_moments(chain: Chain, horizon: int) -> Moments:
-    """Return what :func:`draw_log` gives in expectation; episodes that are cut bootstrap from where they were cut."""
+    """Return the expected moments of :func:`draw_log`; an episode that is cut bootstraps from its last next state."""
     size = chain.ends.shape[0]
     live = chain.moves * (1.0 - chain.ends)[:, None]
 
     def backwards(inverse: jax.Array, time: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """E[1 / length | alive in s] at a time, from that of the next, which is kept."""
+        """Return E[1 / length | alive in s] at a time, from its value at the next time, which is kept."""
         return live @ inverse + chain.ends / (time + 1.0), inverse
 
     times = jnp.arange(horizon, dtype=F32)

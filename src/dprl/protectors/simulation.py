@@ -1,8 +1,9 @@
-"""A protector at work on public simulated tasks: a differentiable run of all steps, its losses and its costs.
+"""Simulated runs of a protector on public tasks: all steps of a run, differentiable, with its losses and its costs.
 
-Paper 002, Algorithms 1 and 2 and appendix B. Noise and coins are those of an experiment, with the numbers of a
-release. Exact gradients through all steps: an outer scan over segments whose bodies are computed again on the way back,
-an inner plain scan, so one further forward run and the memory of one segment (benchmarks/l2p.py).
+Paper 002, Algorithms 1 and 2 and appendix B. Noise and coins are reproducible as in an experiment, with the scale and
+the rate of a release. Gradients through all steps are exact. An outer scan runs over segments, which are computed again
+on the way back; an inner scan runs over the steps of a segment. So a gradient costs one further forward run and the
+memory of one segment (benchmarks/l2p.py).
 """
 
 from __future__ import annotations
@@ -37,14 +38,15 @@ class Simulation:
 
     Attributes:
         family: a :class:`~dprl.protectors.tasks.TaskFamily`.
-        architecture: of the protector.
-        std: noise of a coordinate of the mean gradient under the uniform schedule, in units of the clip: noise
-            multiplier over expected batch, ``z / (q m)``.
-        norm_std: likewise of the norm that an adaptive scheduler reads.
-        ratios, costs: of an adaptive scheduler, noise over that of the uniform schedule, increasing, and what a step of
-            that noise costs, norm included, as a share of the whole budget; interpolated between in logarithms.
+        architecture: architecture of the protector.
+        std: standard deviation of the noise in a coordinate of the mean gradient under the uniform schedule, in units
+            of the clip norm: noise multiplier over expected batch, ``z / (q m)``.
+        norm_std: the same for the norm that an adaptive scheduler reads.
+        ratios, costs: noise levels of an adaptive scheduler over the uniform schedule's, increasing, and the cost of a
+            step at each level, norm included, as a share of the whole budget. Costs between two levels are interpolated
+            in logarithms.
         every: whether the loss after each step is computed.
-        segment: steps that are differentiated at once; :func:`segment_of` all of them by default.
+        segment: number of steps that are differentiated at once; by default :func:`segment_of` the number of all steps.
     """
 
     family: Any
@@ -67,11 +69,11 @@ class Simulation:
 
     @property
     def adaptive(self) -> bool:
-        """Whether the noise is chosen on the way."""
+        """Whether the noise of each step is chosen during the run."""
         return self.architecture.scheduler == "adaptive"
 
     def cost(self, ratio: jax.Array) -> jax.Array:
-        """Return () share of the budget of a step whose noise is ``ratio`` times that of the uniform schedule."""
+        """Return () share of the budget that a step costs with ``ratio`` times the noise of the uniform schedule."""
         ratios, costs = (jnp.asarray(np.log(x), dtype=jnp.float32) for x in (self.ratios, self.costs))
         return jnp.exp(jnp.interp(jnp.log(ratio), ratios, costs))
 
@@ -81,9 +83,10 @@ class Run(NamedTuple):
 
     Attributes:
         final: () loss of the answer over the task's reference.
-        losses: ``(T,)`` loss of the parameters after each step, likewise; zeros where they were not asked for.
+        losses: ``(T,)`` loss of the parameters after each step over the task's reference; zeros where the simulation
+            does not compute these losses.
         costs: ``(T,)`` share of the budget that each step costs.
-        answer: ``(d,)``.
+        answer: ``(d,)`` parameters that the run returns.
     """
 
     final: jax.Array
@@ -101,14 +104,15 @@ def unroll(
     learned: bool = True,
     deployed: bool = False,
 ) -> Run:
-    """Run all steps on one task; differentiable by ``weights``.
+    """Run all steps on one task. The result is differentiable in ``weights``.
 
     Args:
-        task: of the simulation's family.
-        key: of coins and noise.
-        factor: multiplies every noise: 0 for none.
-        learned: False for the hand schedule alone.
-        deployed: adaptive noise as in a release, of levels and ended by the filter; without a gradient.
+        task: a task of the simulation's family.
+        key: key of coins and noise.
+        factor: factor of every noise; 0 for no noise.
+        learned: whether the protector corrects the hand schedule; False for the hand schedule itself.
+        deployed: whether adaptive noise is as in a release: it takes one of the levels, and the filter ends the run.
+            Such a run has no gradient.
     """
     family, steps = simulation.family, simulation.hand.steps
     carry = begin(simulation, weights, task, learned)
@@ -126,7 +130,7 @@ STOPPED = 1e3
 
 
 def begin(simulation: Simulation, weights: Weights, task: Any, learned: bool = True) -> Carry:
-    """Before the first step."""
+    """Return the state and the parameters before the first step."""
     return simulation.rule(weights, learned).start(simulation.family.initial(task))
 
 
@@ -140,9 +144,10 @@ def step_of(
     draws: Any = 1.0,
     deployed: bool = False,
 ) -> Callable[[Carry, Any], tuple[Carry, tuple[jax.Array, jax.Array]]]:
-    """Return one step as the body of a scan: ``(carry, step)`` to the next carry, the loss and the cost.
+    """Return one step as the body of a scan, from ``(carry, step)`` to the next carry, the loss and the cost.
 
-    ``factor`` is of the noise, as the protector knows it; ``draws`` multiplies what is drawn and nothing else.
+    The protector knows that its noise is multiplied by ``factor``. It does not know of ``draws``, which multiplies only
+    the numbers that are drawn.
     """
     s, family, hand = simulation, simulation.family, simulation.hand
     f32, size = jnp.float32, simulation.family.dimension
@@ -175,7 +180,7 @@ def step_of(
         loss = jnp.zeros((), dtype=f32)
         if s.every:
             loss = (family.loss(task, moved) / family.reference(task)).astype(f32)
-        if rule.adaptive and deployed:  # what the filter does not admit is not drawn, and ends the run
+        if rule.adaptive and deployed:  # a step that the filter does not admit is not taken, and ends the run
             live = (spent <= 1.0 + 1e-6) & (carry[0].spent < STOPPED)
             stopped = (carry[0]._replace(spent=jnp.maximum(carry[0].spent, STOPPED)), carry[1])
             kept = jax.tree.map(lambda new, old: jnp.where(live, new, old), (state, moved), stopped)
@@ -186,8 +191,9 @@ def step_of(
 
 
 def unit_sum(dimension: int, sampling_rate: float = 1.0) -> GaussianSum:
-    """Return the mechanism whose clip, coins and noise a simulation uses, with clip norm and noise multiplier 1:
-    vectors are divided by a clip norm and the noise is multiplied, so that one compiled program serves all numbers.
+    """Return the mechanism whose clip, coins and noise a simulation uses, with clip norm and noise multiplier 1.
+
+    Simulations divide vectors by a clip norm and multiply the noise, so that one compiled program serves all numbers.
     """
     return GaussianSum(parts=((dimension, 1.0),), noise_multiplier=1.0, sampling_rate=sampling_rate, arithmetic="float")
 
@@ -206,8 +212,9 @@ def safe_norm(vector: jax.Array) -> jax.Array:
 def segmented_scan(
     body: Callable[[Any, Any], tuple[Any, Any]], carry: Any, steps: int, segment: int | None = None, first: Any = 0
 ) -> tuple[Any, Any]:
-    """Return ``lax.scan`` over the numbers of the steps, of which only every ``segment``-th carry is kept for the way
-    back.
+    """Return ``lax.scan`` over the numbers of the steps, which keeps only every ``segment``-th carry for the way back.
+
+    The numbers start at ``first``.
     """
     length = segment_of(steps) if segment is None else max(1, min(steps, segment))
 
@@ -226,9 +233,10 @@ def segmented_scan(
 
 
 def segment_of(steps: int) -> int:
-    """Near 0.4 of the square root of ``steps``, and a divisor where one is near: a remainder is compiled once more.
+    """Return a number near 0.4 times the square root of ``steps``: a divisor of ``steps``, if there is one near.
 
-    What is kept of a step inside of a segment is some six times as large as the carry that is kept of a segment.
+    Otherwise the remainder is compiled as another segment. What is kept of a step inside of a segment is some six times
+    as large as the carry that is kept of a segment.
     """
     root = max(0.4 * math.sqrt(steps), 1.0)
     divisors = [n for n in range(1, steps + 1) if steps % n == 0 and root / 2.0 <= n <= root * 2.0]
@@ -236,14 +244,14 @@ def segment_of(steps: int) -> int:
 
 
 def noise_covariance(simulation: Simulation, weights: Weights, tasks: Any, keys: jax.Array) -> jax.Array:
-    """Return () ``C_T`` of Theorem B.2 (Eq. 32), measured: the covariance of accumulated noise and last gradient.
+    """Return () measured ``C_T`` of Theorem B.2 (Eq. 32), the covariance of accumulated noise and last gradient.
 
-    ``C_T = E[sum_t nu_t' d(-g_t)/d(noisy gradient_t) grad f(theta_T)]``, with unit noise nu_t and the update g_t; with
-    a uniform schedule, where ``d sigma_t / d sigma`` is 1. As in the paper, only the direct effect of a step's noise on
-    its update counts. A projector that denoises brings it towards zero.
+    ``C_T = E[sum_t nu_t' d(-g_t)/d(noisy gradient_t) grad f(theta_T)]``, with unit noise nu_t and the update g_t. The
+    schedule is taken to be uniform, where ``d sigma_t / d sigma`` is 1. As in the paper, only the direct effect of a
+    step's noise on its update counts. A projector that denoises brings ``C_T`` towards zero.
 
     Args:
-        tasks: stacked, the first axis that of ``keys``.
+        tasks: stacked tasks, along the first axis of ``keys``.
     """
 
     def one(task: Any, key: jax.Array) -> jax.Array:
@@ -252,7 +260,7 @@ def noise_covariance(simulation: Simulation, weights: Weights, tasks: Any, keys:
 
         def both(carry: Any, step: Any) -> tuple[Any, None]:
             inner, total = carry
-            # the direct effect alone: what the step would have been with a little more of the same noise
+            # only the direct effect: how the step would change with a little more of the same noise
             one = jnp.ones((), dtype=jnp.float32)
             moved = jax.jvp(
                 lambda draws: step_of(s, weights, task, key, draws=draws)(inner, step)[0][1], (one,), (one,)

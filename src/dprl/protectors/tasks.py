@@ -1,4 +1,4 @@
-"""Public learning tasks on which a protector is trained: what a family of them is, and which ones there are."""
+"""Public learning tasks on which a protector is trained: what a family of tasks is, and which families there are."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class TaskFamily(Protocol):
 
     @property
     def name(self) -> str:
-        """How it is called."""
+        """Name of the family."""
         ...
 
     @property
     def algorithm(self) -> str:
-        """The evaluation algorithm that is simulated, such as ``gpope``; empty for none of them."""
+        """The evaluation algorithm that is simulated, such as ``gpope``; empty where there is none."""
         ...
 
     @property
@@ -52,7 +52,7 @@ class TaskFamily(Protocol):
 
     @property
     def hand(self) -> HandSchedule:
-        """The hand schedule that is corrected: tuned on these public tasks. Says clip, rate, steps and step sizes."""
+        """The hand schedule that a protector corrects, tuned on these tasks: clip norm, rate, steps and step sizes."""
         ...
 
     def sample(self, key: jax.Array) -> Task:
@@ -64,39 +64,39 @@ class TaskFamily(Protocol):
         ...
 
     def natural_clip(self, clip_norm: Any) -> Any:
-        """Return () C in the unit of the gradient, from the option ``clip_norm`` of the algorithm that is served."""
+        """Return () clip norm C in the unit of the gradient, from the option ``clip_norm`` of the algorithm served."""
         ...
 
     def mean_gradient(self, task: Task, parameters: jax.Array, key: jax.Array, clip: Any) -> jax.Array:
-        """Return ``(d,)`` float32 sum of clipped unit gradients over a Poisson batch, over ``q m C``: no noise yet.
+        """Return ``(d,)`` float32 sum of clipped unit gradients over a Poisson batch, over ``q m C`` and without noise.
 
-        In units of the clip norm C, which is ``clip`` and may be traced; ``q`` is the hand schedule's rate, m the
-        declared units. It is descended: the gradient by a dual variable carries a minus sign.
+        Here C is the clip norm ``clip``, which may be traced, ``q`` is the hand schedule's rate and m the declared
+        number of units. Steps go against this mean, so the gradient in a dual variable carries a minus sign.
         """
         ...
 
     def project(self, parameters: jax.Array) -> jax.Array:
-        """Onto the public constraint; what it is given where there is none."""
+        """Return the projection onto the public constraint; without a constraint, the parameters themselves."""
         ...
 
     def loss(self, task: Task, parameters: jax.Array) -> jax.Array:
-        """Return () f, what a protector shall make small; positive."""
+        """Return () f, the positive loss that a protector should make small."""
         ...
 
     def reference(self, task: Task) -> jax.Array:
-        """Return () positive scale of a task's losses, by which they are divided: such as the loss at the start, or
-        1.
-        """
+        """Return () positive number by which a task's losses are divided, such as the loss at the start, or 1."""
         ...
 
     def ranges(self) -> Mapping[str, tuple[float, float]]:
-        """Return public facts of the tasks, by name, smallest and largest: beyond them a protector falls back to its
-        hand schedule. Names as in :func:`dprl.evaluation.protected.public_facts`.
+        """Return the smallest and the largest value of public facts of the tasks, by name.
+
+        Beyond these a protector falls back to its hand schedule. Names are those of
+        :func:`dprl.evaluation.protected.public_facts`.
         """
         ...
 
     def describe(self) -> Mapping[str, Any]:
-        """Plain data for the provenance: the family's parameters and where the data come from."""
+        """Return plain data for the provenance: the family's parameters and where the data come from."""
         ...
 
 
@@ -105,7 +105,7 @@ REGISTERED: dict[str, str] = {"policy-evaluation": "dprl.protectors.policy_evalu
 
 
 def find_family(name: str) -> Any:
-    """Return the family called ``name``, of dprl or of an installed distribution that adds it, with its defaults."""
+    """Return the family called ``name`` with its defaults, from dprl or from an installed distribution that adds it."""
     others = added.names(added.TASKS)
     if name in REGISTERED:
         module, _, attribute = REGISTERED[name].partition(":")

@@ -1,7 +1,7 @@
-"""The attack on GPOPE: a record is added that pushes one known way at full clip norm, whatever the iterates are.
+"""The attack on GPOPE: a record is added that pushes in one known direction at full clip norm, whatever the iterates.
 
-It is the attack of ``programs.py`` on any plan, on records of GPOPE's own making, and may look at the last iterate
-alone. Everything in here is simulated; nothing is private.
+This is the attack of ``programs.py`` on any plan, with records that are made for GPOPE. It may also look at the last
+iterate only. Everything in here is simulated; nothing is private.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def gpope_canary(kind: type[GPOPE], *, units: int, budget: Budget, released: str
         return found
 
     def score(key: Any, data: tuple[Any, Any]) -> Any:
-        # w is minus the sum of the noisy dual gradients: its likelihood ratio grows with that sum
+        # w is minus the sum of the noisy dual gradients, and the likelihood ratio grows with that sum
         return -run(found.plan.program, SeededNoise(key), data[1], batch=len(data[0]))[0].w[0].astype(jnp.float64)
 
     return replace(found, score=score, description=found.description.replace("every noisy sum", "the last iterate"))
@@ -41,7 +41,8 @@ def gpope_canary(kind: type[GPOPE], *, units: int, budget: Budget, released: str
 def pushes(plan: Plan, signs: np.ndarray) -> SharedTransitions:
     """Return units whose dual gradient is plus or minus the clip norm, or zero, whatever the iterates are.
 
-    One state that leads to itself: the temporal difference is the reward, which is huge, and next to nothing else.
+    There is one state, which leads to itself. The reward is huge, so that the temporal difference is almost exactly the
+    reward.
     """
     mechanism = plan.stages[0].mechanism
     phi = jnp.eye(1, mechanism.dimension // 2, dtype=jnp.float32)

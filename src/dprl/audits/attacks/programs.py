@@ -1,9 +1,9 @@
 """The generic attack on a program: a record at full clip norm is added, and every noisy sum is seen.
 
-It knows nothing of the program: the vectors are those that the program's own code makes of coefficients far beyond
-what rows can have. Or the pair of logs is written as columns and read by the library's own readers, under the privacy
-unit that is audited: whatever of them makes two units of one, or lets one unit's rows reach another's vector, tells
-more than the claim. Everything in here is simulated; nothing is private.
+The attack knows nothing of the program. The program's own code makes the vectors, from coefficients far beyond what
+rows can have. Or the pair of logs is written as columns, and the library's own readers read them under the privacy unit
+that is audited. A reader that made two units of one, or let one unit's rows reach another unit's vector, would then
+reveal more than the claim allows. Everything in here is simulated; nothing is private.
 """
 
 from __future__ import annotations
@@ -36,35 +36,35 @@ from dprl.mechanisms.noise import SeededNoise
 from dprl.protocols import Bounds
 
 FAR = 1e6
-"""Times the clip norm: a reward so large that the gradient is clipped whatever the iterates are."""
+"""Factor over the clip norm at which a reward is so large that the gradient is clipped whatever the iterates are."""
 ONE_STEP = Bounds(units=1, horizon=1, reward=(-1.0, 1.0), observation=((0.0, 0.0),), actions=1)
-"""Bounds of logs with one state, one action and one step, but for the number of units."""
+"""Bounds of logs with one state, one action and one step; the number of units is filled in later."""
 HORIZON, TRAJECTORIES = 4, 3
 _LOW, _HIGH = 0.0, 2.0
 _THREE_STATES = replace(ONE_STEP, horizon=HORIZON, observation=((_LOW, _HIGH),))
 _OTHERS = 3
 _SIGNED = {"reward", "returns", "raw_reward"}
-"""Factors of columns that are negative as well; the others are weights."""
+"""Factors of columns that may be negative; all others are weights."""
 
 
 def watching(plan: Plan, pair: tuple[Any, Any], canary: int, description: str) -> PlanCanary:
-    """Return the attack that sees the values and every stage of a plan, and knows all but the canary.
+    """Return the attack that sees the values and every stage of a plan, and knows all units but the canary.
 
-    The canary's vector is the one that the program's own code makes of its rows at the state that was released up to
-    then.
+    The canary's vector is the one that the program's own code makes of the canary's rows, at the state that the
+    releases so far have led to.
 
     Args:
         plan: plan of the release.
-        pair: the log without the canary and the one with it, as arrays: the units' vectors for the values, and their
-            rows.
-        canary: which unit of the second log is the canary.
+        pair: the log without the canary and the log with it. Each is a pair of the units' vectors for the values, as an
+            array, and the units' rows.
+        canary: place of the canary among the units of the second log.
         description: the pair and what is seen of it.
     """
     mechanism, (known, rows) = plan.value_mechanism, pair[1]
 
     def score(key: Any, data: tuple[Any, Any]) -> Any:
         noise, (vectors, units) = SeededNoise(key), data
-        # what the noisy vector of the values tells, whichever way the canary's points
+        # what the noisy vector of the values tells, whatever the direction of the canary's vector
         alone = jnp.arange(len(known)) == canary
         push, base = (mechanism.scaled(mechanism.clipped_sum(known, some)) for some in (alone, ~alone))
         noisy = noisy_sum(mechanism, noise.stream("value"), vectors)
@@ -86,11 +86,12 @@ def watching(plan: Plan, pair: tuple[Any, Any], canary: int, description: str) -
 
 @dataclass(frozen=True, eq=False)
 class Watched:
-    """A program whose state also holds what its noisy sums have told of one unit of ``log``.
+    """A program whose state also holds what its noisy sums have told about one unit of ``log``.
 
     Attributes:
-        log: with the canary in it.
-        canary: which unit it is.
+        inner: the program that is attacked.
+        log: log with the canary in it.
+        canary: place of the canary among the units of the log.
     """
 
     inner: Program
@@ -98,11 +99,11 @@ class Watched:
     canary: int
 
     def __getattr__(self, name: str) -> Any:
-        """Return what else the inner program has: its stages."""
+        """Return any other attribute of the inner program, such as its stages."""
         return getattr(self.inner, name)
 
     def init(self) -> tuple[Any, Any]:
-        """Return state and log-likelihood ratio."""
+        """Return the inner program's first state, and 0 for the log-likelihood ratio."""
         return self.inner.init(), jnp.zeros((), dtype=jnp.float64)
 
     def contribution(self, stage: int, state: Any, block: Any) -> Any:
@@ -114,7 +115,7 @@ class Watched:
         return self.inner.level(stage, state[0], step)  # type: ignore[attr-defined]
 
     def update(self, stage: int, state: Any, noisy: Any, step: Any) -> Any:
-        """Update the inner state, and add what the noisy sum tells of the canary."""
+        """Update the inner state, and add what the noisy sum tells about the canary."""
         inner, score = state
         mechanism = self.stages[stage].mechanism
         vectors = self.inner.contribution(stage, inner, self.log.block(slice(None)))
@@ -122,7 +123,7 @@ class Watched:
         own, others = (jnp.asarray(mechanism.clipped_sum(vectors, units)) for units in (alone, ~alone))
         base, there = others, others + own
         if isinstance(mechanism, FilteredGaussianSum):
-            # the norm of the sum is seen beside it; each in units of its own noise
+            # the norm of the sum is seen too; each coordinate is in units of its own noise
             base, there = mechanism.answer(base), mechanism.answer(there)
             multiplier = jnp.asarray(mechanism.levels, dtype=jnp.float64)[self.level(stage, state, step)]
             std = jnp.full(mechanism.released, mechanism.on_grid(multiplier))
@@ -153,16 +154,16 @@ def program_canary(
     features: str = "tabular",
     **options: Any,
 ) -> PlanCanary:
-    """Return the attack on a release of the policy with one action: a record at full clip norm is added.
+    """Return the attack on a release that values the policy with one action: a record at full clip norm is added.
 
     Args:
         kind: the class of the algorithm's configuration.
         units: declared number of units.
-        budget: the claim.
-        released: ``all``; nothing less is looked at.
-        bounds: of the log, but for its units.
-        features: of the value function, where one is learned.
-        options: of the configuration.
+        budget: the epsilon and delta that the algorithm claims.
+        released: must be ``all``; the attack always looks at all that is released.
+        bounds: bounds of the log; their number of units is replaced by ``units``.
+        features: features of the value function, where one is learned.
+        options: options of the configuration.
     """
     check_all_seen(kind.algorithm, released)
     bounds = replace(bounds, units=units)
@@ -170,7 +171,7 @@ def program_canary(
 
 
 importance_canary = partial(program_canary, bounds=ONE_STEP, features="columns")
-"""The attack on one release of everybody."""
+"""The attack on one release of a sum over everybody."""
 stratified_canary = partial(importance_canary, bounds=replace(ONE_STEP, strata=()))
 """The attack on counts, outcomes and residuals, in one stratum."""
 
@@ -178,8 +179,9 @@ stratified_canary = partial(importance_canary, bounds=replace(ONE_STEP, strata=(
 def saturating(plan: Plan, signs: np.ndarray) -> SharedTransitions:
     """Return units of one transition each with coefficients far beyond what rows can have: their vectors are clipped.
 
-    Rewards and returns are as many times larger again, so that where they are added to products with the state the
-    vector's direction is known whatever the state is. Those of negative sign stand at another state than the canary.
+    Rewards and returns are larger again by the same factor. So where they are added to products with the program's
+    state, the vector's direction is known whatever that state is. Units of negative sign stand at another state of the
+    log than the canary.
     """
     assert plan.features is not None
     low, high = (np.array(ends) for ends in zip(*plan.bounds.state, strict=True))
@@ -189,7 +191,7 @@ def saturating(plan: Plan, signs: np.ndarray) -> SharedTransitions:
     large = jnp.asarray(row * np.abs(signs)[:, None] * FAR, dtype=jnp.float32)
     huge = jnp.asarray(row * signs[:, None] * FAR**2, dtype=jnp.float32)
     sums = {name: huge if _SIGNED & set(factors) else large for name, factors in COEFFICIENTS.items()}
-    # what is shared: every transition leads to itself
+    # columns that all units share: every transition leads back to its own state
     shared = {"phi": phi, "delta_phi": phi * (1.0 - plan.config.discount), "states": states, "next_states": states}
     shared |= {"alive": np.ones(2), "actions": np.zeros(2)}
     shared = {name: jnp.asarray(x, dtype=jnp.float32) for name, x in shared.items()}
@@ -197,19 +199,19 @@ def saturating(plan: Plan, signs: np.ndarray) -> SharedTransitions:
 
 
 def canary_of_plan(plan: Plan, rows_of: Callable[[Plan, np.ndarray], SharedTransitions] = saturating) -> PlanCanary:
-    """Return the attack on a plan as it is, with its bounds and calibration: a record at full clip norm is added.
+    """Return the attack on a plan, under the plan's own bounds and calibration: a record at full clip norm is added.
 
     Args:
         plan: plan of the release.
-        rows_of: makes the units' rows, of signs: 1 for the canary, -1 for the others, who push against it, and 0 for a
-            unit whose vector is zero.
+        rows_of: function that makes the units' rows from their signs: 1 for the canary, -1 for other units, which push
+            against the canary, and 0 for a unit whose vector is zero.
     """
     others, relation = addition(plan.bounds.units, plan)
     filtered = any(isinstance(stage.mechanism, FilteredGaussianSum) for stage in plan.stages)
     seen = "every noisy sum and its noisy norm are seen" if filtered else "every noisy sum is seen"
 
     def log(sign: float) -> tuple[Any, Any]:
-        # adding and removing are the same thing as a record that is worth nothing: its coins are drawn alike
+        # instead of a record that is not there, one whose vector is zero: its coins are drawn in both logs
         signs = np.append(np.full(others, -1.0), sign)
         return value_vectors(plan.value_mechanism, signs), None if plan.program is None else rows_of(plan, signs)
 
@@ -217,8 +219,8 @@ def canary_of_plan(plan: Plan, rows_of: Callable[[Plan, np.ndarray], SharedTrans
 
 
 def addition(units: int, plan: Plan) -> tuple[int, str]:
-    """Return how many others the worst log has to which a record is added, and the pair of logs in words."""
-    # in a random batch the others' number would only hide the canary: the worst log has nobody else in it
+    """Return how many units the worst log has before the canary is added, and the pair of logs in words."""
+    # in a random batch the number of others would only hide the canary, so the worst log has nobody else in it
     full = all(stage.mechanism.sampling_rate == 1.0 for stage in plan.stages)
     others = min(_OTHERS, units - 1) if full else 0
     return others, f"one record at full clip norm is added to {f'a log of {others}' if others else 'an empty log'}"
@@ -237,13 +239,13 @@ def value_vectors(mechanism: GaussianSum, signs: np.ndarray) -> Any:
 
 
 def noisy_sum(mechanism: GaussianSum, noise: Any, vectors: Any) -> Any:
-    """Return the noisy sum of ``vectors``, as :func:`~dprl.engine.value_query.release_vector`, for traced values."""
+    """Return the noisy sum of ``vectors``: :func:`~dprl.engine.value_query.release_vector` for traced values."""
     total = mechanism.clipped_sum(vectors, jnp.ones(len(vectors), dtype=bool))
     return mechanism.release(total, mechanism.draw(noise, 0))
 
 
 def mixed(ratio: Any, rate: float) -> Any:
-    """Return the log-likelihood ratio where what has ``ratio`` happens with probability ``rate``."""
+    """Return the log-likelihood ratio of a mixture: ``ratio`` with probability ``rate``, and 0 otherwise."""
     return ratio if rate == 1.0 else jnp.logaddexp(math.log1p(-rate), math.log(rate) + ratio)
 
 
@@ -258,12 +260,14 @@ def unit_canary(
     budget: Budget,
     **options: Any,
 ) -> PlanCanary:
-    """Return the attack on a program with options of ``kind``, by the privacy unit ``unit``, on policy.
+    """Return the attack through columns on a program with options of ``kind``, for the privacy unit ``unit``.
 
-    The features are a small network where the algorithm learns one, and else columns.
+    Target and behaviour policy are the same. The features are a small network where the algorithm learns a network, and
+    otherwise the columns.
 
     Raises:
-        DprlError: the algorithm has no statement for this unit, or an option is not its own.
+        DprlError: the algorithm learns no value function, it has no statement for this unit, or an option does not
+            belong to it.
     """
     require(unit in UNITS, f"unit must be one of {', '.join(UNITS)}.")
     if not issubclass(kind, ValueFunctionConfig):
@@ -273,7 +277,7 @@ def unit_canary(
     features = "mlp:2" if kind.neural else "columns"
     plan = make_plan(config, bounds, budget, [always], features, unit=unit)
     others, _ = addition(units, plan)
-    # in place of nobody, somebody whose cells are broken: a record that counts for nothing is there all the same
+    # instead of nobody, the log has one unit whose cells are broken: its record is there, but counts for nothing
     known = [-1.0] * others or [np.nan]
     middle = len(known) // 2
     columns = _columns([*known[:middle], 1.0, *known[middle:]], unit)
@@ -292,9 +296,10 @@ def unit_canary(
 
 
 def _columns(rewards: list[float], unit: str) -> dict[str, np.ndarray]:
-    """Return a log with a unit for each of ``rewards``, which is that of all its rows; ``who`` says whose a row is.
+    """Return a log with one unit for each of ``rewards``, the reward of all its rows; ``who`` is the unit of each row.
 
-    Transitions are those of one trajectory, in order, so that without one of them its trajectory has a gap.
+    If the unit is a transition, all transitions belong to one trajectory, in order. Without one of them the trajectory
+    has a gap.
     """
     rows_of_one = {"transition": 1, "trajectory": HORIZON, "person": TRAJECTORIES * HORIZON}[unit]
     who = np.repeat(np.arange(len(rewards)), rows_of_one)
@@ -316,9 +321,9 @@ def _columns(rewards: list[float], unit: str) -> dict[str, np.ndarray]:
 
 
 def _arrays(plan: Plan, log: Trajectories) -> tuple[Any, PaddedUnits]:
-    """Return what a release makes of the log, as arrays of the compiled loop."""
+    """Return the units' vectors for the values, and the units' rows, that a release makes of the log."""
     rows = plan.rows(log, step_ratios(always, log))
-    # around a function, if any, that is the middle everywhere
+    # values that are taken around a value function are taken around the mid-range value everywhere
     function = None if plan.features is None else plan.function_of(np.zeros(plan.features.size))
     vectors = plan.query.around(function).unit_vectors(log, [always])
     return jnp.asarray(vectors), padded_units(rows)

@@ -1,9 +1,10 @@
-"""The attack on a whole release in two parts: everything that is released of both, seen by who knows all but a person.
+"""The attack on a whole release in two parts: all that both parts release is seen, and all people but one are known.
 
-Each run releases one of two logs and then its neighbour with the same coins, along what the first released. So the
-attacker has both logs' exact sums at the door of every mechanism, whatever these are; the score is the log-likelihood
-ratio of all that came out of them. A person who is in both parts, or whose rows are, tells twice. The coins are seen,
-too: nothing rests on their being secret. Everything is simulated; nothing is private.
+Each run releases one of two logs, and then its neighbour with the same coins and along the outputs of the first
+release. So the attacker has the exact sums of both logs that enter every mechanism, whatever the mechanism is. The
+score is the log-likelihood ratio of all that came out of the mechanisms. A person who is in both parts, or whose rows
+are, would be seen twice. The attacker sees the coins, too, because no proof rests on their being secret. Everything is
+simulated; nothing is private.
 """
 
 from __future__ import annotations
@@ -40,10 +41,10 @@ from dprl.protocols import NO_JOURNAL, Bounds, Canary
 from dprl.release.touch import InMemory, release_values
 
 _ALMOST = 0.98
-"""Reward of who is in both logs. At 1 nobody could be ahead where the canary is there, and a choice without noise would
-tell nothing.
+"""Reward of the person who is in both logs. At 1 no action could be ahead where the canary is there, and a choice
+without noise would tell nothing.
 """
-_KEPT = 64  # sums of the other log
+_KEPT = 64  # largest number of traces of the other log that are kept
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,8 +52,8 @@ class BestAudit(Config):
     """Options of the attack on a choice among policies.
 
     Attributes:
-        choosing_share: share of the people who choose; by default 0.4. Of many, the choice is what is attacked; of few,
-            the values.
+        choosing_share: share of the people who choose; by default 0.4. With a large share the attack is mainly on the
+            choice, with a small one on the values.
     """
 
     algorithm: ClassVar[str] = "best"
@@ -74,10 +75,10 @@ class LearnAudit(BestAudit):
     """Options of the attack on a learned policy.
 
     Attributes:
-        learner: what learns; ``strata`` for regression for each action in one stratum, where behaviour probabilities
-            are estimated.
-        part: ``both`` for all that is released of two parts of the people; ``first`` for every noisy sum of those who
-            teach, of whom a person is one whose vector is at full clip norm whatever was released before.
+        learner: how the policy is learned; ``strata`` stands for a regression for each action in one stratum, where
+            behaviour probabilities are estimated.
+        part: ``both`` for all that two parts of the people release; ``first`` for every noisy sum of the part from
+            which the policy is learned. Then the person's vector is at full clip norm, whatever was released before.
     """
 
     algorithm: ClassVar[str] = "learn"
@@ -86,9 +87,7 @@ class LearnAudit(BestAudit):
     part: Literal["both", "first"] = "both"
 
     def plan(self, bounds: Bounds, budget: Budget) -> Plan:
-        """Return the plan of a release with the smallest class of rules: one for each action; or with one regression
-        for each.
-        """
+        """Return the plan of a release with the smallest class of rules, or a regression, with one for each action."""
         within = self.learner == "strata"
         how = {"share": self.choosing_share, "learner": NAME if within else self.learner}
         bounds = replace(bounds, strata=() if within else None)
@@ -97,18 +96,18 @@ class LearnAudit(BestAudit):
 
 @dataclass(frozen=True, kw_only=True)
 class ReleaseCanary(PlanCanary):
-    """A plan with a first part, and the ``pair`` of logs on which it is attacked, one run after the other."""
+    """A plan in two parts and the ``pair`` of logs on which the plan is attacked, one run after the other."""
 
     score: Any = None
     gaussian: bool = False
     _others: dict[Any, ReleaseTrace] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def traces(self, key: bytes, present: bool) -> tuple[ReleaseTrace, ReleaseTrace]:
-        """Return the run with a ``key`` of 32 bytes, and the other log's along the same outputs."""
+        """Return the trace of a run with a ``key`` of 32 bytes, and the other log's trace along the same outputs."""
         noise: Any = SecureNoise(key)
         recorder = Recorder()
         seen = recorder.record(self._releasing(present), noise=noise)
-        # the sums of the other log follow from the coins, and from what was released before the last of them
+        # the sums of the other log follow from the coins and from all releases but the last
         coins = (np.asarray(self.plan.first.parts.in_first(noise, log.units)).tobytes() for log in self.pair)
         *before, _ = (entry.points.tobytes() for entries in seen.entries.values() for entry in entries)
         case = (present, *coins, *before)
@@ -119,7 +118,7 @@ class ReleaseCanary(PlanCanary):
         return seen, self._others[case]
 
     def _releasing(self, present: bool) -> Callable[[int], Mapping[str, np.ndarray]]:
-        """Return the release of one log, but for what is made of the noisy sum of the values alone."""
+        """Return the release of one log, without the results that are made of the noisy sum of the values."""
         rows = InMemory(self.plan, self.pair[present], [])
 
         def call(seed: int) -> Mapping[str, np.ndarray]:
@@ -132,7 +131,7 @@ class ReleaseCanary(PlanCanary):
     def scores(
         self, seed: int, trials: int, present: bool, progress: Callable[[int], None] | None = None
     ) -> np.ndarray:
-        """Return ``(trials,)`` log-likelihood ratios of runs with keys of their own."""
+        """Return ``(trials,)`` log-likelihood ratios of runs, each with another key."""
         found = np.zeros(trials)
         for trial in range(trials):
             key = hashlib.blake2b(f"{seed} {present} {trial}".encode(), digest_size=32).digest()
@@ -144,7 +143,7 @@ class ReleaseCanary(PlanCanary):
 
 
 def log_ratio(seen: ReleaseTrace, other: ReleaseTrace) -> float:
-    """Return how much likelier the other log makes what was seen, from the exact sums of both: its logarithm."""
+    """Return the logarithm of how much likelier the other log makes what was seen, from the exact sums of both logs."""
     return sum(
         _log_ratio(mechanism, step, one, two)
         for place, mechanism in enumerate(seen.mechanisms)
@@ -165,11 +164,11 @@ def _log_ratio(mechanism: Any, step: int, seen: Entry, other: Entry) -> float:
 
 
 def odds(mechanism: NoisyMaximum, total: np.ndarray) -> np.ndarray:
-    """Return ``(K,)`` probabilities that each candidate wins a noisy maximum with these sums of scores."""
+    """Return the ``(K,)`` probability of each candidate to win a noisy maximum with these sums of scores."""
     heads = np.exp(-mechanism.rate * (total.max() - total).astype(np.float64))
 
     def chance(own: int) -> float:
-        others = np.ones(1)  # of each number of others with heads
+        others = np.ones(1)  # probability of each number of other candidates whose coin shows heads
         for head in np.delete(heads, own):
             others = np.convolve(others, [1.0 - head, head])
         return heads[own] * float(np.sum(others / np.arange(1, len(others) + 1)))
@@ -178,10 +177,11 @@ def odds(mechanism: NoisyMaximum, total: np.ndarray) -> np.ndarray:
 
 
 def release_canary(kind: type[BestAudit], *, units: int, budget: Budget, released: str, **options: Any) -> Canary:
-    """Return the attack on a release in two parts: a person who moves every sum as far as one may is added.
+    """Return the attack on a release in two parts: a person is added who moves every sum as far as a person may.
 
-    The person has two trajectories with the last action, at the largest ratio and reward. Of the one who is in both
-    logs, with the first action, that action is ahead by almost as much as the person can make the last one gain.
+    This person has two trajectories with the last action, at the largest ratio and reward. Another person is in both
+    logs and has the first action, which is ahead without the added person. The lead is almost as large as what the
+    added person can make the last action gain.
     """
     check_all_seen(kind.algorithm, released)
     bounds = Bounds(
@@ -208,7 +208,10 @@ def release_canary(kind: type[BestAudit], *, units: int, budget: Budget, release
 
 
 def _learner_canary(plan: Plan) -> PlanCanary:
-    """Return the attack on those who teach: three others push against a person far beyond what rows can have."""
+    """Return the attack on the sums from which a policy is learned: three others push against one person.
+
+    Their rows lie far beyond what real rows can have.
+    """
     if not isinstance(plan.first, Teaching):
         raise DprlError("learn: rules are chosen once: attack them with part = both and a choosing_share of 0.95.")
 
@@ -217,7 +220,7 @@ def _learner_canary(plan: Plan) -> PlanCanary:
         one, nothing = np.ones_like(signs), np.zeros_like(signs)
         rows = {"weight": one, "step": FAR * np.abs(signs), "raw_reward": signs, "logged_return": signs, "rho": one}
         rows |= {"actions": one, "alive": nothing, "states": nothing[..., None], "next_states": nothing[..., None]}
-        # the values, of which those who teach have no part, tell nothing of them
+        # people from whom a policy is learned have no part in the values, so these tell nothing about them
         vectors = value_vectors(plan.value_mechanism, np.zeros(len(signs)))
         return vectors, PaddedUnits({name: jnp.asarray(x) for name, x in rows.items()})
 

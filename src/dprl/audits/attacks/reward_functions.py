@@ -1,7 +1,7 @@
 """The strongest attacks known on functional Q-learning: pairs of reward functions, and scores of what is released.
 
-The mechanism's own code runs on both, and all its answers are seen: whatever is learned from them tells less.
-Everything in here is simulated.
+The mechanism's own code runs on both reward functions, and the attacker sees all its answers. Whatever is learned from
+these answers tells no more. Everything in here is simulated.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dprl.mechanisms.noise import SeededNoise
 from dprl.mechanisms.reward_noise import RewardGradient, RewardNoise
 
 TEETH = 64
-"""Intervals of the sawtooth that comes near the largest norm: 97% of its square at a decay of 4."""
+"""Intervals of the sawtooth, whose norm comes near the largest one: 97% of its square at a decay of 4."""
 
 
 def canary_of_plan(plan: LearningPlan) -> PlanCanary:
@@ -50,13 +50,16 @@ def kernel_product(decay: float, points: np.ndarray, f: np.ndarray, g: Any) -> A
 
 
 def sawtooth_reward(sup: float, lipschitz: float, points: np.ndarray) -> np.ndarray:
-    """Return values ``(N,)`` that rise to ``sup`` and fall with all of the slope, near the largest kernel norm."""
+    """Return values ``(N,)`` that fall from ``sup`` and rise again at full slope, near the largest kernel norm."""
     falls = np.minimum(lipschitz * np.diff(points).max(), 2.0 * sup)
     return np.where(np.arange(len(points)) % 2 == 0, sup, sup - falls)
 
 
 def _path(plan: LearningPlan, mechanism: FunctionNoise) -> PlanCanary:
-    """Return the attack in which all actions' rewards change by the sawtooth; further components stay at 0."""
+    """Return the attack in which the rewards of all actions change by a sawtooth in the first observation component.
+
+    Further components stay at 0.
+    """
     points = np.linspace(0.0, 1.0, TEETH + 1)
     f = sawtooth_reward(mechanism.sup, mechanism.lipschitz, points)
     actions = plan.facts.actions
@@ -83,7 +86,7 @@ def _path(plan: LearningPlan, mechanism: FunctionNoise) -> PlanCanary:
 
 
 def _path_ratio(mechanism: FunctionNoise, points: np.ndarray, f: np.ndarray, seen: Any) -> Any:
-    """Log-likelihood ratio of a change by f in each row of ``seen`` ``(paths, N)``."""
+    """Return the log-likelihood ratio of a change by ``f`` in each row of ``seen`` ``(paths, N)``."""
     return jnp.sum(kernel_product(mechanism.decay, points, f, seen - f / 2.0)) / mechanism.std**2
 
 
@@ -137,9 +140,9 @@ def _level(plan: LearningPlan, radius: float) -> float:
 
 
 def _output(plan: LearningPlan, mechanism: FunctionNoise) -> PlanCanary:
-    """Return the attack in which every reward is larger by R, so that all of Q is by R / (1 - gamma).
+    """Return the attack in which every reward is larger by R, so that the whole Q is larger by R / (1 - gamma).
 
-    Its slope does not change: the attack is weaker than the bound of which the claim is made.
+    The slope of Q does not change, so the attack is weaker than the bound from which the claim is made.
     """
     config, actions, points = plan.config, plan.facts.actions, planner.POINTS
     radius, discount = filled(config.reward_radius), filled(config.discount)

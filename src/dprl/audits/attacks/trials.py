@@ -1,4 +1,4 @@
-"""Many runs of an attack, so many of them side by side."""
+"""Many runs of an attack, in groups that run side by side."""
 
 from __future__ import annotations
 
@@ -18,21 +18,22 @@ _AT_ONCE, _FEWEST_AT_ONCE, _DRAWS_AT_ONCE = 1 << 13, 64, 1 << 21
 
 
 def check_all_seen(algorithm: str, released: str) -> None:
-    """Refuse to look at less than all that is released, where the algorithm has no last iterate that is attacked."""
+    """Check that the attack looks at all that is released, for an algorithm whose last iterate is not attacked."""
     require(released == "all", f"{algorithm} is audited on all that it releases: leave out released.")
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlanCanary:
-    """Two neighbours of what an algorithm protects, and many runs on either; see :class:`dprl.protocols.Canary`.
+    """A pair of neighbouring data sets, and the score of a run on either; see :class:`dprl.protocols.Canary`.
 
     Attributes:
-        plan: plan of the release; its ``budget`` is the claim, its ``claim`` what another distribution says of it.
+        plan: plan of the release. Its ``budget`` is the claimed epsilon and delta; its ``claim`` is what the
+            distribution of the calibration says about the release, where that is not dprl.
         description: the pair and what is seen of it.
-        score: score of one run, ``score(key, data)``: of a key ``(2,)`` uint32 and one of the ``pair``.
-        pair: what lacks the canary and what has it, as arrays.
-        draws: normals of a run, by which so many of them run side by side.
-        gaussian: whether scores are Gaussian with one variance on both.
+        score: function ``score(key, data)`` of a key ``(2,)`` uint32 and one of the ``pair``: the score of one run.
+        pair: the data without the canary and the data with it, as arrays.
+        draws: number of normals that a run draws; the more, the fewer runs are made side by side.
+        gaussian: whether scores are Gaussian with the same variance on both data sets.
     """
 
     plan: Any
@@ -54,13 +55,13 @@ class PlanCanary:
 
     @property
     def preconditions(self) -> tuple[Precondition, ...]:
-        """Assumptions of the claim, where it is another distribution's."""
+        """Assumptions of the claim; empty where the calibration is dprl's."""
         return () if self.plan.claim is None else self.plan.claim.conditions
 
     def scores(
         self, seed: int, trials: int, present: bool, progress: Callable[[int], None] | None = None
     ) -> np.ndarray:
-        """Return scores ``(trials,)``, each of a run with a key of its own; the two data sets share no key."""
+        """Return scores ``(trials,)`` of runs, each with another key; the two data sets share no key."""
         parts = [np.zeros(0)]
         at_once = min(self._at_once, max(1 << max(trials - 1, 1).bit_length(), _FEWEST_AT_ONCE))
         for start in range(0, trials, at_once):
@@ -73,7 +74,7 @@ class PlanCanary:
 
     @property
     def _at_once(self) -> int:
-        """Runs side by side, fewer where each keeps many draws."""
+        """Number of runs that are made side by side: fewer where each run keeps many draws."""
         return min(_AT_ONCE, max(_FEWEST_AT_ONCE, 1 << (_DRAWS_AT_ONCE // max(self.draws, 1)).bit_length() - 1))
 
     @cached_property

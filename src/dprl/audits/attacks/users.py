@@ -1,8 +1,8 @@
 """The strongest attack known on private policy gradient: a canary user in the first batch, all noisy sums seen.
 
-The pair of users goes through the release's own loop, from their answers to the exact sum of each batch; the noise of
-the release's own mechanism is added in every trial. Whoever sees all noisy sums, and knows all other users, knows
-every policy that was ever shown: whatever is learned from them tells less. Everything in here is simulated.
+Both sets of users go through the release's own loop, from their answers to the exact sum of each batch. In every trial
+the release's own mechanism adds its noise. An attacker who sees all noisy sums, and knows all other users, knows every
+policy that was ever shown. Whatever is learned from the sums tells no more. Everything in here is simulated.
 """
 
 from __future__ import annotations
@@ -35,16 +35,20 @@ from dprl.mechanisms.noise import SeededNoise
 
 @dataclass(frozen=True)
 class Pushing(People):
-    """All users of the first batch push against the canary, who has the first place; nobody comes afterwards.
+    """Users who, in the first batch, all push against the canary in the first place; nobody comes afterwards.
 
     So the sums of later batches do not depend on the policies, and all that the canary moves is known beforehand.
+
+    Attributes:
+        plan: plan of the release.
+        present: whether the canary is in its place.
     """
 
     plan: PGPlan
     present: bool
 
     def batch(self, first: int, count: int, act: Any) -> Trajectory:
-        """Return what a batch of people does; see :class:`~dprl.environments.people.People`."""
+        """Return the answers of a batch of people; see :class:`~dprl.environments.people.People`."""
         context, action, reward = push(self.plan.facts, self.plan.config.interactions)
         observations, actions, rewards = (np.stack([x] * count) for x in (context, action, -reward))
         length = np.full(rewards.shape[:-1], self.plan.facts.horizon if first == 0 else 0, np.int32)
@@ -56,10 +60,10 @@ class Pushing(People):
 
 
 def push(facts: EnvironmentSpec, interactions: int = 1) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return context ``(H, d)``, action ``(H,)`` or ``(H, k)`` and reward ``(H,)``, the same in all steps.
+    """Return the canary's context ``(H, d)``, action ``(H,)`` or ``(H, k)`` and reward ``(H,)``, the same in all steps.
 
-    The negative of the reward makes the opposite vector. Of several interactions, which have a leading axis, every
-    other one is the opposite action for the opposite reward: else each would be the baseline of the others.
+    The negative of the reward makes the opposite vector. Several interactions are on a leading axis. Every second one
+    has the opposite action and the opposite reward, because otherwise each would be the baseline of the others.
     """
     (low, high), turns = facts.reward_bounds, np.arange(interactions) % 2
     context = np.array([[end for _, end in facts.observation]], np.float32)
@@ -73,9 +77,9 @@ def push(facts: EnvironmentSpec, interactions: int = 1) -> tuple[np.ndarray, np.
 
 
 class _Silence:
-    """A noise source that draws nothing and samples nobody, and a journal that keeps the exact sums.
+    """A noise source that draws nothing and samples nobody, and also a journal that keeps the exact sums.
 
-    It is handed to one run: nothing that another release in this process uses is touched.
+    It is handed to one run, so that nothing changes for another release in this process.
     """
 
     secure = False
@@ -91,7 +95,7 @@ class _Silence:
         return np.zeros(dimension)
 
     def participation_mask(self, step: Any, count: int, rate: float) -> np.ndarray:
-        """Nobody's; notes how many have one."""
+        """Return a mask without anybody, and note how many people have a coin."""
         self.count = count
         return np.zeros(count, dtype=bool)
 
@@ -99,13 +103,16 @@ class _Silence:
         return self
 
     def step(self, step: int, count: int, compute: Callable[[], Any]) -> np.ndarray:
-        """Return what a step keeps; see :class:`dprl.protocols.Journal`."""
+        """Compute the exact sum of a step, keep it and return it; see :class:`dprl.protocols.Journal`."""
         self.totals.append(np.asarray(compute()))
         return self.totals[-1]
 
 
 def exact_sums(plan: PGPlan, people: Any) -> np.ndarray:
-    """Return ``(T, dimension)``, int64 where verified: each batch's sum before its noise, by the release's own loop."""
+    """Return ``(T, dimension)`` sums of the batches before noise, as the release's own loop makes them.
+
+    They are int64 where the calibration is verified.
+    """
     (program, rates), silence = program_of(plan), _Silence()
     asked, coins = AskedPeople(people, program.shape.users), ActionCoins.of_key(random.key(0))
     trainer.run_on_host(program, asked, silence, rates, coins, journal=silence)
@@ -116,7 +123,7 @@ def exact_sums(plan: PGPlan, people: Any) -> np.ndarray:
 
 
 def canary_of_plan(plan: PGPlan) -> PlanCanary:
-    """Return the attack that fits a plan, for a bandit in which a score is longer than the clip norm."""
+    """Return the attack that fits a plan, for a bandit in which a user's gradient is longer than the clip norm."""
     if plan.config.poisson:
         return _resampled(plan)
     mechanism = cast(GaussianSum, plan.mechanism)
@@ -137,11 +144,12 @@ def canary_of_plan(plan: PGPlan) -> PlanCanary:
 
 
 def canary_of_sums(plan: PGPlan, absent: np.ndarray, present: np.ndarray, description: str) -> PlanCanary:
-    """Return the attack that tells exact sums ``(T, dimension)`` from those of neighbours, by all that is released."""
+    """Return the attack that tells two neighbours apart, with exact sums ``(T, dimension)`` each, by all noisy sums."""
     mechanism = program_of(plan)[0].mechanism
     scale, whitened = mechanism.grid_step if mechanism.certifies else 1.0, mechanism.correlation.whitened
     signal = whitened((present - absent) * scale)
-    # whitened sums times the signal are the sums times its transpose, which is the mirror image in time
+    # the product of the whitened sums and the signal is that of the sums and the signal times the transposed strategy,
+    # which is whitening in reversed time
     template, length = whitened(signal[::-1])[::-1].copy(), float(np.sum(signal**2))
 
     def score(key: Any, sums: Any) -> Any:
@@ -154,12 +162,15 @@ def canary_of_sums(plan: PGPlan, absent: np.ndarray, present: np.ndarray, descri
 
 @dataclass(frozen=True)
 class Crowded(LoggedPeople):
-    """A log of more people than are declared: the canary first, if present, and ``units`` who come after.
+    """A log in which the canary, if present, comes first and ``units`` other people follow: with it, one too many.
 
     All see the same and take the same action, whatever the policy.
 
     Attributes:
-        last: what the last of them is paid, times the canary's reward; all others between are paid nothing.
+        facts: public facts of the environment.
+        units: declared number of people.
+        present: whether the canary is in the log.
+        last: reward of the last person, as a multiple of the canary's reward; all people between are paid nothing.
     """
 
     facts: EnvironmentSpec
@@ -168,11 +179,11 @@ class Crowded(LoggedPeople):
     last: float
 
     def count(self) -> int:
-        """Return how many people there are."""
+        """Return the number of people in the log."""
         return self.units + self.present
 
     def answers(self, places: np.ndarray, act: Any) -> Trajectory:
-        """Return what the people at ``places`` answer."""
+        """Return the answers of the people at ``places``."""
         context, action, reward = push(self.facts)
         first, last = (places == 0) & self.present, places == self.units - 1 + self.present
         observations, actions, rewards = (np.stack([x] * len(places)) for x in (context, action, reward))
@@ -182,9 +193,9 @@ class Crowded(LoggedPeople):
 
 
 def vectors_of(plan: PGPlan, people: Any) -> np.ndarray:
-    """Return ``(count, dimension)`` int64: what each of those who have a coin adds to a batch under the first policy.
+    """Return ``(count, dimension)`` int64: what each person who has a coin adds to a batch under the first policy.
 
-    It runs by the release's own loop.
+    The release's own loop computes the vectors.
     """
     (program, rates), silence = program_of(plan), _Silence()
     asked, coins, mechanism = AskedPeople(people, None), ActionCoins.of_key(random.key(0)), program.mechanism
@@ -195,9 +206,10 @@ def vectors_of(plan: PGPlan, people: Any) -> np.ndarray:
 
 
 def _resampled(plan: PGPlan) -> PlanCanary:
-    """Return the attack on that of two pairs of logs which is further apart.
+    """Return the attack for sampled people, on the one of two pairs of logs whose sums lie further apart.
 
-    Where the canary pushes the last person out, it is the one in which this person pushes against the canary.
+    In one pair the last person adds nothing, in the other the last person pushes against the canary. The latter is
+    chosen where the canary pushes the last person out of the log.
     """
     users = int(plan.config.users or 1)
     pairs = [[vectors_of(plan, Crowded(plan.facts, users, there, last)) for there in (False, True)] for last in (0, -1)]
@@ -206,15 +218,21 @@ def _resampled(plan: PGPlan) -> PlanCanary:
 
 
 def canary_of_vectors(plan: PGPlan, absent: np.ndarray, present: np.ndarray) -> PlanCanary:
-    """Return the attack that tells :func:`vectors_of` a log from its neighbour's, by all sums of sampled people.
+    """Return the attack that tells two neighbouring logs apart by all noisy sums of sampled people.
 
-    Who is in a batch is secret: only probabilities are known. The attacker computes the likelihood of either log.
+    Who is in a batch is secret, and only the sampling probability is known. The attacker computes the likelihood of
+    either log.
+
+    Args:
+        plan: plan of the release.
+        absent: vectors of the log without the canary, of :func:`vectors_of`.
+        present: vectors of the log with the canary.
     """
     mechanism = cast(GaussianSum, plan.mechanism)
     users, rate, std = int(plan.config.users or 1), mechanism.sampling_rate, mechanism.noise_std
 
     def likelihood(y: Any, rows: np.ndarray) -> Any:
-        # those who add something, and all ways in which they may be drawn together
+        # people whose vectors are not zero, and all subsets of them that may be drawn
         vectors = rows[np.any(rows, axis=1)]
         ways = np.array(list(itertools.product([0.0, 1.0], repeat=len(vectors))))
         weights = (np.log(rate) * ways + np.log1p(-rate) * (1.0 - ways)).sum(axis=1)

@@ -1,1 +1,1 @@
-"""Suites that say how each kind of algorithm is planned, released on neighbouring inputs, and attacked."""
+"""Suites for the audits: how each kind of algorithm is planned, released on neighbouring inputs, and attacked."""

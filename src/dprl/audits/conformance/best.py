@@ -1,7 +1,7 @@
-"""How a chosen or learned policy, and what it is worth, are released on neighbouring logs; nothing is private.
+"""How a chosen or learned policy, and its value, are released on neighbouring logs; nothing here is private.
 
-Everything is as with :class:`EvaluationConformance`, but that the policy is chosen or learned on one part of the people
-and valued on the other. The attack, :mod:`dprl.audits.attacks.releases`, sees all that is released of both parts.
+Everything is as in :class:`EvaluationConformance`, except that the policy is chosen or learned on one part of the
+people and valued on the other part. The attack, :mod:`dprl.audits.attacks.releases`, sees all that both parts release.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _OPTIONS, _WITHIN = ImportanceSampling(discount=0.9), Stratified(discount=0.9)
 _ONE, _STRATA = {"horizon": 1, "max_cumulative_ratio": 1.6}, {"units": 16, "strata": ("observation_0",)}
 _CANARY = "dprl.audits.attacks.releases:release_canary"
 TRIALS = 10_000
-"""Of a published attack: each run is a whole release, and the other log's beside it."""
+"""Trials of a standard attack; so few because each run is a whole release of one log and of the other."""
 _SEVERAL = {"units": 16}
 _LEARNING: Mapping[str, tuple[Mapping[str, Any], Setting]] = {
     "learned rule, one decision": ({"learner": "rules"}, Setting(_OPTIONS, facts=_ONE)),
@@ -44,16 +44,16 @@ _LEARNING: Mapping[str, tuple[Mapping[str, Any], Setting]] = {
         Setting(_WITHIN, facts={"max_importance_ratio": 1.6, "max_cumulative_ratio": 2.0} | _STRATA),
     ),
 }
-"""How each setting that learns asks for it, and the setting."""
+"""For each setting that learns a policy: the arguments of the public call, and the setting."""
 
 
 @dataclass(frozen=True)
 class BestConformance(EvaluationConformance):
-    """The audits of a choice among the suite's policies, or of a rule, valued by importance sampling."""
+    """The audits of a policy that is chosen among the suite's or learned, and then valued by importance sampling."""
 
     @property
     def learns(self) -> bool:
-        """Whether a policy is learned, and not one of the suite's chosen."""
+        """Whether a policy is learned, instead of one of the suite's policies being chosen."""
         return issubclass(self.algorithm.config, LearnAudit)
 
     def plan(self, setting: str) -> Plan:
@@ -66,7 +66,7 @@ class BestConformance(EvaluationConformance):
         return plan_of_best(chosen.config, bounds, self.budget, policies, total_variation=2.0**-49)
 
     def sources(self, setting: str) -> tuple[str, ...]:
-        """Return in which form a log is read; one in parts is refused."""
+        """Return the form and the privacy unit in which a log is read; a log in parts is refused."""
         return ("arrays by person", "file by trajectory")
 
     def _released(self, setting: str, log: Any, budget: Budget, **options: Any) -> Any:
@@ -75,7 +75,7 @@ class BestConformance(EvaluationConformance):
         return learn(log, budget, algorithm=self.config(setting), **_LEARNING[setting][0], **options)
 
     def attack(self, asked: dict[str, Any]) -> Canary:
-        """Return the attack on the whole release; its person has two trajectories."""
+        """Return the attack on the whole release, in which a person with two trajectories is added."""
         if asked["unit"] not in (None, "person"):
             raise DprlError(
                 f"{self.algorithm.name} is attacked by who adds a person with two trajectories: leave unit out."
@@ -84,7 +84,7 @@ class BestConformance(EvaluationConformance):
 
 
 def _suite(config: Any, settings: dict[str, Setting], more: tuple[Attack, ...] = ()) -> BestConformance:
-    # of many who choose the choice is seen, of few the values
+    # where many people choose, the attack sees mainly the choice; where few do, mainly the values
     shares = ({"choosing_share": share} for share in (0.95, 0.05))
     attacks = (*(Attack(options=share, trials=TRIALS) for share in shares), Attack(epsilon=4.0, trials=TRIALS), *more)
     return BestConformance(Algorithm(config, settings, attacks, _CANARY))
@@ -111,7 +111,7 @@ LEARN = _suite(
             for learner in (NAME, ADVANTAGE, "strata")
             for epsilon in (1.0, 4.0)
         ),
-        # each run finds a strategy
+        # few trials, because each run computes a strategy
         Attack(epsilon=4.0, options={"choosing_share": 0.05, "learner": "strata"}, trials=TRIALS // 20),
     ),
 )

@@ -1,7 +1,7 @@
 """How the evaluation algorithms are released and attacked on small simulated logs; nothing in here is private.
 
-One person is added to a log or removed from it, first, in the middle or last, in logs of sizes around the declared
-number, whatever that person's rows hold. People in common keep the same coins: the coupling of
+One person is added to a log or removed from it: in the first, middle or last place, in logs of about the declared
+number of people, with rows of every kind. People who are in both logs keep the same coins, which is the coupling of
 docs/proofs/clipped-gaussian-sum.md. The attacks are in :mod:`dprl.audits.attacks`.
 """
 
@@ -46,7 +46,7 @@ def _other_policy(states: np.ndarray) -> np.ndarray:
     return np.tile([0.3, 0.7], (len(states), 1))
 
 
-# one that looks at the state, and one that does not
+# a policy that looks at the state, and a policy that does not
 _POLICIES = (_policy, _other_policy)
 _BOUNDS = Bounds(
     units=60,
@@ -64,7 +64,7 @@ _PEOPLE = 8  # declared number, where a setting does not need more
 
 @dataclass(frozen=True)
 class EvaluationConformance(Suite):
-    """The audits of an evaluation algorithm: all share the plan, the log, the value vector and a program's loop."""
+    """The audits of an evaluation algorithm: all of them share the plan, the log, the value vector and program loop."""
 
     bounds: Bounds = _BOUNDS
 
@@ -100,11 +100,11 @@ class EvaluationConformance(Suite):
         return RELATION
 
     def sources(self, setting: str) -> tuple[str, ...]:
-        """Return in which form a log is read, and by which unit; a person has two trajectories."""
+        """Return the form and the privacy unit in which a log is read. A person has two trajectories."""
         return ("arrays by person", "file by trajectory", "parts by person")
 
     def neighbours(self, setting: str, source: str, folder: Path, turn: int) -> Iterator[Group]:
-        """Yield logs without a person, and the same with that person, whatever the rows of this one hold."""
+        """Yield logs without a person, each with neighbours that have this person, with rows of several kinds."""
         form, unit = source.split(" by ")
         chosen, person = self.algorithm.settings[setting], unit == "person"
         bounds = replace(self.bounds, **{"units": _PEOPLE, **chosen.facts})
@@ -119,7 +119,7 @@ class EvaluationConformance(Suite):
             rows = rows if form == "arrays" else written(rows, folder, by)
             return self.releasing(setting, read_log(rows, bounds=bounds, unit=unit), budget, **workers)
 
-        # a file's column of names has one type
+        # in a file all names have one type, so only one kind of missing name fits
         kinds = [*ROWS, *(UNNAMED if form == "arrays" else [next(iter(UNNAMED))])]
         for count, place, position, some in pairs_of(kinds, bounds.units, turn):
             everybody = range(count)
@@ -129,7 +129,7 @@ class EvaluationConformance(Suite):
                     Neighbour(
                         f"{count} people, {position}, {kind}",
                         released(everybody, place, kind),
-                        # whose rows name nobody is not there: the others keep their coins
+                        # where rows name nobody, their person counts as missing, and the others keep their coins
                         missing=place if kind in UNNAMED else None,
                         covered=person or kind != MANY,
                     )
@@ -139,10 +139,10 @@ class EvaluationConformance(Suite):
             )
 
     def attack(self, asked: dict[str, Any]) -> Canary:
-        """Return the entry's attack, or the one through columns where a privacy unit is asked for."""
+        """Return the attack that the entry names, or the attack through columns where a privacy unit is asked for."""
         unit, algorithm = asked.pop("unit"), self.algorithm
         if unit is None:
-            # an optimizer has noise and steps of its own: the attack on any program
+            # an optimizer decides noise and steps itself, so the generic attack on a program is used
             target = Algorithm.canary if asked.get("optimizer") is not None else algorithm.canary
             return resolve_name(target)(algorithm.config, **asked)
         strata = all("strata" in chosen.facts for chosen in algorithm.settings.values())
@@ -161,7 +161,7 @@ def _plan(config: Any, bounds: Bounds, features: str, compare: tuple[str, ...], 
 
 
 def written(columns: Mapping[str, Any], folder: Path, by: str | None) -> Path:
-    """Write a new Parquet file in ``folder``, or a log in parts by a column of the file; return its path."""
+    """Write a new Parquet file in ``folder``, or a log in parts where ``by`` names a column; return its path."""
     here = folder / str(len(list(folder.iterdir())))
     here.mkdir()
     pq.write_table(pa.table(dict(columns)), here / "log.parquet")

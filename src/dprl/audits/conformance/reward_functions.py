@@ -1,4 +1,4 @@
-"""How functional Q-learning is released and attacked, on a walk whose rewards differ as neighbours' do.
+"""How functional Q-learning is released and attacked, on walks whose reward functions are neighbours.
 
 Nothing in here is private. The attacks themselves are in :mod:`dprl.audits.attacks.reward_functions`.
 """
@@ -36,15 +36,15 @@ _WIDTH = 1.0 / 8.0
 
 @dataclass(frozen=True, kw_only=True)
 class Walk(IntervalWalk):
-    """The interval walk, of which some steps end an episode, with rewards that differ from a neighbour's.
+    """The interval walk, in which a step may end an episode, with rewards that differ from a neighbour's.
 
     Attributes:
         ends: probability that a step ends the episode.
-        way: what its rewards differ from others by: the ``state``, the ``action``, the ``next state``, the ``end`` of
-            an episode, or ``chance``.
-        amount: by how much at most.
-        slope: by how much at most for a change of the state by 1.
-        declares: what the environment says that its rewards are functions of.
+        way: what the difference of rewards depends on: the ``state``, the ``action``, the ``next state``, the ``end``
+            of an episode, or ``chance``.
+        amount: largest difference of two rewards.
+        slope: largest change of the difference for a change of the state by 1.
+        declares: what the environment declares its rewards to be functions of.
     """
 
     horizon: int = 20
@@ -60,7 +60,7 @@ class Walk(IntervalWalk):
         return replace(super().facts, name="small walk", reward_of=self.declares)
 
     def reward(self, state: Any, action: Any) -> Any:
-        """Return a reward, a function of the state and the action only."""
+        """Return the part of the reward that is a function of the state and the action."""
         paid = 0.2 + 0.1 * super().reward(state, action)
         if self.way == "state":
             return paid + self._tooth(state[..., 0])
@@ -86,11 +86,11 @@ class Walk(IntervalWalk):
 
 
 WAYS = ("state", "action", "next state", "end", "chance")
-"""Things of which the difference of two neighbours is a function."""
+"""What the difference between the rewards of two neighbours may depend on."""
 
 
 class Equal(Walk):
-    """A walk that compares equal whatever its rewards, as a subclass with a further table does."""
+    """A walk that equals every other one whatever its rewards, like a subclass that adds a table but no comparison."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Equal)
@@ -100,7 +100,7 @@ class Equal(Walk):
 
 
 class Unhashable(Walk):
-    """A walk that cannot be hashed, as one that holds an array."""
+    """A walk that cannot be hashed, like an environment that holds an array."""
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -109,10 +109,10 @@ KINDS: Mapping[str, type[Walk]] = {"unequal": Walk, "equal": Equal, "unhashable"
 
 
 def ways_of(config: FunctionalQ) -> tuple[dict[str, RewardOf | None], RewardOf]:
-    """Return the ways in which two rewards are made to differ, each with what the environment declares them to be of.
+    """Return the ways in which rewards differ, each with the neighbour's ``reward_of``, and the base's ``reward_of``.
 
-    What is not declared to be of the state must be refused, where the relation is of functions of the state. One path
-    and a planned Q look at no other rewards.
+    An environment's ``reward_of`` declares what its rewards are functions of. With a path per action, a neighbour that
+    declares nothing must be refused. With a single path or a planned Q, only ways that the relation covers are tried.
     """
     of: RewardOf = "state" if config.shared_path else "state-action"
     inside = ("state",) if of == "state" else ("state", "action")
@@ -122,7 +122,7 @@ def ways_of(config: FunctionalQ) -> tuple[dict[str, RewardOf | None], RewardOf]:
 
 
 def learned_from(environment: Any, budget: Budget, config: FunctionalQ) -> Call:
-    """Return the public call that learns in this environment."""
+    """Return the public call that learns in ``environment``."""
 
     def call(seed: int) -> Mapping[str, np.ndarray]:
         release = train(environment, budget, algorithm=config, seed=seed)
@@ -146,7 +146,7 @@ class LearningConformance(Suite):
         return _plan(self.config(setting), _BUDGET)
 
     def relation(self, setting: str) -> str:
-        """Return how far apart two reward functions may be."""
+        """Return in words how far apart two neighbouring reward functions may be."""
         return self.plan(setting).relation.words()
 
     def sources(self, setting: str) -> tuple[str, ...]:
@@ -154,7 +154,7 @@ class LearningConformance(Suite):
         return tuple(f"{kind} environments" for kind in KINDS)
 
     def neighbours(self, setting: str, source: str, folder: Path, turn: int) -> Iterator[Group]:
-        """Yield reward functions as far apart as neighbours may be, and others, which are refused."""
+        """Yield reward functions as far apart as neighbours may be, and others, which must be refused."""
         kind, config, relation = KINDS[source.split()[0]], self.config(setting), self.plan(setting).relation
         ways, of = ways_of(config)
         far: dict[str, Any] = {"ends": 0.2, "amount": relation.radius, "slope": relation.lipschitz or 0.0}
@@ -172,7 +172,7 @@ class LearningConformance(Suite):
         )
 
     def attack(self, asked: dict[str, Any]) -> PlanCanary:
-        """Return the entry's attack; the privacy unit is the reward function, of which there is one."""
+        """Return the attack that the entry names. The privacy unit is the reward function, of which there is one."""
         units, unit, released, budget = (asked.pop(name) for name in ("units", "unit", "released", "budget"))
         if units != Attack.units or unit is not None:
             raise DprlError(

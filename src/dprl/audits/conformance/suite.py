@@ -1,4 +1,4 @@
-"""What the audits of every algorithm have in common, made of its entry."""
+"""What the audits of all algorithms have in common; a suite is made from an algorithm's entry."""
 
 from __future__ import annotations
 
@@ -37,28 +37,28 @@ class Suite:
         raise NotImplementedError
 
     def sources(self, setting: str) -> tuple[str, ...]:
-        """Return what a release of this setting may read, by name."""
+        """Return the names of the kinds of input that a release of this setting may read."""
         raise NotImplementedError
 
     def neighbours(self, setting: str, source: str, folder: Path, turn: int) -> Iterator[Group]:
         """Yield inputs with their neighbours.
 
         Args:
-            setting: of the algorithm.
+            setting: setting of the algorithm.
             source: one of :meth:`sources`.
-            folder: for files.
-            turn: another one makes other pairs.
+            folder: folder for files.
+            turn: number that selects the pairs; another number makes other pairs.
         """
         raise NotImplementedError
 
     def canary(self, attack: Attack) -> Canary:
-        """Return the strongest attack known, as it is asked for.
+        """Return the strongest attack known, with the arguments of ``attack``.
 
-        Among its options may be the ``unit``: the privacy unit by which the pair of logs is read from columns, in place
-        of a pair as a program sees it.
+        The attack's options may name a ``unit``, the privacy unit by which the pair of logs is read from columns.
+        Without a unit the pair is made as a program sees it.
 
         Raises:
-            DprlError: an option is not the algorithm's, or means nothing to it.
+            DprlError: an option does not belong to the algorithm, or means nothing to it.
         """
         if attack.released not in ("all", "last"):
             raise DprlError("An audit looks at all that is released, or at the last iterate: say 'all' or 'last'.")
@@ -71,7 +71,7 @@ class Suite:
 
 
 def handed_out(release: Any, **arrays: Any) -> dict[str, np.ndarray]:
-    """Return all that a release hands out: its records as text, without the day and what was read, and arrays."""
+    """Return all that a release hands out: ``arrays``, and its records as text without their date and their log."""
     found = {name: np.asarray(value) for name, value in arrays.items()}
     for name in ("estimate", "training", "certificate"):
         if record := getattr(release, name, None):

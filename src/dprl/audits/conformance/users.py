@@ -1,6 +1,7 @@
 """How private policy gradient is released on neighbouring sets of people, and attacked; nothing in here is private.
 
-People are made up, in logs and in streams. The attack itself is in :mod:`dprl.audits.attacks.users`.
+All people are made up; they stand in logs or arrive in streams. The attack itself is in
+:mod:`dprl.audits.attacks.users`.
 """
 
 from __future__ import annotations
@@ -37,17 +38,17 @@ UNITS = 12
 _ONCE, _SAMPLED = {"batch": 4}, {"batch": 6, "steps": 8}
 Cells = tuple[float, float]
 NOBODY: Cells = (float("nan"), float("nan"))
-"""What is seen and paid in a place that is empty: no answer comes of it."""
+"""Observation and reward in an empty place; they make no answer."""
 
 
 @dataclass(frozen=True)
 class PolicyGradientConformance(Suite):
-    """The audits of a learner from people: how it is run with a set of them and with its neighbours, and attacked."""
+    """The audits of a learner from people: how it is run with a set of people and its neighbours, and attacked."""
 
     budget = _BUDGET
 
     def facts(self, setting: str) -> EnvironmentSpec:
-        """Return the public facts: episodes of several steps, or of one; of two components."""
+        """Return the public facts: episodes of several steps or of one, and observations of two components."""
         horizon = 1 if "one step" in setting else _HORIZON
         return _facts(self.config(setting).policy, "crowd", components=2, actions=3, horizon=horizon, discount=0.9)
 
@@ -56,18 +57,21 @@ class PolicyGradientConformance(Suite):
         return _plan(self.config(setting), self.facts(setting), _BUDGET)
 
     def relation(self, setting: str) -> str:
-        """Return the setting's own relation: zero out, replace one, or add or remove one."""
+        """Return the neighbouring relation of the setting: zero out, replace one, or add or remove one."""
         return self.config(setting).relation_words
 
     def sources(self, setting: str) -> tuple[str, ...]:
-        """Return logs of visits, and people who arrive; with a second kind of each in which names are missing."""
+        """Return the kinds of input: logs of visits in several forms, streams, and both again with missing names."""
         facts = self.facts(setting)
         logs = () if facts.action is not None else ("file", "parts", "arrays")
         stream = () if self.config(setting).poisson else ("stream",)
         return (*logs, *stream, *(f"{source} without names" for source in (*logs[-1:], *stream)))
 
     def neighbours(self, setting: str, source: str, folder: Path, turn: int) -> Iterator[Group]:
-        """Yield a place emptied, an answer replaced in its place, or a person added; or people without names."""
+        """Yield inputs with neighbours in which a place is emptied, an answer is replaced, or a person is added.
+
+        For a source without names, the neighbours have another number of people without names.
+        """
         source, _, nameless = source.partition(" without ")
         users = Users(self, setting, source, folder)
         if nameless:
@@ -93,14 +97,15 @@ class PolicyGradientConformance(Suite):
             yield Group(users.trained_on(range(UNITS)), [Neighbour(words, call, covered=False)])
 
     def attack(self, asked: dict[str, Any]) -> PlanCanary:
-        """Return the entry's attack; ``units`` is the number of places for users."""
+        """Return the attack that the entry names; ``units`` is the number of places for users."""
         units, unit, released, budget = (asked.pop(name) for name in ("units", "unit", "released", "budget"))
         require(unit is None, f"{self.algorithm.name} protects a user and knows no other unit: leave unit out.")
         check_all_seen(self.algorithm.name, released)
         config = self.algorithm.config.from_mapping(asked, "options")
         free = config.users is None
         require(free, f"{self.algorithm.name} is audited with so many users as there are units: leave out users.")
-        # a score of a policy is longer than the default clip: linear or a network, and where returns are rewards alone
+        # under these facts the score of a policy, linear or a network, is longer than the default clip norm, also where
+        # returns are single rewards
         horizon = 2 if config.scale_weight else 1
         facts = _facts(config.policy, "small bandit", components=3, actions=8, horizon=horizon, discount=1.0)
         return resolve_name(self.algorithm.canary)(_plan(config, facts, budget, units))
@@ -109,7 +114,7 @@ class PolicyGradientConformance(Suite):
 def _facts(
     policy: str | None, name: str, *, components: int, actions: int, horizon: int, discount: float
 ) -> EnvironmentSpec:
-    """Return an environment for a policy: with one continuous action for a Gaussian one, else with so many actions."""
+    """Return an environment that fits a policy: with one continuous action if Gaussian, else with ``actions`` ones."""
     continuous = policy is not None and "gaussian" in policy
     return EnvironmentSpec(
         name=name,
@@ -129,13 +134,13 @@ def _plan(config: DPPG, facts: EnvironmentSpec, budget: Budget, units: int | Non
 
 @dataclass(frozen=True)
 class Users:
-    """A setting of a learner, and who it learns from.
+    """A setting of a learner, and the people from whom it learns.
 
     Attributes:
-        suite: of the learner.
-        setting: its variant.
-        source: ``file``, ``arrays``, ``parts``, those with workers of ``ray``, or ``stream``.
-        folder: for files.
+        suite: suite of the learner.
+        setting: variant of the learner.
+        source: ``file``, ``arrays``, ``parts``, ``ray`` (parts that workers of ray read), or ``stream``.
+        folder: folder for files.
     """
 
     suite: PolicyGradientConformance
@@ -150,14 +155,14 @@ class Users:
 
     @cached_property
     def config(self) -> DPPG:
-        """The options of the setting, for few people."""
+        """The options of the setting, made to fit a small number of people."""
         config = self.suite.config(self.setting)
         users = UNITS if self.source == "stream" else None
         return replace(config, users=users, **(_SAMPLED if config.poisson else _ONCE))
 
     @cached_property
     def visits(self) -> VisitsOf:
-        """The people, who visit as often as an episode has steps."""
+        """The people; each of them visits as often as an episode has steps."""
         facts = self.facts
         shared = {"units": UNITS, "horizon": facts.horizon, "reward": facts.reward_bounds}
         return VisitsOf(
@@ -165,15 +170,18 @@ class Users:
         )
 
     def trained_on(self, people: Sequence[int], different: int | None = None, cells: Cells | None = None) -> Call:
-        """Return the call that learns from people in this order, of whom one may see and be paid other ``cells``."""
+        """Return the call that learns from people in this order; ``different`` sees and is paid ``cells``."""
         return lambda seed: self._train(self._opened(people, different, cells), seed)
 
     def of_arrivals(self, arrivals: Iterator[Any]) -> Call:
-        """Return the call that learns from a stream, once."""
+        """Return the call that learns from a stream; the stream can be used once."""
         return lambda seed: self._train(UserStream(self.facts, arrivals, named=True, units=UNITS), seed)
 
     def without_names(self) -> Iterator[Group]:
-        """Yield people of whom one without a name comes again and again, beside the same without any answer of it."""
+        """Yield people of whom some come without a name, beside the same people without those nameless answers.
+
+        All who have no name count as nobody, or as one person who comes again and again.
+        """
         paid = CELLS["paid the most"]
         for kind, name in missing_names().items():
             if self.source == "stream":
@@ -188,7 +196,7 @@ class Users:
             yield f"p{place}" if named else name(), self._answering(place if named else 0, None if named else cells)
 
     def _of_names(self, names: Sequence[Any]) -> Call:
-        """Learn from visits of people called so, of whom nobody is paid for anything else than the last."""
+        """Return the call that learns from visits of people with these names; only p1 and p2 are not paid the most."""
         cells = [(-0.5, -1.0) if name in ("p1", "p2") else CELLS["paid the most"] for name in map(str, names)]
         seen, paid = (np.repeat([[cell[i]] for cell in cells], n, axis=1) for i, n in ((0, 2), (1, 3)))
         return lambda seed: self._train(Bandit.of_arrays(seen, paid, self.visits.bounds, people=names), seed)
@@ -201,7 +209,7 @@ class Users:
         return handed_out(release, policy=policy)
 
     def _opened(self, people: Sequence[int], different: int | None, cells: Cells | None) -> Any:
-        """Return the people as a public call takes them."""
+        """Return the people in the form in which a public call takes them."""
         if self.source == "stream":
             arrivals = ((f"p{p}", self._answering(p, cells if p == different else None)) for p in people)
             return UserStream(self.facts, arrivals, named=True, units=UNITS)
@@ -213,7 +221,7 @@ class Users:
         return f"bandit:{written(columns, self.folder, None if self.source == 'file' else 'person_id')}"
 
     def _answering(self, person: int, cells: Cells | None) -> Any:
-        """Return what a person of a stream does: act on every visit's observation, and be paid by action."""
+        """Return how a person of a stream answers: take an action at every visit's observation and be paid for it."""
         seen, paid, _ = self.visits.rows([person], person, cells)
 
         def answer(policy: Acting) -> Interaction | None:
