@@ -1,4 +1,4 @@
-"""The command line: a request in, one library call, exit code out.
+"""The command line: each command turns a request into one library call and an exit code.
 
 Importing this loads typer and no command, so that ``dprl --help`` answers at once.
 """
@@ -39,22 +39,22 @@ COMMANDS = {
     "check": ("audit", "Look for faults in an algorithm of your own."),
     "learn-protector": ("learn_protector", "Learn on public tasks how to step on private data."),
 }
-"""Commands in the order in which a newcomer meets them: the module of this folder, and what the command does."""
+"""Commands in the order in which a newcomer meets them: name -> its module in this folder, and what it does."""
 
 
 class StoppedError(Exception):
-    """Ctrl-C; the words say what is left."""
+    """Interruption by Ctrl-C. Its text says what is left of the release."""
 
 
 class UnprintedReleaseError(Exception):
-    """The release is in its folder, and standard output refuses what is said of it."""
+    """Failure to print about a release that is in its folder already."""
 
 
 class Group(TyperGroup):
-    """Group whose list of commands is never cut."""
+    """Group of commands whose help never cuts the sentence about a command."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Return the command that is named first; refuse one that is not there."""
+        """Return the command that the first argument names; refuse an unknown name."""
         if not ctx.resilient_parsing and self.get_command(ctx, args[0]) is None:
             close = get_close_matches(args[0], self.list_commands(ctx), 1)
             hint = f"did you mean {close[0]}?" if close else f"see {ctx.command_path} --help."
@@ -62,7 +62,7 @@ class Group(TyperGroup):
         return super().resolve_command(ctx, args)
 
     def words(self, ctx: Any, name: str) -> str:
-        """Return the first sentence on a command."""
+        """Return the first sentence of a command's help."""
         help_text = getattr(self.get_command(ctx, name), "help", None) or ""
         return " ".join(help_text.partition("\n\n")[0].split()).partition(". ")[0].removesuffix(".") + "."
 
@@ -73,14 +73,14 @@ class Group(TyperGroup):
 
 
 class Commands(Group):
-    """The commands of this folder, loaded when they are asked for, and those that other distributions add."""
+    """Commands of this folder, each loaded only when it is used, and commands that other distributions add."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """Return all names."""
+        """Return the names of all commands."""
         return [*COMMANDS, *added.names(added.COMMANDS)]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Return a command, made of its module or of what another distribution adds; None for no such name."""
+        """Return a command from its module or from another distribution; None for an unknown name."""
         if cmd_name not in {*COMMANDS, "reproduce", *added.names(added.COMMANDS)}:
             return None
         from dprl.cli.command import make_command
@@ -93,7 +93,7 @@ class Commands(Group):
         return make_command(cmd_name, getattr(module, name)) if several is None else typer.main.get_command(several)
 
     def words(self, ctx: Any, name: str) -> str:
-        """Return the first sentence on a command; of ours without loading it."""
+        """Return the first sentence of a command's help; the commands of this folder are not loaded for it."""
         return COMMANDS[name][1] if name in COMMANDS else super().words(ctx, name)
 
 
@@ -130,7 +130,7 @@ def _options(
 
 
 def main(arguments: list[str] | None = None) -> Any:
-    """Entry point. What a user did wrong is one sentence on stderr and exit code 2."""
+    """Run the command line. Each mistake of the user is one sentence on stderr; the exit code is then 2."""
     with _signals_as_ctrl_c() as terminated:
         try:
             return app(args=arguments, prog_name="dprl")
@@ -141,19 +141,19 @@ def main(arguments: list[str] | None = None) -> Any:
             _end((str(error),), 1)
         except StoppedError as stop:
             _stopped(terminated, str(stop))
-        except KeyboardInterrupt:  # before typer looks out for it
+        except KeyboardInterrupt:  # before typer handles Ctrl-C itself
             _stopped(terminated)
         except SystemExit as stop:
             if stop.code == 130:  # typer has caught Ctrl-C; a release that has a run folder says more
                 _stopped(terminated)
             if isinstance(stop.code, int | None):
                 raise
-            _defect(stop)  # its text would be printed
+            _defect(stop)  # Python would print its text
         except BrokenPipeError:
             _discard_output()
             sys.exit(1)
         except BaseException as error:  # a panic of a library written in Rust is no Exception
-            if isinstance(error.__cause__, KeyboardInterrupt):  # Python 3.11 hides one that comes while a class is made
+            if isinstance(error.__cause__, KeyboardInterrupt):  # Python 3.11 hides Ctrl-C while a class is made
                 _stopped(terminated)
             if isinstance(error, OSError) and traceback.extract_tb(error.__traceback__)[-1].name == "echo":
                 _discard_output()
@@ -173,9 +173,9 @@ def _stopped(terminated: list[int], what_is_left: str = "") -> NoReturn:
 
 
 def _defect(error: BaseException) -> NoReturn:
-    """End with the sentence on a mistake of ours, or of code that a user brought.
+    """End with a sentence about a defect of dprl or of code that the user brought.
 
-    Its message and its traceback could quote a row, so both are kept back.
+    The error's message and traceback could quote a row, so neither is shown.
     """
     from dprl import user_code
 
@@ -195,12 +195,12 @@ def _defect(error: BaseException) -> NoReturn:
 
 @contextmanager
 def _signals_as_ctrl_c() -> Iterator[list[int]]:
-    """End what runs by SIGTERM as Ctrl-C does, within this block; give the list in which its coming is noted."""
+    """Let SIGTERM end this block as Ctrl-C does. Yields a list that holds SIGTERM once it has come."""
     came: list[int] = []
 
     def end(number: int, frame: FrameType | None) -> None:
         if frame is not None and frame.f_code.co_name == "_xla_gc_callback":
-            # Python throws away what is raised while it collects garbage: once more, a little later
+            # Python drops what is raised during garbage collection: send the signal again, a little later
             threading.Timer(0.1, os.kill, (os.getpid(), number)).start()
             return
         came.extend([number] * (number == signal.SIGTERM))
@@ -219,6 +219,6 @@ def _signals_as_ctrl_c() -> Iterator[list[int]]:
 
 
 def _discard_output() -> None:
-    """Throw away what is not printed yet: Python would write it when it ends, and complain again."""
+    """Discard output that is not written yet. Python would try to write it when it ends, and complain again."""
     with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

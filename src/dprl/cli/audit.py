@@ -27,21 +27,21 @@ class Audited(Printed, Settings, Budgeted):
     A claim that is violated is a finding and no error: the exit code is 0 either way, and the verdict says which.
 
     Attributes:
-        algorithm: its name, or best or learn for a whole release of two parts of the people. Without one, what can be
-            audited is listed.
+        algorithm: name of the algorithm, or best or learn for a whole release of two parts of the people. Without a
+            name, what can be audited is listed.
         calibration: verified or as-published; by default verified.
         epsilon: the claim; by default 1.
         delta: the claim; by default 1e-5.
         trials: runs on each of the two logs. By default as many as a standard attack on the algorithm has, at most
-            400000. A quarter more choose the threshold. With --all, each attack has its own number.
-        everything: run every standard attack, and print the page. It is Markdown.
-        neighbours: release on pairs of neighbours, and compare. As Markdown it prints how far apart lies what enters
-            the mechanisms of every algorithm.
+            400000. A quarter more runs choose the threshold. With --all, each attack has its own number.
+        everything: run every standard attack, and print the page in Markdown.
+        neighbours: release on pairs of neighbours, and compare. The output, in Markdown, says how far apart the inputs
+            of every algorithm's mechanisms lie.
         out: file for the page of --all. With --neighbours, its section of that page.
         listing: say what can be audited.
         units: declared number of units; by default 200.
         unit: attack through the columns of a log: transition, trajectory or person, who has three trajectories.
-        released: what is seen: all that is released, or the last iterate; by default all.
+        released: what the attack sees: all that is released, or last for the last iterate only; by default all.
         seed: seed of all noise; the same seed gives the same answer.
         confidence: probability with which each bound holds.
     """
@@ -79,11 +79,11 @@ def audit(asked: Audited) -> None:
 
 
 _OF_ONE = ("calibration", "units", "unit", "epsilon", "delta", "released", "trials")
-"""Options that an attack on one algorithm has."""
+"""Options of an attack on one algorithm."""
 
 
 def _check(asked: Audited) -> None:
-    """Refuse what does not go together."""
+    """Refuse options that do not go together."""
     pages = asked.everything + asked.neighbours
     require(pages + asked.listing <= 1, "Give one of --all, --neighbours and --list.")
     if asked.algorithm is not None and pages + asked.listing:
@@ -123,7 +123,7 @@ def _run(asked: Audited, name: str) -> None:
 
 
 def words(result: Audit, about: dict[str, Any]) -> Iterator[str]:
-    """Yield what an audit found, for a person."""
+    """Yield the result of an audit, in sentences."""
     bound, gaussian = result.bound, result.gaussian
     percent = f"{100.0 * bound.confidence:g}%"
     yield (
@@ -211,7 +211,8 @@ def check(
 ) -> None:
     """Look for faults in an algorithm of your own; reads no data, proves nothing.
 
-    It is released on neighbouring logs, record and replay, and attacked. The exit code is 1 where its claim is broken.
+    The algorithm is released on neighbouring logs, recorded and replayed, and is attacked. The exit code is 1 if its
+    claim is broken.
     """
     from dprl.audits.check import check as run
     from dprl.audits.check import read_algorithm

@@ -26,10 +26,10 @@ ONCE = ("importance-sampling", "survival", "best-linear-projection")
 class Calibrate(Printed, Settings, Featured, OfPublicFacts, Budgeted):
     """Noise multiplier for a budget, or (with --noise-multiplier instead of --epsilon) its epsilon. Reads no data.
 
-    That is for one mechanism alone, of an algorithm that has one noise multiplier for all steps. With --bounds, every
-    stage of a release with any algorithm is calibrated, as the release itself would be. Of --set
-    calibration=as-published it is said what noise the paper's formula gives, and what is known of its epsilon.
-    Of dp-pg the relation is zero out one (or --set relation=replace-one), and each person is in one batch.
+    Without --bounds, one mechanism is calibrated, for an algorithm that has one noise multiplier for all steps. With
+    --bounds, every stage of a release with any algorithm is calibrated, as the release itself would be. With --set
+    calibration=as-published, the noise that the paper's formula gives is printed, and what is known of its epsilon. For
+    dp-pg the relation is zero out one (or --set relation=replace-one), and each person is in one batch.
 
     Attributes:
         algorithm: name of the algorithm, such as gpope or dp-pg.
@@ -37,7 +37,7 @@ class Calibrate(Printed, Settings, Featured, OfPublicFacts, Budgeted):
         noise_multiplier: noise standard deviation over the clip norm. Its epsilon is printed.
         bounds: TOML file with the public bounds. Every stage of a release is calibrated.
         sampling_rate: probability with which a unit joins one step's batch. For gpope, dptd, dp-sgda and neural-td.
-        steps: number of steps, of an algorithm that has them.
+        steps: number of steps, for an algorithm that has steps.
         environment: interval-walk or gymnasium:ID, for functional-q.
     """
 
@@ -53,11 +53,11 @@ class Calibrate(Printed, Settings, Featured, OfPublicFacts, Budgeted):
 
 
 Calibrated = tuple[dict[str, Any], str]
-"""What was computed, and the same in words."""
+"""The numbers that were computed, and the same in words."""
 
 
 def calibrate(asked: Calibrate) -> None:
-    """Print what one mechanism, or every stage of a release, is calibrated to."""
+    """Print the calibration of one mechanism, or of every stage of a release."""
     asked.mistakes.check()
     with Progress(quiet=asked.as_json):
         made, words = _calibrated(asked)
@@ -65,7 +65,7 @@ def calibrate(asked: Calibrate) -> None:
 
 
 def _calibrated(asked: Calibrate) -> Calibrated:
-    """Calibrate what is asked for, by what it protects."""
+    """Calibrate what is asked for; how depends on the algorithm's privacy unit."""
     name, budget = str(asked.algorithm), asked.budget(epsilon=1.0)
     unit = find_in(audited(), name).unit
     given = {field for field, value in vars(asked).items() if value is not None}
@@ -111,7 +111,7 @@ def _release(asked: Calibrate, budget: Any) -> Calibrated:
 
 
 def _mechanism(asked: Calibrate, budget: Any) -> Calibrated:
-    """Calibrate one mechanism alone, which has all of the budget."""
+    """Calibrate one mechanism that has the whole budget."""
     name, rate, steps = asked.algorithm, asked.sampling_rate, asked.steps
     if name in SAMPLED:
         require(rate is not None and steps is not None, f"{name} needs --sampling-rate and --steps.")
@@ -177,7 +177,7 @@ def _rewards(asked: Calibrate, budget: Any) -> Calibrated:
 
 
 def _people(asked: Calibrate, budget: Any) -> Calibrated:
-    """Calibrate sums over people who answer once: their noise in clip norms, under either relation."""
+    """Calibrate sums over people who answer: their noise in clip norms, under each relation that applies."""
     config = _configured(asked, "steps")
     if config.calibration != added.VERIFIED:
         require(asked.epsilon is not None, f"{config.calibration}: there is no epsilon to compute: give --epsilon.")
@@ -199,7 +199,7 @@ def _people(asked: Calibrate, budget: Any) -> Calibrated:
         "std_in_clip_norms": {words: multiplier * count for words, count in clips.items()},
         "relation": relation,
         "noise": "independent" if sampled else config.noise,
-        # a Gaussian loses the same between any two data sets that are one sensitivity apart
+        # a Gaussian's privacy loss is the same for any two data sets one sensitivity apart
         "accountant": name if sampled else name.replace(accountant.RELATION, "neighbours one sensitivity apart"),
     }
     stds = "; ".join(f"{words}: {rounded_up(std)} clip norms" for words, std in made["std_in_clip_norms"].items())
@@ -222,7 +222,7 @@ def _people(asked: Calibrate, budget: Any) -> Calibrated:
 
 
 def _configured(asked: Calibrate, *names: str) -> Any:
-    """Return the options of the algorithm, in their calibration; everything that is wrong is said at once.
+    """Return the algorithm's options in the calibration that they name; all mistakes are raised at once.
 
     Args:
         names: options of the algorithm that are options of the command, too.
@@ -233,7 +233,7 @@ def _configured(asked: Calibrate, *names: str) -> Any:
 
 
 def _spent(asked: Calibrate, budget: Any, rate: float | None, steps: int) -> dict[str, Any]:
-    """Return noise multiplier, epsilon, delta and event of one Gaussian, or of sampled ones where there is a rate."""
+    """Return noise multiplier, epsilon, delta and event of one Gaussian or, with a rate, of Poisson-sampled ones."""
     from dprl.accounting import accountant, events
     from dprl.accounting.calibration import noise_multiplier_for
 

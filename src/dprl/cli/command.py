@@ -1,4 +1,4 @@
-"""How a command is made of its request: flags and run file in, one object out, every mistake said at once."""
+"""Make a command from its request class: read flags and run file into one object, and report all mistakes at once."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ _METAVARS = {"a number": "NUMBER", "a whole number": "N", "text": "TEXT", "true 
 
 
 class Command(TyperCommand):
-    """A command that says all mistakes at once, and whose help has three groups.
+    """A command that reports all mistakes at once, and whose help has three groups of options.
 
     Attributes:
-        request: what it is asked for; :class:`Request` itself for a command that is made of a function's signature.
-        hints: types of its options, by name, where they are those of a request.
+        request: class of its request; :class:`Request` itself for a command that is made from a function's signature.
+        hints: types of the request's fields, by name; empty for a command that is made from a function's signature.
     """
 
     request: type[Request] = Request
     hints: ClassVar[dict[str, Any]] = {}
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Take the arguments apart. Flags that are not the command's own are left to the algorithm, if it has one."""
+        """Parse the arguments. Flags that are not the command's own are kept for the algorithm, if there is one."""
         if ctx.resilient_parsing:  # a shell completes a line that is not finished
             return super().parse_args(ctx, args)
         mistakes, others = Mistakes(), {}
@@ -99,7 +99,7 @@ class Command(TyperCommand):
         raise typer.Exit
 
     def format_help_text(self, ctx: Any, formatter: Any) -> None:
-        """Write what the command does: the first paragraph, and all of them on the page of everything."""
+        """Write what the command does: the first paragraph, or all paragraphs for ``--help all``."""
         text, topic = inspect.cleandoc(self.help or "").partition("\n\nAttributes:")[0], ctx.meta.get(_TOPIC)
         if self.request is not Request and topic is None:
             text = text.partition("\n\n")[0]
@@ -108,7 +108,7 @@ class Command(TyperCommand):
             formatter.write_text(text if topic in (None, "all") else f"The options of {topic}, beside those of all.")
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Write the groups: what must be said, what may, and what few need; on the first page the last by name."""
+        """Write the options in groups: required, optional, for experts. The first page only names the last group's."""
         topic, groups = ctx.meta.get(_TOPIC), {MUST: [], MAY: [], EXPERT: []}
         first = self.request is not Request and topic is None
         rows = self._rows(ctx, first) if topic in (None, "all") else self._rows_of_algorithm(topic)
@@ -127,7 +127,7 @@ class Command(TyperCommand):
             formatter.write_text(f"Algorithms, whose options --help ALGORITHM shows: {', '.join(sorted(names))}.")
 
     def _rows(self, ctx: Any, first: bool) -> Iterator[tuple[str, tuple[str, str]]]:
-        """Yield group, flag and words of each option; on the first page only their first sentence."""
+        """Yield the group, the flag and the words of each option; only their first sentence on the first page."""
         for param in self.get_params(ctx):
             name, text = param.get_help_record(ctx) or ("-h", "")
             if not name.startswith("-h"):
@@ -148,7 +148,7 @@ class Command(TyperCommand):
 
 @cache
 def make_command(name: str, function: Callable[..., None]) -> Any:
-    """Return the command ``name``: of a function's own signature, or of the request that is its one argument."""
+    """Return the command ``name``, made from a function's signature or from the request class of its argument."""
     kind, alone = typing.get_type_hints(function).get("asked"), typer.Typer(**SETTINGS)
     if kind is None:
         alone.command(name, cls=Command)(function)
@@ -167,12 +167,12 @@ def make_command(name: str, function: Callable[..., None]) -> Any:
 
 
 def _parameter(one: Field[Any], hint: Any, words: str) -> inspect.Parameter:
-    """Return a field as a parameter that typer reads; where a run file may say it, nothing is required."""
+    """Return a field as a parameter for typer. Typer requires none of them, for a run file may give the value."""
     how: dict[str, Any] = {
         "help": words,
         "rich_help_panel": one.metadata["group"],
         "metavar": one.metadata.get("metavar"),
-        "readable": False,  # not asked here: what opens a file says why it cannot be read
+        "readable": False,  # not checked here: whoever opens the file says why it cannot be read
     }
     kinds = [kind for kind in typing.get_args(hint) or (hint,) if kind not in (type(None), dict)]
     if one.metadata.get("argument"):
@@ -184,7 +184,7 @@ def _parameter(one: Field[Any], hint: Any, words: str) -> inspect.Parameter:
 
 
 def _read(kind: type[R], given: dict[str, Any], mistakes: Mistakes, others: dict[str, str], wrong: set[str]) -> R:
-    """Return the request: its run file, and over it the flags."""
+    """Return the request, read from the flags and the run file; flags win."""
     hints, words = typing.get_type_hints(kind), documented(kind)
     said = {name: value for name, value in given.items() if value not in (None, []) and name not in wrong}
     source, content = said["config"].name if "config" in said else "", {}
@@ -195,7 +195,7 @@ def _read(kind: type[R], given: dict[str, Any], mistakes: Mistakes, others: dict
     in_file = [one.name for one in fields(kind) if one.metadata.get("file")]
     for name in [name for name in content if "-" in name and name.replace("-", "_") in in_file]:
         mistakes.add(f"{source}: write {name.replace('-', '_')} in place of {name!r}.")
-        content.setdefault(name.replace("-", "_"), content.pop(name))  # so that it is not said to be missing, too
+        content.setdefault(name.replace("-", "_"), content.pop(name))  # so that it is not reported as missing, too
     told = {name: content[name] for name in in_file if name in content}
     values = read_fields(hints, told, source, "", mistakes, called="{name}")
     wrong |= told.keys() - values.keys()
@@ -240,13 +240,13 @@ def configure(asked: Request, name: str, **given: Any) -> Any:
 
 
 def configure_named(asked: OfLog) -> Any:
-    """Return the configuration of the algorithm that is named, or served; what is wrong is noted, and gives None."""
+    """Return the configuration of the named or default algorithm; None after a mistake, which is noted."""
     name = asked.mistakes.attempt(asked.named)
     return asked.mistakes.attempt(configure, asked, name) if name else None
 
 
 def unknown(flag: str, known: Any, owner: str) -> str:
-    """Return the sentence on a flag that nobody has, with the one that may have been meant."""
+    """Return a sentence about an unknown flag, with the flag that may have been meant."""
     close = get_close_matches(flag, known, 1)
     return f"{owner} has no option {flag}" + (f": did you mean {close[0]}?" if close else ": leave it out.")
 

@@ -1,4 +1,4 @@
-"""``dprl data``: what a curator may look at, and nobody else."""
+"""``dprl data``: commands for the curator, the only one who may look at rows."""
 
 from __future__ import annotations
 
@@ -67,8 +67,9 @@ def describe(
     behavior_policy: Annotated[str | None, typer.Option(help="Policy of a log without behavior_prob.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Print what the rows hold and why some contribute nothing. NOT private: for the curator's eyes, never to be
-    released.
+    """Print what the rows hold and why some contribute nothing.
+
+    NOT private: for the curator's eyes, never to be released.
     """
     from dprl.data.describe import describe_log
 

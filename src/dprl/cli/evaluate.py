@@ -1,4 +1,4 @@
-"""``dprl evaluate``, ``dprl learn`` and ``dprl plan``: what is asked of a log.
+"""``dprl evaluate``, ``dprl learn`` and ``dprl plan``: the commands that ask something of a log.
 
 What would a policy that nobody ran have been worth, which rule is best, and what does it cost to know?
 """
@@ -43,15 +43,15 @@ def evaluate(asked: Evaluate) -> None:
 
 
 VALUES = {DEFAULT: "importance-sampling", "stratified": "stratified"}
-"""By which values are told, for each algorithm that evaluates a log with the same bounds by default."""
+"""Default algorithm for the bounds of a log -> the algorithm by which ``dprl learn`` values policies on this log."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Learn(OfRule, Printed, Kept, Configured, Budgeted, OfPeople):
     """Learn a rule from a log, privately: one action for everybody, or one that one or two comparisons decide.
 
-    One part of the people chooses the rule, the others value it, what was done, and every action for everybody. The
-    rule is written to OUT/policy.json, and --target-policy OUT reads it back.
+    One part of the people chooses the rule. The others value the rule, what was done, and every action for everybody.
+    The rule is written to OUT/policy.json, and --target-policy OUT reads it back.
 
     Attributes:
         log: .parquet or .csv file, one row per transition.
@@ -79,10 +79,10 @@ class Plan(OfRule, Printed, Configured, Budgeted, OfLog):
 
     Attributes:
         log: the log; only its column names and types are looked at.
-        learn: of the rule that dprl learn would find, in place of target policies.
+        learn: plan for the rule that dprl learn would find, in place of target policies.
         cuts: with learn, a component that rules may look at, as dprl learn takes it. Repeat the option for several.
         learner: with learn, rules, fitted-q, advantage or recommended, as dprl learn takes it.
-        basis: with learn, of fitted-q and advantage, as dprl learn takes it.
+        basis: with learn, basis of a policy by fitted-q or advantage, as dprl learn takes it.
         return_deviation: with learn, how far returns lie from the middle of their range, as dprl learn takes it.
     """
 
@@ -96,7 +96,7 @@ class Plan(OfRule, Printed, Configured, Budgeted, OfLog):
 
 
 def plan(asked: Plan) -> None:
-    """Print cost and widths."""
+    """Print what a release would cost, and the widths of its intervals."""
     budget, configured = asked.budget(), configure_named(asked)
     asked.mistakes.check()
 
@@ -120,7 +120,7 @@ def _release(asked: Evaluate | Learn, call: Callable[..., dprl.Release]) -> None
 
 
 def lines(release: Any) -> Iterator[str]:
-    """Yield what is printed of a release. How many there are follows from what is public or released."""
+    """Yield the lines that are printed for a release. Their number follows from what is public or released."""
     estimate = release.estimate
     choice, learned = estimate.get("choice"), learned_words(dict(estimate))
     if learned is not None:
@@ -152,20 +152,22 @@ def lines(release: Any) -> Iterator[str]:
 
 
 def _named(group: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield the values of a subgroup, and its differences, by what they are called."""
+    """Yield the name and the content of each value and each difference in a subgroup."""
     yield from ((target["name"], target) for target in group["targets"])
     yield from ((f"{c['policy']} less {c['against']}", c) for c in group["contrasts"])
 
 
 def _interval(found: Mapping[str, Any], sure: str, together: bool) -> str:
-    """Return the interval of a value in words, and the one that holds together with all others where there are any."""
+    """Return the interval of a value in words and, if ``together``, the simultaneous interval."""
     words = "{} {:.4g} to {:.4g}".format(sure, *found["interval"])
     return words + (", {:.4g} to {:.4g} of all together".format(*found["simultaneous_interval"]) if together else "")
 
 
 def _errors(found: Mapping[str, Any]) -> str:
-    """Return what is printed of both errors. A noisy second moment may come out below the square of the mean, or above
-    what is possible: then it tells nothing of the sampling error but what that is at most.
+    """Return the standard errors of privacy noise and of sampling in words.
+
+    A noisy second moment may come out below the square of the mean, or above what is possible. Then only the upper
+    bound of the sampling error is printed, if there is one.
     """
     names = ("privacy_standard_error", "sampling_standard_error", "sampling_standard_error_at_most")
     privacy, sampling, most = map(found.get, names)
@@ -175,7 +177,7 @@ def _errors(found: Mapping[str, Any]) -> str:
 
 
 def _benefit(projection: dict[str, Any]) -> str:
-    """Return what is printed of a projection: how much it rises over the range of each covariate."""
+    """Return a projection in words: how much it rises over the range of each covariate."""
     name = " less ".join(projection[who] for who in ("policy", "against") if who in projection)
     if not projection["band"]:
         return f"{name} by covariates: no band"

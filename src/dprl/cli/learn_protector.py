@@ -28,17 +28,17 @@ class LearnProtector(Printed, Settings, Budgeted):
 
     Attributes:
         tasks: public tasks to learn on: policy-evaluation; dprl-papers adds others.
-        epsilon: budget of the releases that it is for.
-        delta: second number of that budget.
+        epsilon: epsilon of the releases that the protector is for.
+        delta: delta of these releases.
         out: new folder for the protector.
-        value_budget_fraction: share of that budget which pays for values and intervals, as the option of evaluate.
+        value_budget_fraction: share of their budget that pays for values and intervals, as in dprl evaluate.
         scheduler: noise: uniform, public (a learned schedule) or adaptive (a Renyi filter).
         steps: steps of a run, in place of the tasks' own.
         epochs: meta-gradient steps.
         seed: seed of tasks, noise and first weights: public.
         setting: any other option of family, hand, architecture or training, such as training.tasks=32. It may be
             repeated.
-        start: folder of a protector to begin with, such as that of a larger epsilon.
+        start: folder of a protector to begin with, such as one for a larger epsilon.
         resume: go on with a training that was interrupted. Say the same command again.
     """
 
@@ -55,7 +55,7 @@ class LearnProtector(Printed, Settings, Budgeted):
 
     @classmethod
     def pair(cls, text: str) -> tuple[str, Any]:
-        """Return part and name, and the value."""
+        """Return the dotted name PART.NAME of a setting, and its value."""
         name, equals, value = text.partition("=")
         part, _, field = name.strip().partition(".")
         if not equals or part not in _PARTS or not field.isidentifier():
@@ -64,7 +64,7 @@ class LearnProtector(Printed, Settings, Budgeted):
 
 
 def learn_protector(asked: LearnProtector) -> None:
-    """Learn, save, and print how good it is."""
+    """Learn a protector, save it, and print how good it is."""
     budget, mistakes = asked.budget(), asked.mistakes
 
     from dprl.files import write_atomically
@@ -88,7 +88,7 @@ def learn_protector(asked: LearnProtector) -> None:
         same = "The protector to begin with has another architecture: give the same options."
         require(first.architecture == architecture, same)
         weights = dict(first.weights)
-    elif chosen["training"].keys() <= {"seed"}:  # otherwise what is asked for is all there is
+    elif chosen["training"].keys() <= {"seed"}:  # the tasks' own refinement runs only if no other training is asked for
         refinement = getattr(family, "refinement", None)
     if refinement is not None:
         refinement, total = dataclasses.replace(refinement, seed=training.seed + 1), total + refinement.epochs
@@ -122,7 +122,7 @@ def learn_protector(asked: LearnProtector) -> None:
 
 
 def _chosen(asked: LearnProtector) -> dict[str, dict[str, Any]]:
-    """Return what is asked of each part, by name; flags win over ``--set``."""
+    """Return the options that are asked for each part, by name; flags win over ``--set``."""
     flags = {"training.epochs": asked.epochs, "training.seed": asked.seed, "architecture.scheduler": asked.scheduler}
     told = asked.options[-1][0] | {dotted: value for dotted, value in flags.items() if value is not None}
     return {
@@ -132,7 +132,7 @@ def _chosen(asked: LearnProtector) -> dict[str, dict[str, Any]]:
 
 
 def _parts(asked: LearnProtector, chosen: dict[str, dict[str, Any]], family: Any) -> tuple[Any, Any, Any]:
-    """Return tasks, architecture and training with what is asked of them."""
+    """Return tasks, architecture and training, changed by the options that are asked for."""
     from dprl.protectors.meta_training import Training
     from dprl.protectors.projector import Architecture
 
@@ -150,7 +150,7 @@ def _parts(asked: LearnProtector, chosen: dict[str, dict[str, Any]], family: Any
 
 
 def _replaced(owner: Any, part: str, changes: Mapping[str, Any]) -> Any:
-    """Return ``owner`` with ``changes``, each of its field's type."""
+    """Return ``owner`` with ``changes``, each read as its field's type."""
     hints, mistakes = typing.get_type_hints(type(owner)), Mistakes()
     hints = {one.name: hints[one.name] for one in dataclasses.fields(owner)}
     made = read_fields(hints, changes, "--set", part, mistakes, called="{whose}.{name}")

@@ -30,7 +30,7 @@ def create(
     unit: Annotated[str, typer.Option(help="Privacy unit: person, trajectory, transition or reward function.")],
     relation: Annotated[str, typer.Option(help="Neighbouring relation.")] = "add or remove one",
 ) -> None:
-    """Declare a dataset with its whole budget, in a new ledger or in one that is there already."""
+    """Declare a dataset with its whole budget, in a new or an existing ledger."""
     dprl.Ledger.create(path, dataset, dprl.Budget(epsilon, delta), unit, relation)
     typer.echo(f"{path}: {dataset} has epsilon {epsilon:g} and delta {delta:g} per {unit}, {relation}.")
 
@@ -79,8 +79,9 @@ def history(
     dataset: Annotated[str | None, typer.Option(help="One dataset only.")] = None,
     as_json: _JSON = False,
 ) -> None:
-    """List every charge, in order. One that is not finished, or was interrupted before it was recorded, counts as
-    spent.
+    """List every charge, in order.
+
+    A charge that is not finished, or was interrupted before it was recorded, counts as spent.
     """
     rows = [
         {

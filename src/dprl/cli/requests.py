@@ -1,4 +1,4 @@
-"""What can be said to the commands: every option once, with its type, its words and its group.
+"""Options of the commands, each declared once, with its type, its help text and its group.
 
 A command's request is a frozen dataclass made of these parts. Its fields are the flags and the names in a run file; the
 section "Attributes" of the docstrings is the help. The options of an algorithm are the fields of its configuration.
@@ -23,27 +23,28 @@ USUAL = frozenset({
 
 
 def must(**how: Any) -> Any:
-    """Field that has to be said, on the command line or in a run file; see :func:`expert` for ``how``."""
+    """Return a field that must be given, on the command line or in a run file; see :func:`expert` for ``how``."""
     return expert(group=MUST, **how)
 
 
 def may(**how: Any) -> Any:
-    """Field that may be left out."""
+    """Return a field that may be left out; see :func:`expert` for ``how``."""
     return expert(group=MAY, **how)
 
 
 def expert(*, default: Any = None, **how: Any) -> Any:
-    """Field that few need.
+    """Return a field that few users need.
 
     Args:
-        how: ``group``; ``metavar``, what stands for the value in the help; ``argument``, whether it is given by its
-            place; ``flag``, where its name is another one; ``file``, whether a run file may name it.
+        how: ``group`` of the help; ``metavar``, the placeholder for the value in the help; ``argument``, whether the
+            value is given by its position; ``flag``, if the flag's name differs from the field's; ``file``, whether a
+            run file may set the field.
     """
     return field(default=default, metadata={"group": EXPERT, "file": True, **how})
 
 
 def toml_value(text: str) -> Any:
-    """Return the value that ``text`` has in TOML, or ``text`` itself where it has none."""
+    """Return ``text`` read as a TOML value, or ``text`` itself if it is not one."""
     import tomllib
 
     try:
@@ -54,12 +55,12 @@ def toml_value(text: str) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """Request to a command: flags over ``--set`` over the run file.
+    """Request to a command. Flags override ``--set``, which overrides the run file.
 
     Attributes:
-        options: options of the algorithm, with where they come from, weakest first.
+        options: options of the algorithm, each group with its origin; later groups override earlier ones.
         flags: options of the algorithm that were given as flags, as they were typed.
-        mistakes: what is wrong so far; a command adds what it finds, and raises it before anything is done.
+        mistakes: mistakes found so far; a command adds its own, and raises them all before anything is done.
     """
 
     options: list[tuple[dict[str, Any], str]] = field(default_factory=list)
@@ -72,13 +73,13 @@ class Request:
         return {}
 
     def only(self, *names: str) -> dict[str, Any]:
-        """Return those of these fields that were said, by name: for the others the library has defaults."""
+        """Return the values of the named fields that were given; the library has defaults for the others."""
         return {name: said for name in names if (said := getattr(self, name)) is not None}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Printed(Request):
-    """How the result is printed.
+    """Options that say how the result is printed.
 
     Attributes:
         as_json: print one JSON object.
@@ -89,7 +90,7 @@ class Printed(Request):
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(Request):
-    """Options of an algorithm that are no flag.
+    """Options of an algorithm that are given with ``--set``.
 
     Attributes:
         setting: any other option of the algorithm. It may be repeated.
@@ -99,7 +100,7 @@ class Settings(Request):
 
     @classmethod
     def pair(cls, text: str) -> tuple[str, Any]:
-        """Return the name and the value of a setting, which is written as in TOML."""
+        """Return the name and the value of a setting; the value is written as in TOML."""
         name, equals, value = text.partition("=")
         if not equals or not name.strip().isidentifier():
             raise DprlError("--set needs NAME=VALUE, such as --set steps=200.")
@@ -108,7 +109,7 @@ class Settings(Request):
 
 @dataclass(frozen=True, kw_only=True)
 class Configured(Settings):
-    """Where options may stand besides the command line.
+    """Options that say where further options stand, besides the command line.
 
     Attributes:
         config: TOML file with any of these options. What the command line says wins.
@@ -119,7 +120,7 @@ class Configured(Settings):
 
 @dataclass(frozen=True, kw_only=True)
 class Budgeted(Request):
-    """The budget of one release.
+    """Options for the budget of one release.
 
     Attributes:
         epsilon: privacy budget of this release. Smaller protects more.
@@ -130,7 +131,7 @@ class Budgeted(Request):
     delta: float | None = must(metavar="NUMBER")
 
     def budget(self, epsilon: float | None = None, delta: float | None = None) -> Any:
-        """Return the budget, with these numbers for what was left out; None where a number is wrong, which is noted."""
+        """Return the budget, with these defaults; None if a number is missing, or is wrong, which is noted."""
         from dprl.accounting.budget import Budget
 
         epsilon, delta = (
@@ -151,7 +152,7 @@ class OfPublicFacts(Request):
     bounds: Path | dict | None = must(metavar="FILE")
 
     def default(self) -> str:
-        """Return the algorithm for these bounds. What is wrong with them is said when they are read for the release."""
+        """Return the default algorithm for these bounds. Mistakes in them are reported when the release reads them."""
         from dprl.data.bounds_file import read_bounds
 
         try:
@@ -174,7 +175,7 @@ class Featured(Request):
 
 @dataclass(frozen=True, kw_only=True)
 class OfPeople(OfPublicFacts):
-    """The log, and whom it is about.
+    """Options for the log and the people in it.
 
     Attributes:
         log: .parquet or .csv file, one row per transition. Or a folder that dprl data partition wrote.
@@ -194,16 +195,18 @@ class OfPeople(OfPublicFacts):
 
 @dataclass(frozen=True, kw_only=True)
 class OfRule(Request):
-    """What is asked of a rule that is to be learned.
+    """Options for a rule that is to be learned.
 
     Attributes:
         cuts: NAME:30,50 for a component that rules may look at, with cut points. Or NAME for each value of a whole
             number. Repeat the option for several; by default all components, cut at public points.
-        learner: rules for one action for everybody, or one that comparisons decide. fitted-q for a policy by fitted Q
-            iteration, or advantage for what does better than what was done, in OUT/policy.safetensors. Or recommended,
-            by public facts: over several steps fitted-q where the budget is large, advantage where it is not; else
-            rules. Where the bounds declare strata, fitted-q with an action for each stratum, in OUT/policy.json.
-        basis: of a policy: table, products:0, products:1 or products:2. By default the largest that the budget serves.
+        learner: rules, fitted-q, advantage or recommended, the default. rules gives one action for everybody, or an
+            action that comparisons decide. fitted-q gives a policy by fitted Q iteration, and advantage one that does
+            better than what was done, in OUT/policy.safetensors. recommended chooses by public facts: over several
+            steps fitted-q if the budget is large and advantage if it is smaller; in all other cases rules. Where the
+            bounds declare strata, it is fitted-q with an action for each stratum, in OUT/policy.json.
+        basis: basis of a learned policy: table, products:0, products:1 or products:2. By default the largest that the
+            budget serves.
         return_deviation: how far returns lie from the middle of their range, as the root of the mean square that an
             earlier study reports. The smaller it is, the sooner larger rules are chosen.
     """
@@ -214,24 +217,24 @@ class OfRule(Request):
     return_deviation: float | None = expert(metavar="NUMBER")
 
     def rule(self) -> dict[str, Any]:
-        """Return what learning and its plan are told alike."""
+        """Return the options that learning and its plan share."""
         return self.only("cuts", "learner", "basis", "return_deviation")
 
 
 @dataclass(frozen=True, kw_only=True)
 class OfLog(Featured, OfPeople):
-    """What is asked of the log.
+    """Options that say what is asked of the log.
 
     Attributes:
         target_policy: uniform, always:N, logged, FILE.py:function, column:NAME. Or the folder of a released policy. N
             is an action, and logged what was done. Repeat the option to evaluate several policies in one release, or
             name a list in a FILE.py:LIST.
-        compare: A:B, all:B or all: what A is worth more than B. Repeat the option for several differences.
-        subgroup: whose values are released besides, by first states: site for each value of a whole number, age:30,50
-            for cut points. Repeat the option for several.
-        best: choose the best policy, and value that one alone. Others choose than value: both cost what one does.
-        algorithm: by default recommended, or stratified within strata. dprl evaluate --help all names
-            them.
+        compare: A:B, all:B or all: the value of A less that of B. Repeat the option for several differences.
+        subgroup: groups whose values are released as well, by first states: site for each value of a whole number,
+            age:30,50 for cut points. Repeat the option for several.
+        best: choose the best policy, and value only that policy. One part of the people chooses and the others value
+            it: both together cost what one does.
+        algorithm: by default recommended, or stratified within strata. dprl evaluate --help all names all algorithms.
     """
 
     target_policy: list[str] | None = must(metavar="POLICY")
@@ -241,12 +244,15 @@ class OfLog(Featured, OfPeople):
     subgroup: list[str] | None = expert(metavar="NAME:CUTS")
 
     def facts(self) -> dict[str, Any]:
-        """Return what a release and its plan are told alike."""
+        """Return the options that a release and its plan share."""
         names = ("bounds", "unit", "behavior_policy", "best", "choosing_share", "features", "compare")
         return self.only(*names) | {"person": self.person_column, "subgroups": self.subgroup or []}
 
     def named(self) -> str:
-        """Return the algorithm; where none is named, the one that the protector was learned for, if there is one."""
+        """Return the algorithm's name.
+
+        If none was given, it is the algorithm of the protector, if there is one, or else the default for the bounds.
+        """
         given = [options["optimizer"] for options, _ in self.options if "optimizer" in options]
         folder = self.flags.get("optimizer", given[-1] if given else None)
         if self.algorithm is not None:
@@ -282,11 +288,11 @@ class Kept(Request):
 
     @property
     def private(self) -> bool:
-        """Whether neither a seed nor a simulation makes the release one that is not private."""
+        """Whether the release can be private: it has no seed and is not a simulation."""
         return self.seed is None and not self.simulated
 
     def how(self) -> dict[str, Any]:
-        """Return what every release is told."""
+        """Return the options that every release takes."""
         return self.only("ledger", "dataset", "seed", "simulated", "resume")
 
 
@@ -298,7 +304,7 @@ class Released(Kept, Configured):
         engine: where a log in parts is summed: local, or ray, which needs dprl[cluster]. No digit depends on it; by
             default local.
         shards: workers of the engine ray. By default one for each processor.
-        address: Ray cluster that runs, such as 10.0.0.1:6379. By default one of its own.
+        address: address of a running Ray cluster, such as 10.0.0.1:6379. By default a new one is started.
     """
 
     engine: str | None = expert(metavar="NAME")
@@ -306,5 +312,5 @@ class Released(Kept, Configured):
     address: str | None = expert(metavar="HOST:PORT")
 
     def how(self) -> dict[str, Any]:
-        """Return what :func:`dprl.evaluate` and :func:`dprl.train` are both told."""
+        """Return the options that :func:`dprl.evaluate` and :func:`dprl.train` share."""
         return super().how() | self.only("engine", "shards", "address")

@@ -1,4 +1,4 @@
-"""``dprl verify``, ``dprl certificate`` and ``dprl report``: what a results folder says, and whether it holds."""
+"""``dprl verify``, ``dprl certificate`` and ``dprl report``: check, export and redraw what is in a results folder."""
 
 from __future__ import annotations
 

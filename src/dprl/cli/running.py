@@ -1,4 +1,4 @@
-"""What commands share while they run: a bar, the run folder beside a release, and what is printed at the end."""
+"""What commands share while they run: the progress bar, the run folder beside a release, and the final output."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ def show(made: Mapping[str, Any], lines: Iterable[str], as_json: bool) -> None:
 def released(
     asked: Any, call: Callable[..., Any], resumable: bool, refusal: str, doing: str = "private updates", lost: str = ""
 ) -> tuple[Any, dict[str, str]]:
-    """Return what is released for a request, and the path of each of its files by name.
+    """Run and save the release that is asked for. Return it, and the path of each of its files by name.
 
     Args:
-        asked: request with a budget, and what :class:`~dprl.cli.requests.Kept` says of a release.
-        call: of the library, given what is the same for every release.
+        asked: request with a budget and the options of :class:`~dprl.cli.requests.Kept`.
+        call: function of the library; called with the arguments that all releases share.
         resumable: whether the release can be resumed.
-        refusal: said of ``--resume`` where it cannot.
-        doing: what the bar counts.
-        lost: said of an interrupted release without a run folder.
+        refusal: error message for ``--resume`` if the release cannot be resumed.
+        doing: what the progress bar counts.
+        lost: said of an interrupted release that has no run folder.
     """
     run = _run_folder(asked, resumable, refusal)
     with stoppable(run, lost):
@@ -51,7 +51,7 @@ def released(
 
 
 def _run_folder(asked: Kept, resumable: bool, refusal: str) -> Path | None:
-    """Note what is wrong with the folder and the key of a release; return its run folder, if it is to have one."""
+    """Note mistakes in a release's folder and signing key; return its run folder, or None if it has none."""
     from dprl.accounting.certificate import load_private
     from dprl.release.run_folder import check_run, noted_folder
     from dprl.release.save import check_folder
@@ -78,7 +78,7 @@ def _run_folder(asked: Kept, resumable: bool, refusal: str) -> Path | None:
 
 @contextmanager
 def stoppable(run: Path | None, lost: str) -> Iterator[None]:
-    """While this lasts Ctrl-C and errors say what is left in the run folder, and ``lost`` where there is none."""
+    """Let Ctrl-C and errors in this block say what is left in the run folder; without one, Ctrl-C says ``lost``."""
     try:
         yield
     except KeyboardInterrupt as stop:
@@ -89,7 +89,7 @@ def stoppable(run: Path | None, lost: str) -> Iterator[None]:
             raise
         shown = os.path.relpath(run) if run.is_relative_to(Path.cwd()) else run
         left = f"elete {shown}, which holds the key to this release's noise"
-        if "stays spent" in said:  # nothing that was asked for so can go on
+        if "stays spent" in said:  # this run cannot be resumed
             raise DprlError(f"{said.removesuffix('.')}. D{left}.") from error
         left = f"go on by --resume, or d{left} (what was charged stays spent)."
         if isinstance(error, WrongOptionsError):
@@ -98,14 +98,14 @@ def stoppable(run: Path | None, lost: str) -> Iterator[None]:
 
 
 def show_release(asked: Any, release: Any, made: Mapping[str, Any], lines: Iterable[str], whose: str) -> None:
-    """Print a release; say at least that it is in its folder, where nothing can be printed.
+    """Print a release. If it cannot be printed, the error says at least that the release is in its folder.
 
     Args:
-        asked: request for it.
-        release: that was saved.
+        asked: request for the release.
+        release: the saved release.
         made: what is printed as JSON.
-        lines: what is printed in words; what was not charged, what is no certificate and where the report is follow.
-        whose: data, or rewards, or people.
+        lines: what is printed in words; a note follows if nothing was charged or certified, and then the report's path.
+        whose: what the release is of, for that note: ``data``, ``rewards`` or ``people``.
     """
     words, certificate = [*lines], release.certificate
     if certificate["status"] != "verified":
@@ -129,12 +129,12 @@ def cost_of(certificate: Mapping[str, Any]) -> str:
 
 
 def conditions_of(conditions: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Return what a theorem assumes, and whether it holds, in words."""
+    """Return each condition of a theorem, and whether it holds, in words."""
     return [f"{c['statement']}: this {'holds' if c['holds'] else 'does not hold'} here" for c in conditions]
 
 
 def rounded_down(number: float) -> str:
-    """Return three decimals, never up: what is printed is still a lower bound.
+    """Return a number with three decimals, rounded down, so that a printed lower bound is still a lower bound.
 
     >>> rounded_down(0.9999)
     '0.999'
@@ -143,10 +143,10 @@ def rounded_down(number: float) -> str:
 
 
 class Progress:
-    """A bar on stderr: of what is done, with the time that is left, or after three seconds that something is going on.
+    """A progress bar on stderr, with the time that is left; without a number of steps it appears after three seconds.
 
-    In a release the number of updates is public: it does not depend on the rows. ``steps`` is left out where public
-    facts say how many there are, which :meth:`expect` tells once they are read, or where nobody can say.
+    In a release the number of updates is public: it does not depend on the rows. ``steps`` is left out if the number is
+    not known yet, so that :meth:`expect` tells it once the public facts are read, or if nobody can say.
     """
 
     def __init__(self, steps: int = 0, *, quiet: bool = False, doing: str = "private updates") -> None:
@@ -162,7 +162,7 @@ class Progress:
         return self
 
     def expect(self, steps: int) -> None:
-        """Show the bar, for so many updates; none for none."""
+        """Show the bar for this number of updates; show none for 0."""
         if steps:
             self._show(self._doing, steps)
 

@@ -1,4 +1,4 @@
-"""``dprl train``: learn what to do, and keep private what is paid, or whom it was learned from."""
+"""``dprl train``: learn by acting, and keep the rewards private, or the people from whom a policy is learned."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The front desk: checks a request, charges the ledger, runs an algorithm, certifies and writes what comes out."""
+"""The front desk: check a request, charge the ledger, run an algorithm, then certify and write its results."""

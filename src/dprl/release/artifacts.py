@@ -1,4 +1,4 @@
-"""What a release says, as plain data: the estimate and the certificate, from a plan and noisy values."""
+"""Write an evaluation's estimate and unsealed certificate as plain data, from its plan and its noisy values."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ NOT_PROTECTED = (
 )
 
 RETURN, MEAN_REWARD = "discounted return of a trajectory", "mean reward of a transition"
-"""What a value is of."""
+"""Quantities that a value can estimate, in words."""
 
 
 def estimate_of(
@@ -57,7 +57,7 @@ def estimate_of(
     status: str,
     outcome: str | None,
 ) -> dict[str, Any]:
-    """Return ``estimate.json``: released values and public facts."""
+    """Return the content of ``estimate.json``: released values and public facts."""
     first, contrasts, twice = {}, found.contrasts, []
     if plan.first is not None and found.first is not None:
         contrasts, of_rule = _of_rule(list(found.first.policies.values()), contrasts)
@@ -108,10 +108,11 @@ def estimate_of(
 
 
 def _of_rule(policies: Sequence[Any], contrasts: Sequence[Contrast]) -> tuple[list[Contrast], dict[str, Any]]:
-    """Return the differences without that of an action from itself, and what is known of a rule.
+    """Return the differences to report, and the facts about the learned rule.
 
-    What the rule is worth more than the best action for everybody is the smallest of the differences from each: so are
-    both ends of its interval, which holds whenever those of all differences do.
+    Where the rule is one action for everybody, its difference from that same action is left out. The rule's advantage
+    over the best single action is the smallest of its differences from each action. The ends of its interval are the
+    smallest ends in the same way, so the interval holds whenever the intervals of all differences do.
     """
     rule = policies[0]
     out: dict[str, Any] = {"cases": [list(case) for case in rule.cases()]} if isinstance(rule, Rule) else {}
@@ -132,12 +133,12 @@ def _of_rule(policies: Sequence[Any], contrasts: Sequence[Contrast]) -> tuple[li
 
 
 def in_force(plan: Plan, log: Log) -> dict[str, Any]:
-    """Return the bounds of the log, with the bound of a trajectory's ratio that its values had."""
+    """Return the log's public bounds, with the bound on a trajectory's importance ratio that its values used."""
     return {**plan.bounds.in_force(), "units": log.bounds.units}
 
 
 def public_cautions(plan: Plan, names: Sequence[str]) -> list[str]:
-    """Return what public facts alone say against the values of the policies called ``names``."""
+    """Return the cautions about the values of the policies called ``names`` that follow from public facts only."""
     asked, said = plan.query.bounds, []
     if asked.cuts_products:
         origin = "derived" if asked.derives_cumulative_ratio else "declared"
@@ -179,7 +180,10 @@ def public_cautions(plan: Plan, names: Sequence[str]) -> list[str]:
 
 
 def _of_people(plan: Plan, learned: Any) -> list[str]:
-    """Return that values around estimated propensities are of clearly fewer people than were declared, if they are."""
+    """Return a caution if propensities are estimated and clearly fewer units than declared are behind the values.
+
+    "Clearly" means more than three standard errors of the noisy count of usable units.
+    """
     bounds = plan.query.bounds
     if not isinstance(learned, Propensities | PropensityModel) or bounds.horizon > 1:
         return []
@@ -194,7 +198,7 @@ def _of_people(plan: Plan, learned: Any) -> list[str]:
 
 
 def _cautions(plan: Plan, values: Mapping[str, ValueEstimate], unit: str) -> list[str]:
-    """Return what a reader must know before the numbers, from released values and public facts."""
+    """Return the cautions about each value that a reader must see first, from released values and public facts."""
     one = "transition" if unit == "transition" else "trajectory"
     low, high = plan.query.bounds.value_interval(plan.config.discount)
     below = (
@@ -233,7 +237,7 @@ def _cautions(plan: Plan, values: Mapping[str, ValueEstimate], unit: str) -> lis
 
 
 def _of_groups(groups: Sequence[Subgroup]) -> list[str]:
-    """Return what a reader must know of subgroups before their numbers."""
+    """Return the cautions about subgroups that a reader must see before their values."""
     out, weights = [], (WEIGHTS_BELOW_ONE, WEIGHTS_ABOVE_ONE)
     for group in groups:
         if all(SAYS_NOTHING in e.notes for e in group.values):
@@ -249,7 +253,7 @@ def _of_groups(groups: Sequence[Subgroup]) -> list[str]:
 def _options(plan: Plan) -> dict[str, Any]:
     """Return every option that was in force, and where its value came from."""
     own, values = plan.config.hyper_parameters(), plan.query.config.hyper_parameters()
-    shared = ("discount", "confidence", "noise_multiplier")  # the same number, and one that the mechanisms state
+    shared = ("discount", "confidence", "noise_multiplier")  # the same in both, or stated by the mechanisms
     same = plan.config is plan.query.config
     renamed = {n if same or n not in own or n in shared else f"values: {n}": entry for n, entry in values.items()}
     program = getattr(plan.program, "config", None)
@@ -262,9 +266,10 @@ def _options(plan: Plan) -> dict[str, Any]:
 
 
 def mechanism_rows(plan: Plan) -> list[dict[str, Any]]:
-    """Return one row for each mechanism: what ``describe`` says, and its ``share`` of mu^2, the Gaussian parameter.
+    """Return one row for each mechanism: its description, and its ``share`` of the squared Gaussian parameter mu^2.
 
-    A stage's share is divided over its levels of noise: by what each adds to mu^2 if all units take part.
+    A stage with several noise levels has a row for each level. Its share is divided among them by what each level would
+    add to mu^2 if all units took part.
     """
     first = plan.config.value_budget_fraction if isinstance(plan.config, ValueFunctionConfig) else 1.0
     found = [] if plan.first is None else plan.first.rows()
@@ -282,7 +287,7 @@ def mechanism_rows(plan: Plan) -> list[dict[str, Any]]:
 def certificate_of(
     plan: Plan, log: Log, policies: Mapping[str, Any], behavior: Any, noise: Any, status: str, features: str
 ) -> dict[str, Any]:
-    """Return the certificate before it is sealed: public facts alone, known before the first row is read."""
+    """Return the unsealed certificate: only public facts, which are known before the first row is read."""
     learned = getattr(plan.config, "learns", "")
     around = f", around the released {learned}," if plan.around_function else ""
     of_groups = " of everybody and of each subgroup" if isinstance(plan.query, GroupedQuery) else ""
@@ -304,13 +309,13 @@ def certificate_of(
         options |= plan.first.options()
     if plan.features is not None:
         options["features"] = {"value": features, "provenance": "stated public"}
-    if getattr(plan.config, "clip_norm", 0.0) is None:  # what an algorithm that resolves it leaves to its mechanism
+    if getattr(plan.config, "clip_norm", 0.0) is None:  # the algorithm leaves it open, and its mechanism has derived it
         options["clip_norm"] = {
             "value": plan.stages[-1].mechanism.clip_norm,
             "provenance": "derived from the public horizon and features",
         }
     protector = plan.program.described if isinstance(plan.program, Protected) else None
-    if protector is not None:  # a folder's name says nothing to whoever reads this elsewhere
+    if protector is not None:  # the folder's name would mean nothing to readers elsewhere
         options["optimizer"] = {"value": protector["fingerprint"], "provenance": "the protector named below"}
     public = {"bounds": in_force(plan, log), "hyper_parameters": options, "policies": list(policies)}
     public["behavior_probabilities"] = "column behavior_prob" if behavior is None else f"policy {policy_name(behavior)}"

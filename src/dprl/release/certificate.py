@@ -1,4 +1,4 @@
-"""What any release may be called, and its certificate before it is sealed: what all have in common, written once."""
+"""Decide the status of a release and write its unsealed certificate: the parts that all kinds of release share."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ if TYPE_CHECKING:
 
 
 def status_of(plan: Plan | LearningPlan | PGPlan, secure: bool, simulated: bool) -> str:
-    """Return the status of a release: only ``verified`` writes a certificate.
+    """Return the status of a release. Only a ``verified`` release gets a certificate.
 
-    ``not private`` is what has reproducible noise or shows its data; ``as published`` has a paper's own mechanisms;
-    ``unreviewed`` is an algorithm that is none of dprl's, whatever its noise: nobody here has proved what it protects.
+    A release is ``not private`` if its noise is reproducible, or if its data are simulated and so may be shown. It is
+    ``as published`` if it uses a paper's own mechanisms, and ``unreviewed`` if the algorithm is not one of dprl's,
+    whatever its noise: nobody here has proved what such an algorithm protects.
 
     Args:
-        plan: of the release; its options, its program and its claim are looked at.
+        plan: plan of the release; only its options, its program and its claim are read.
         secure: whether the noise is secure.
         simulated: whether the data are simulated.
     """
@@ -35,23 +36,23 @@ def status_of(plan: Plan | LearningPlan | PGPlan, secure: bool, simulated: bool)
 
 
 def gaussian_accountant() -> str:
-    """Return the name of the accountant of Gaussians alone, for any two data sets one sensitivity apart."""
+    """Return the accountant's name for releases of Gaussian noise only, whose neighbours are one sensitivity apart."""
     return accountant_name().replace(RELATION, "neighbours one sensitivity apart")
 
 
 def certificate_from(plan: Plan | LearningPlan | PGPlan, noise: Any, status: str, **stated: Any) -> dict[str, Any]:
-    """Return the certificate before it is sealed, from public facts known before anything private is read.
+    """Return the unsealed certificate, from public facts that are known before anything private is read.
 
-    Only what is verified is called a certificate; anything else is a statement. Of a plan without an event no cost is
-    stated.
+    Only a verified release gets a certificate; any other gets a statement, with a schema of its own. If the plan has no
+    accounting event, the fields that state its cost are null.
 
     Args:
-        noise: source of the release's noise.
+        noise: noise source of the release.
         status: see :func:`status_of`.
-        stated: what a front door says of its kind of release, under the certificate's own names: ``privacy_unit``,
-            ``neighbouring_relation``, ``released`` (what is handed out, in words), ``not_protected`` (in sentences),
-            ``mechanisms`` (one row for each), ``accountant`` (the name of the one that computed epsilon) and
-            ``assumed_public`` (everything that was taken as public).
+        stated: what the calling front door states about its kind of release, under the certificate's field names:
+            ``privacy_unit``, ``neighbouring_relation``, ``released`` (what is handed out, in words), ``not_protected``
+            (in sentences), ``mechanisms`` (one row for each), ``accountant`` (name of the accountant that computed
+            epsilon) and ``assumed_public`` (everything that was taken as public).
     """
     costs = {
         "event": events.to_json(plan.event) if plan.event is not None else None,

@@ -1,7 +1,8 @@
-"""A certificate in the forms of others: a registry's record, a label, an evaluation's claims, a checklist.
+"""Export a certificate in other people's formats: a registry's record, a label, an evaluation's claims, a checklist.
 
-``certificate_formats.toml`` has the fields of every form and the questions that only a curator can answer. What the
-certificate states is filled in, after it was verified; what the curator has not answered is listed as missing.
+``certificate_formats.toml`` has the fields of every form and the questions that only a curator can answer. The
+certificate is verified first, and then the facts that it states are filled in. Fields that need an answer which the
+curator has not given are listed as missing.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ from dprl.strict_json import read_regular, strict_object
 
 _TABLE = tomllib.loads(resources.files("dprl.release").joinpath("certificate_formats.toml").read_text("utf-8"))
 QUESTIONS: dict[str, str] = _TABLE.pop("questions")
-"""What only the curator knows, by the name of its answer."""
+"""Name of an answer that only the curator can give -> the question."""
 FORMATS: dict[str, Any] = _TABLE
-"""The forms, by name: ``title``, ``source``, ``form``, ``statements`` (whether one can be exported) and ``fields``."""
+"""The forms by name: ``title``, ``source``, ``form``, ``statements`` (whether it takes a statement) and ``fields``."""
 _LISTS = ("curators", "registry_authors")
 _NOT_ANSWERED = "[missing]"
 _SECURITY = (
@@ -37,12 +38,12 @@ _SECURITY = (
 
 @dataclass(frozen=True)
 class Exported:
-    """Certificate or statement in the form of another.
+    """A certificate or statement, exported in another format.
 
     Attributes:
-        fields: the form's fields, as they nest, without those that are missing.
-        missing: place of each field that waits for the curator, with the names of the answers that it needs.
-        text: the whole in the form that its readers expect, with what is missing at its end.
+        fields: the form's fields, nested as in the form; a field that is only a missing answer is left out.
+        missing: dotted place of each field that waits for the curator -> names of the answers that it lacks.
+        text: the whole form as text, YAML or Markdown; it says which answers are missing.
     """
 
     fields: Mapping[str, Any]
@@ -53,16 +54,17 @@ class Exported:
 def export_certificate(
     results: str | Path, format: str = "opendp", curator: str | Path | Mapping[str, Any] | None = None
 ) -> Exported:
-    """Return the certificate of a results folder in the form of another, after verifying it.
+    """Verify the certificate of a results folder and return it in another format.
 
     Args:
         results: the results folder.
         format: ``opendp``, ``label``, ``nist`` or ``dp-fy-ml``.
-        curator: answers to :data:`QUESTIONS`, or a TOML file of them; what is not answered is missing.
+        curator: answers to :data:`QUESTIONS` by name, or a TOML file of them; unanswered questions are listed as
+            missing.
 
     Raises:
-        DprlError: the folder does not hold, there is no such form, a statement has no place in it, or an answer is to
-            no question.
+        DprlError: the folder does not pass verification, the format is unknown, the format takes no statement and the
+            folder holds one, or the curator answers a question that no form asks.
     """
     require(format in FORMATS, f"There is no form {format!r}; choose one of: {', '.join(FORMATS)}.")
     form, found = FORMATS[format], verify(results)
@@ -77,7 +79,7 @@ def export_certificate(
 
 
 def curator_template(format: str) -> str:
-    """Return a file of the questions that a form asks its curator, each with an empty answer."""
+    """Return the text of a TOML file with the questions that a form asks its curator, each with an empty answer."""
     require(format in FORMATS, f"There is no form {format!r}; choose one of: {', '.join(FORMATS)}.")
     asked = json.dumps(FORMATS[format]["fields"])
     lines = [f"# Answers of the curator for: {FORMATS[format]['title']}. What stays empty is listed as missing."]
@@ -108,7 +110,7 @@ def _read_answers(curator: str | Path | Mapping[str, Any] | None) -> dict[str, A
 
 
 def _facts(found: VerifiedCertificate, results: Path) -> dict[str, Any]:
-    """Return what the certificate states, by the names that the forms use."""
+    """Return the facts that the certificate states, by the names that the forms use."""
     content: dict[str, Any] = dict(found.content)
     file = next(name for name in ("estimate.json", "training.json") if name in content["artifacts"])
     data = strict_object(file, read_regular(results / file))
@@ -140,7 +142,7 @@ def _facts(found: VerifiedCertificate, results: Path) -> dict[str, Any]:
 
 
 def _claims(found: VerifiedCertificate, data: dict[str, Any], signature: str) -> dict[str, Any]:
-    """Return what the certificate promises; of a statement, that it promises nothing."""
+    """Return what a certificate promises, by the names that the forms use; for a statement, that nothing is claimed."""
     content: dict[str, Any] = dict(found.content)
     seal = f"Digest {content['digest']}, {signature}, made {content['created']} by dprl's {data['algorithm']}."
     if not found.private:
@@ -174,7 +176,7 @@ def _claims(found: VerifiedCertificate, data: dict[str, Any], signature: str) ->
 
 
 def _mu(event: Any) -> float | None:
-    """Return the mu of an event that is Gaussian releases of everybody; None for any other."""
+    """Return the mu of an event of Gaussian releases in which all units take part; None for any other event."""
     try:
         parts = accountant.parts_of(event)
     except DprlError:
@@ -197,7 +199,10 @@ def _listed(lines: Any) -> str:
 def _filled(
     form: Mapping[str, Any], known: Mapping[str, Any], place: tuple[str, ...], missing: dict[str, tuple[str, ...]]
 ) -> dict[str, Any]:
-    """Return the fields of a form with their words filled in; note what lacks an answer, and leave out what is one."""
+    """Return the fields of a form with their words filled in, and add to ``missing`` every field that lacks an answer.
+
+    A field that consists of one missing answer is left out; in a longer text a mark stands in its place.
+    """
     fields = {}
     for name, words in form.items():
         here = (*place, name)
@@ -241,7 +246,7 @@ def _yaml_lines(fields: Mapping[str, Any], indent: str) -> list[str]:
 
 
 def _number(value: float) -> str:
-    """Return a number as YAML 1.1 reads it: ``1e-05`` would be text."""
+    """Return a number so that YAML 1.1 reads it as a number; it would read ``1e-05`` as text."""
     text = repr(value)
     return text if "e" not in text or "." in text else text.replace("e", ".0e")
 

@@ -1,11 +1,11 @@
-"""The front doors of a log: evaluate target policies on it, or learn from it a rule that people can read.
+"""The front doors for a log: evaluate target policies on the log, or learn from it a rule that people can read.
 
-Where a rule or the best policy is asked for, one part of the people chooses it and the other values it
+Where a rule or the best policy is asked for, one part of the people chooses it, and the other part values it
 (docs/proofs/two-parts.md).
 
-Order matters: public facts are checked, the output folder is tried, the run folder is made, the ledger is charged,
-and only then is the first row read. From there on nothing depends on the rows but the noisy sums. Interrupted
-anywhere, the same call with ``resume`` goes on (docs/proofs/resume.md).
+Order matters: public facts are checked, the output folder is tried, the run folder is made, the ledger is charged, and
+only then is the first row read. From then on only the noisy sums depend on the rows. If the release is interrupted
+anywhere, the same call with ``resume`` continues it (docs/proofs/resume.md).
 """
 
 from __future__ import annotations
@@ -61,11 +61,11 @@ class Release(Handout):
     """Results of an evaluation that may be handed out, and what they cost.
 
     Attributes:
-        value, interval: of the first target policy, or of the chosen one.
-        values: of every target policy, by name; of the chosen one alone, where the best was asked for.
-        policy: the chosen policy, where one was chosen.
-        learned: what was released besides: the value function of that first target policy, propensities, or
-            projections; None where the algorithm learns nothing.
+        value, interval: value and interval of the first target policy, or of the chosen policy.
+        values: value of every target policy, by name; only of the chosen policy where the best was asked for.
+        policy: the policy that was chosen or learned; None where neither was asked for.
+        learned: what the algorithm learned and released besides: the value function of the first target policy,
+            propensities, or projections; None where the algorithm learns nothing.
         certificate: the guarantee; sealed with digests when it is saved.
         estimate: everything above as plain data.
     """
@@ -82,12 +82,12 @@ class Release(Handout):
 
     @property
     def propensities(self) -> Propensities | PropensityModel | None:
-        """Estimated behaviour probabilities, by stratum or of a regression; None where the log has them."""
+        """Estimated behaviour probabilities, by stratum or from a regression; None if the algorithm estimates none."""
         return self.learned if isinstance(self.learned, Propensities | PropensityModel) else None
 
     @property
     def projections(self) -> Projections | None:
-        """Best linear projections of values and differences; None where the algorithm gives none."""
+        """Best linear projections of values and differences; None where the algorithm computes none."""
         return self.learned if isinstance(self.learned, Projections) else None
 
     @property
@@ -102,13 +102,13 @@ class Release(Handout):
 
     @property
     def interval(self) -> tuple[float, float]:
-        """Interval of that value."""
+        """Interval of the first target policy's value."""
         low, high = self.estimate["interval"]
         return low, high
 
     @property
     def chosen(self) -> str | None:
-        """Name of the policy that was chosen as the best; None where none was asked for."""
+        """Name of the policy that was chosen or learned; None where neither was asked for."""
         choice = self.estimate.get("choice")
         return None if choice is None else choice["policy"]
 
@@ -123,12 +123,13 @@ class Release(Handout):
         return list(self.estimate.get("subgroups", ()))
 
     def to_frame(self) -> pa.Table:
-        """Return all released values and differences as an Arrow table, which has ``to_pandas()``; a row for each.
+        """Return all released values and differences as an Arrow table, one row each. The table has ``to_pandas()``.
 
-        Its columns are ``policy``, ``against`` (of a difference), ``subgroup``, ``value``, its own interval from
-        ``low`` to ``high``, the one that holds together with those of the other differences (in subgroups: of all
-        subgroups) from ``low_together`` to ``high_together``, the standard errors of the privacy noise and of sampling,
-        and the mean importance weight, which should be 1, with its standard error. What a row has not is null.
+        Its columns are ``policy``, ``against`` (for a difference), ``subgroup``, ``value``, the row's own interval from
+        ``low`` to ``high``, the simultaneous interval from ``low_together`` to ``high_together``, the standard errors
+        of privacy noise and of sampling, and the mean importance weight, which should be 1, with its standard error.
+        The simultaneous intervals hold together with those of the other differences or, in subgroups, of all subgroups.
+        Entries that do not apply to a row are null.
         """
         return frame_of(self.estimate)
 
@@ -139,7 +140,7 @@ class Release(Handout):
 
     @property
     def files(self) -> Mapping[str, bytes]:
-        """Further files of the release, by name."""
+        """Further files of the release: name -> content."""
         learned = {} if self.learned is None else {self.learned.file: self.learned.to_bytes()}
         if isinstance(self.policy, GreedyPolicy):
             return learned | {POLICY: self.policy.to_bytes()}
@@ -177,46 +178,47 @@ def evaluate(
 
     Args:
         log: a :class:`Log` from :func:`dprl.read_log`, loaded :class:`Trajectories`, or whatever ``read_log`` reads
-            (then ``bounds`` is needed). One in parts is read block by block, in bounded memory.
+            (then ``bounds`` is needed). A log in parts is read block by block, in bounded memory.
         target_policy: a callable from states ``(N, d)`` to action probabilities ``(N, A)``; a model of scikit-learn,
             PyTorch, Flax, d3rlpy or SCOPE-RL; ``"uniform"``, ``"always:ACTION"``, ``"logged"`` for what was done,
-            ``"FILE.py:function"``, ``"column:NAME"``; or several as a list, or as a mapping from names, or as
+            ``"FILE.py:function"`` or ``"column:NAME"``. Several policies are a list, a mapping from names, or
             ``"FILE.py:NAME"`` of a list or a mapping. Neither the policies nor the features may have been fitted on
             this log: a policy is public.
         budget: what may be spent in all.
-        algorithm: options of any registered evaluation algorithm, or its name for the default options; without one
-            ``Recommended()``, which chooses by public facts alone, or ``Stratified()`` where the bounds declare strata.
+        algorithm: options of any registered evaluation algorithm, or its name for the default options. The default is
+            ``Recommended()``, which chooses by public facts only, or ``Stratified()`` where the bounds declare strata.
             All of them give values and intervals, and most a value function.
-        unit: ``person``, ``trajectory`` or ``transition``. Of the last the values are mean rewards of a transition.
+        unit: ``person``, ``trajectory`` or ``transition``. With ``transition`` values are mean rewards of a transition.
         features: ``columns``, ``tabular``, ``fourier:ORDER``, ``fourier-coupled:ORDER`` or ``rbf:N``; for algorithms
             that learn a network, also ``mlp:HIDDEN``.
         behavior_policy: public behaviour policy, for a log without behaviour probabilities.
-        ledger, dataset: SQLite ledger and the name under which this data's budget stands there.
+        ledger, dataset: SQLite ledger, and the name of these data's budget in it.
         seed: reproducible noise: the release is then *not private* and says so.
         simulated: the log is a simulation: the non-private reference is shown, and the release is not private.
         outcome: what a value means, in words, for the report.
-        compare: differences of policies to release besides, by their names: ``"A:B"`` for what A is worth more than B,
+        compare: differences between policies to release as well, by name: ``"A:B"`` for the value of A less that of B,
             ``"all:B"`` for every other policy against B, ``"all"`` for all pairs. They cost no further budget.
-        subgroups: whose values, and differences, are released besides, by the first state of a person or trajectory:
-            ``"site"`` for each value of a component that is a whole number, ``"age:30,50"`` for the cells between cut
-            points. The names are those of the bounds. They cost no further budget, and make the noise louder.
-        best: choose the best of up to 1,000 target policies on one part of the people, and value that one alone on the
-            other part. The interval is valid for the winner. Each part costs the whole budget, and both together no
-            more. The log must be in memory.
+        subgroups: groups whose values and differences are released as well, by the first state of a person or
+            trajectory: ``"site"`` for each value of an integer component, ``"age:30,50"`` for the cells between cut
+            points. Components are named as in the bounds. Subgroups cost no further budget, but they make the noise
+            larger.
+        best: choose the best of up to 1,000 target policies on one part of the people, and value only this policy on
+            the other part. The interval is valid for the winner. Each part costs the whole budget, and both together
+            cost no more. The log must be in memory.
         choosing_share: share of the people who choose; by default 0.4.
-        progress: called with the number of updates done; if it has a method ``expect``, that is called before, with
-            the number of all.
+        progress: called with the number of updates done. If it has a method ``expect``, this is called first, with the
+            total number of updates.
         run: folder, as private as the log, in which an interrupted release can be resumed; :meth:`Release.save`
             removes it.
-        resume: go on with the release of which ``run`` holds the beginning, for what it was charged.
-        engine: where a log in parts is summed: ``local``, the default, or ``ray``. It changes no digit.
-        shards, address: of the engine ``ray``: number of workers, and the cluster; by default one worker for each
-            processor, on a cluster of this machine that is started for this release alone.
+        resume: continue the interrupted release whose beginning ``run`` holds; it is not charged again.
+        engine: where a log in parts is summed: ``local``, the default, or ``ray``. The choice changes no digit.
+        shards, address: for the engine ``ray``: number of workers, and address of the cluster. By default there is one
+            worker for each processor, on a cluster that is started on this machine for this release only.
 
     Raises:
-        DprlError: one sentence about the request; never about what is in the rows. But whether the rows are those
-            with which a resumed run was begun, and whether the ledger knows them under another name, is told to the
-            curator.
+        DprlError: one sentence about the request, never about what is in the rows, with three exceptions. The curator
+            is told if the rows are not those with which a resumed run was begun, if the ledger knows the rows under
+            another name, and if a unit is split over the parts of a log.
     """
     asked = ReleaseRequest(budget, ledger, dataset, seed, simulated, progress, run, resume)
     where = check_engine(engine, shards, address)
@@ -242,7 +244,7 @@ def evaluate(
         plan = plan_of_best(*facts, policies, *how, choosing_share)
     else:
         plan = make_plan(*facts, targets, *how, pairs, subgroups)
-    if where.engine == "ray":  # a file's function is loaded again where it is needed
+    if where.engine == "ray":  # workers load a file's function themselves
         targets = [as_sent(named[name], policy) for name, policy in policies.items()]
         below = as_sent(log.behavior_policy, behavior)
     request = {"compare": [list(pair) for pair in pairs]} if pairs else {}
@@ -278,37 +280,38 @@ def learn(
 ) -> Release:
     """Learn a rule from a log, privately, and say what it is worth.
 
-    Each person is in one of two parts by a coin. The first part chooses a rule of a class that public facts declare:
-    the same action for everybody, or one that one or two comparisons of a state's components decide. The second part
-    values it, and what was done, and after one decision every action for everybody. Each part costs the whole budget,
-    and both together no more.
+    A coin puts each person into one of two parts. The first part chooses a rule from a class that public facts declare:
+    the same action for everybody, or an action that one or two comparisons of a state's components decide. The second
+    part values the rule and what was done and, where there is one decision, every action for everybody. Each part costs
+    the whole budget, and both together cost no more.
 
     Args:
         log, budget, bounds, unit, person, behavior_policy: see :func:`dprl.evaluate`. Actions must be discrete, and the
             log in memory.
-        algorithm: options of the values, of importance sampling: above all ``discount`` and ``confidence``. Where the
-            bounds declare strata they are those of :class:`~dprl.Stratified`.
+        algorithm: options of importance sampling, which computes the values: above all ``discount`` and ``confidence``.
+            Where the bounds declare strata, options of :class:`~dprl.Stratified`.
         cuts: components that rules may look at: ``"age:30,50"`` with cut points, or ``"site"`` for each value of a
             whole number. By default all components, at cut points that the bounds give.
-        policies: of your own, to choose from as well; as :func:`dprl.evaluate` takes target policies.
+        policies: policies of your own to choose from as well, in the form in which :func:`dprl.evaluate` takes target
+            policies.
         choosing_share: share of the people who choose; by default 0.4.
         learner: ``rules`` as above; ``fitted-q`` for a policy by fitted Q iteration, which looks at every component and
-            values what follows a decision; ``advantage`` for one by a noisy regression of how much more each action
-            brings than what was done, which needs less budget; or ``recommended``, by public facts: over several steps
-            ``fitted-q`` where the budget is large and ``advantage`` where it is not, else ``rules``. Where the
-            bounds declare strata, because behaviour probabilities are not known, it is ``fitted-q`` with an action for
-            each stratum.
-        basis: of a policy: ``"table"``, ``"products:0"``, ``"products:1"`` or ``"products:2"``; by default the
-            largest that the budget serves. See :class:`~dprl.policies.greedy.Basis`.
-        return_deviation: how far returns lie from the middle of their range: the root of the mean square, as the
-            literature or an earlier trial has it. It is public, and makes the choice bolder where it is small. A wrong
-            one costs value, never privacy or the intervals.
+            values what follows a decision; ``advantage`` for a policy by a noisy regression of how much more each
+            action brings than what was done, which needs less budget; or ``recommended``, which chooses by public
+            facts. Over several steps it chooses ``fitted-q`` if the budget is large and ``advantage`` if it is smaller;
+            in all other cases ``rules``. Where the bounds declare strata, because behaviour probabilities are not
+            known, it is ``fitted-q`` with an action for each stratum.
+        basis: basis of a learned policy: ``"table"``, ``"products:0"``, ``"products:1"`` or ``"products:2"``; by
+            default the largest that the budget serves. See :class:`~dprl.policies.greedy.Basis`.
+        return_deviation: root mean square distance of returns from the middle of their range, as the literature or an
+            earlier trial has it. This number is public. The smaller it is, the bolder the choice. A wrong number costs
+            value, but neither privacy nor the validity of the intervals.
         ledger, dataset, seed, simulated, outcome, progress, run, resume: see :func:`dprl.evaluate`.
 
     Returns:
-        A release whose :attr:`~dprl.Release.policy` is the rule, a callable policy that is saved as ``policy.json``, or
-        the policy that was learned, saved as ``policy.safetensors``; ``release.chosen`` says it in words.
-        ``release.contrasts`` has what it is worth more than what was done, and than each action for everybody, with
+        A release. Its :attr:`~dprl.Release.policy` is the rule, a callable policy that is saved as ``policy.json``, or
+        the learned policy, saved as ``policy.safetensors``. ``release.chosen`` describes it in words.
+        ``release.contrasts`` has its value less that of what was done, and less that of each action for everybody, with
         intervals that hold together.
 
     Raises:
@@ -349,12 +352,12 @@ def _released(
     """Charge a plan, release it and certify it.
 
     Args:
-        asked: what every front door shares.
-        policies: target policies by name; of a plan with a first part those that a certificate names.
-        behavior: public behaviour policy, or None where the log has probabilities.
+        asked: the part of the request that all front doors share.
+        policies: target policies by name; for a plan with a first part, the policies that its certificate names.
+        behavior: public behaviour policy; None where the log has behaviour probabilities.
         outcome, features: see :func:`evaluate`.
-        request: what a resumed run must have been asked for besides.
-        opened: gives the engine that reads a log in parts; none for one in memory.
+        request: further facts of the request, which must be the same when a run is resumed.
+        opened: opens the engine that reads a log in parts; yields None for a log in memory.
     """
     noise, targets = asked.noise, [] if plan.first is not None else list(policies.values())
     plan.refuse_the_hopeless()
@@ -384,7 +387,7 @@ def _released(
 
 
 def _restored(path: Path) -> Release:
-    """Return the release in a folder."""
+    """Return the release that was saved in a folder."""
     estimate = json.loads((path / Release.document_name).read_bytes())
     function: Learned | None = None if estimate["value_function"] is None else load_value_function(path)
     for kind, load in ((Propensities.kind, load_propensities), (Projections.kind, load_projections)):

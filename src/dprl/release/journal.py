@@ -1,4 +1,4 @@
-"""The journal of a run: noisy steps in a file, each on disk before the algorithm goes on, none ever computed again."""
+"""The journal of a run: noisy steps in a file, each on disk before the algorithm goes on, and none computed twice."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ _SECTOR = 512
 
 
 class FolderJournal:
-    """Noisy steps in a file: each is on disk before it is handed out, and is then never computed again.
+    """A file of noisy steps. Each step is on disk before it is handed out, and is then never computed again.
 
-    A record is the stream's tag (8 bytes), the step (8), the grid points (8 each) and a MAC (32) that covers them and
-    the MAC before it. Little-endian. Records are read back in the order in which they were written.
+    A record is the stream's tag (8 bytes), the step (8), the grid points (8 each) and a MAC (32). The MAC covers the
+    record and the MAC of the record before. Numbers are little-endian. Records are read back in the order in which they
+    were written.
     """
 
     def __init__(self, path: Path, key: RunKey, origin: bytes) -> None:
@@ -37,11 +38,11 @@ class FolderJournal:
             sync(path.parent)
 
     def stream(self, name: str) -> _Stream:
-        """Return the part that belongs to one name."""
+        """Return the part of the journal that belongs to the mechanism ``name``."""
         return _Stream(self, hashlib.blake2b(name.encode(), digest_size=8).digest())
 
     def step(self, tag: bytes, step: int, dimension: int, compute: Callable[[], Any]) -> np.ndarray:
-        """Return the numbers of a step: kept ones, or those of ``compute``, which are kept first."""
+        """Return the grid points of a step: the kept ones, or those of ``compute``, which are written to disk first."""
         head = tag + step.to_bytes(8, "little")
         length = len(head) + 8 * dimension + 32
         if self._position < self._size:
@@ -62,7 +63,10 @@ class FolderJournal:
         return points
 
     def _replay(self, head: bytes, length: int) -> np.ndarray | None:
-        """Return the next record, or None where it is the torn last one: it was never handed out, and is cut off."""
+        """Return the grid points of the next record; None if it is a torn last one.
+
+        A torn record was never handed out, so it is cut off.
+        """
         rest = self._size - self._position
         record = os.pread(self._file, length, self._position)
         body, mac = record[:-32], record[-32:]
@@ -79,7 +83,7 @@ class FolderJournal:
         return None
 
     def _has_hole(self, record: bytes) -> bool:
-        """Tell whether a sector of the record never reached the disk: its length did, before a power cut."""
+        """Tell whether a sector of the record is all zeros: a power cut left the file's length, but not its content."""
         first = -self._position % _SECTOR
         cuts = [0, *range(first or _SECTOR, len(record), _SECTOR), len(record)]
         return any(not any(record[a:b]) for a, b in pairwise(cuts))
@@ -100,14 +104,14 @@ class _Stream:
 
 
 def write_all(file: int, content: bytes) -> None:
-    """Write the whole of ``content``."""
+    """Write all of ``content``, also where the system takes only a part at a time."""
     view = memoryview(content)
     while view:
         view = view[os.write(file, view) :]
 
 
 def tampered(path: Path) -> DprlError:
-    """Return the error of a run folder that is damaged."""
+    """Return the error for a damaged run folder."""
     return DprlError(
         f"The run folder {path} is damaged or was tampered with, so the run cannot be resumed: delete it (its charge "
         "stays spent)."
@@ -116,7 +120,7 @@ def tampered(path: Path) -> DprlError:
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Turn an error of the operating system into a sentence on the run folder, which is gone or cannot be written."""
+    """Turn an error of the operating system into a sentence: the run folder is gone, or it cannot be written."""
     try:
         yield
     except OSError as error:

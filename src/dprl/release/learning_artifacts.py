@@ -1,7 +1,7 @@
-"""What learning hands out, as plain data: the training record and the certificate, from rewards or from people.
+"""Write the training record and the unsealed certificate of learning from rewards or people, as plain data.
 
-Both are made of public facts and of what was learned from noisy sums or answers. No reward, state or answer, no count
-of those who came and no key is in them.
+Both are made from public facts and from what was learned from noisy sums or noisy answers. They contain no reward, no
+state, no answer, no count of those who came and no key.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ TRAINING = "training.json"
 
 
 def _environment(facts: EnvironmentSpec, doing: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what was taken as public about the environment; ``doing`` says what can be done in it."""
+    """Return the facts about an environment that were taken as public; ``doing`` describes its actions."""
     names = {} if facts.names is None else {"observation_names": list(facts.names)}
     return {
         **names,
@@ -49,7 +49,7 @@ def _assumed(plan: LearningPlan | PGPlan, environment: Mapping[str, Any], **more
 
 
 def _slices(learned: QFunction | ReleasedPolicy, facts: EnvironmentSpec) -> list[dict[str, Any]]:
-    """Return what the report draws of a function, with the name of each component."""
+    """Return the slices of a learned function that the report draws, each with the name of its component."""
     return [piece | {"name": facts.name_of(piece["component"])} for piece in learned.slices()]
 
 
@@ -77,10 +77,10 @@ _PURPOSE = {"functional": "rewards", "observed-reward": "rewards", "gradient": "
 def q_training_of(
     plan: LearningPlan, function: QFunction, status: str, returns: Mapping[str, float] | None
 ) -> dict[str, Any]:
-    """Return ``training.json`` of a Q-function: what was learned, and public facts.
+    """Return the content of ``training.json`` for a Q-function: what was learned, and public facts.
 
     Args:
-        returns: mean undiscounted return of policies by name, with the true rewards: only of simulations.
+        returns: mean undiscounted return of some policies by name, with the true rewards; only for simulations.
     """
     config = plan.config
     request = {"environment": plan.facts.name, "variant": config.variant, "samples": config.samples}
@@ -109,7 +109,7 @@ def q_training_of(
 
 
 def q_certificate_of(plan: LearningPlan, noise: Any, status: str) -> dict[str, Any]:
-    """Return the certificate before it is sealed, from public facts known before the first reward is asked for."""
+    """Return the unsealed certificate, from public facts that are known before the first reward is asked for."""
     config, variant = plan.config, _variant(plan)
     reading = {} if config.people is None else {"reading": _MEAN_OF_PEOPLE.format(config.people)}
     return certificate_from(
@@ -150,7 +150,7 @@ PLACES = (
     "That somebody stands in a place, in which place a person stands, and so in which batch; and how many places there "
     "are. Who is taken out of a list lets all that follow move up: that is no neighbour here.",
 )
-"""What is not protected where each person takes part in one batch."""
+"""What is not protected if each person takes part in one batch."""
 PEOPLE_NOT_PROTECTED = (
     "What an answer tells whoever sees it: each person is met by the policy of that moment, and what a person saw and "
     "did is known to that person and to whoever collected it.",
@@ -183,10 +183,10 @@ _ITERATES = {
 def policy_training_of(
     plan: PGPlan, policy: ReleasedPolicy, status: str, measured: Mapping[str, Any] | None
 ) -> dict[str, Any]:
-    """Return ``training.json`` of a policy: what was learned, and public facts.
+    """Return the content of ``training.json`` for a policy: what was learned, and public facts.
 
     Args:
-        measured: returns of policies by name and the curve of the iterates: only of simulations.
+        measured: returns of some policies by name, and the learning curve of the iterates; only for simulations.
     """
     config, parametric = plan.config, policy.parametric
     return {
@@ -223,15 +223,15 @@ def policy_training_of(
 
 
 def _sharpened(most: float | None) -> str:
-    """Return what is done to the preferences of the released iterate, in words; nothing where they stay as they are."""
+    """Return words for how the released iterate's preferences are sharpened; an empty text if they are not."""
     return "" if most in (None, 1.0) else f", its preferences multiplied by at most {most:g}"
 
 
 def policy_certificate_of(plan: PGPlan, noise: Any, status: str, people: str) -> dict[str, Any]:
-    """Return the certificate before it is sealed, from public facts known before the first person is asked.
+    """Return the unsealed certificate, from public facts that are known before the first person is asked.
 
     Args:
-        people: ``episodes`` of an environment, or those of a source: ``named`` or ``unnamed``.
+        people: who counts as a person: ``episodes`` of an environment, or ``named`` or ``unnamed`` people of a source.
     """
     sampled = plan.config.poisson
     name = OF_SAMPLED_USERS if sampled else MECHANISM

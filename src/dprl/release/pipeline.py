@@ -1,6 +1,6 @@
-"""The one way of a release: charged, its rows read and claimed, released, certified and saved.
+"""The one path that every release takes: charge, read and claim the rows, release, certify and save.
 
-Wherever a release is interrupted, there is one charge and one certificate (docs/proofs/resume.md).
+Wherever a release is interrupted, it has one charge and one certificate in the end (docs/proofs/resume.md).
 """
 
 from __future__ import annotations
@@ -30,21 +30,22 @@ from dprl.report.shown import Certificate, Shown
 from dprl.user_code import suppress_warnings
 
 Account = tuple[Ledger, str]
-"""A ledger, and the name under which it holds the budget of a dataset."""
+"""A ledger, and the name of the dataset in it whose budget pays."""
 Claim = Callable[[Any], object]
-"""Receiver of the raw rows of a log before anything is made of them; what it raises ends the release."""
+"""A function that gets the raw rows of a log before anything is computed from them; its errors end the release."""
 
 
 @dataclass(frozen=True)
 class ReleaseRequest:
-    """Request that every front door shares, besides its own question; refused at once where it contradicts itself.
+    """The part of a request that all front doors share. A request that contradicts itself is refused at once.
 
     Attributes:
         budget, ledger, dataset, seed, simulated, progress, run, resume: see :func:`dprl.evaluate`.
         certifies: whether the noise can be that of a private release; floating-point noise is not.
 
     Raises:
-        DprlError: a release that cannot be resumed has a run folder, or the budget is none.
+        DprlError: there is nothing to resume, a release that is not private has a run folder, or the budget is not a
+            :class:`dprl.Budget`.
     """
 
     budget: Budget
@@ -67,7 +68,7 @@ class ReleaseRequest:
 
     @cached_property
     def noise(self) -> SecureNoise | SeededNoise:
-        """Source of fresh noise, or of that of the seed."""
+        """Source of fresh noise, or of reproducible noise if a seed is given."""
         if self.seed is not None:
             return SeededNoise.from_seed(self.seed)
         fresh = SecureNoise.fresh()
@@ -75,16 +76,16 @@ class ReleaseRequest:
 
     @property
     def draw_variation(self) -> float:
-        """Total variation of one draw that a plan pays for; none of noise that protects nobody."""
+        """Total variation per noise draw, which a plan pays for; 0 for noise that protects nobody."""
         return self.noise.total_variation_per_draw if self.noise.secure else 0.0
 
     def expect(self, steps: int | None) -> None:
-        """Tell the progress how much there is to do, if it listens."""
+        """Tell ``progress`` the total number of steps, if it has a method for that."""
         if hasattr(self.progress, "expect"):
             self.progress.expect(steps)  # type: ignore[union-attr]
 
     def account(self) -> Account | None:
-        """Return the account that pays; None where neither ledger nor dataset is given, refused where only one is."""
+        """Return the account that pays; None if neither ledger nor dataset is given. Refuses one without the other."""
         if self.ledger is None:
             if self.dataset is not None:
                 raise DprlError("A dataset is named, but no ledger: give --ledger FILE too.")
@@ -96,11 +97,11 @@ class ReleaseRequest:
         return (self.ledger if isinstance(self.ledger, Ledger) else Ledger.open(self.ledger)), self.dataset
 
     def declared_account(self, unit: str, relation: str) -> Account | None:
-        """Return the account of what learns without a log, whose dataset must be declared before.
+        """Return the account that pays for learning without a log; its dataset must have been declared before.
 
         Args:
-            unit: privacy unit that the ledger is to declare.
-            relation: neighbouring relation that it is to declare.
+            unit: privacy unit that the ledger should declare for the dataset.
+            relation: neighbouring relation that the ledger should declare for it.
         """
         declare = f"`dprl ledger create`, --unit {unit!r} and --relation {relation!r}"
         path, dataset = self.ledger, self.dataset
@@ -113,7 +114,10 @@ class ReleaseRequest:
 
 
 def declared_words(account: Account | None, relation: RewardRelation) -> str:
-    """Return the relation as the ledger declares it: a dataset keeps the words of the day on which it was declared."""
+    """Return the relation in words: in the ledger's own words if its dataset declares the same relation.
+
+    A dataset keeps the words with which it was declared, so older datasets may word one relation differently.
+    """
     words = relation.words()
     if account is None:
         return words
@@ -137,7 +141,7 @@ class Charge:
     number: int
 
     def refuse_another(self, digest: str | None, folder: RunFolder) -> None:
-        """Refuse a run, such as a copied one, whose charge belongs to another certificate than ``digest``."""
+        """Refuse a run, such as a copy, whose charge already belongs to another certificate than ``digest``."""
         known = next((charge.digest for charge in self.ledger.history() if charge.id == self.number), None)
         if known is not None and known != digest:
             raise DprlError(
@@ -146,7 +150,7 @@ class Charge:
             )
 
     def commit(self, digest: str) -> None:
-        """Note in the ledger that the release is out."""
+        """Note in the ledger that the release with this certificate is out."""
         self.ledger.commit(self.number, digest)
 
 
@@ -155,7 +159,7 @@ class Handout(Shown):
     """Results that every release hands out, and what they cost.
 
     Attributes:
-        document: what was released, as plain data: the file ``document_name``, of which the report is made.
+        document: what was released, as plain data: the file ``document_name``, from which the report is made.
         certificate: the guarantee; sealed with digests when it is saved.
     """
 
@@ -172,7 +176,7 @@ class Handout(Shown):
     @property
     @abstractmethod
     def files(self) -> Mapping[str, bytes]:
-        """Artifacts besides the document, by name."""
+        """Artifacts besides the document: name -> content."""
 
     def save(self, folder: str | Path, sign_key: str | Path | None = None) -> dict[str, Path]:
         """Write all that was released, its report and its certificate into a new folder, all or nothing.
@@ -189,7 +193,7 @@ class Handout(Shown):
         Raises:
             DprlError: the folder cannot be written, or the key cannot be read.
         """
-        if self._saved == Path(os.path.abspath(folder)):  # before the release was resumed
+        if self._saved == Path(os.path.abspath(folder)):  # the release was saved before it was resumed
             if sign_key is not None and "signature" not in self.certificate:
                 raise DprlError(f"The release in {folder} was finished without a signature, and is not signed again.")
             names = [*self.certificate["artifacts"], certificates.FILES[self.certificate["schema"]]]
@@ -228,19 +232,20 @@ def release(
     make: Callable[[Any, RunFolder | None], H],
     restore: Callable[[Path], H] | None,
 ) -> H:
-    """Take a checked and planned release all the way: run folder, charge, claim, noise, certificate.
+    """Carry out a checked and planned release: run folder, charge, claim, noise, certificate.
 
-    Every release of rows goes this way, so that none is read before it is charged, and none released under a second
-    name. Where anything is raised the run folder is closed; what was charged stays charged.
+    Every release of rows takes this path, so no rows are read before they are charged, and none are released under a
+    second name. If anything is raised, the run folder is closed; what was charged stays charged.
 
     Args:
-        certificate: public facts, before anything is charged.
-        request: what else binds a run folder.
-        read: reads the rows, and hands them to the claim that it is given, if it is given one. None where there are no
-            rows, but a simulator, or people who have not come yet.
-        make: what is handed out, but for its certificate, of what was read; binds the run folder, if there is one.
-        restore: the same from a folder in which it was saved; raises if it cannot be read. None where nothing has a
-            run folder.
+        certificate: the unsealed certificate: public facts that are known before anything is charged.
+        request: further facts to which a run folder is bound.
+        read: reads the rows, and first hands them to the claim if it gets one. None where there are no rows, but a
+            simulator or people who have not come yet.
+        make: makes the results from what was read, without their certificate; binds the run folder to the data, if
+            there is one.
+        restore: loads the results from a folder in which they were saved, and raises if they cannot be read. None for
+            releases that have no run folder.
     """
     folder = _open_run(asked, certificate, account, request)
     try:
@@ -267,7 +272,7 @@ def release(
 def _open_run(
     asked: ReleaseRequest, certificate: Mapping[str, Any], account: Account | None, request: Mapping[str, Any]
 ) -> RunFolder | None:
-    """Return the run folder that was asked for, bound to the unsealed certificate and to the ``request``."""
+    """Return the run folder, bound to the unsealed certificate and the ``request``; None if no folder was asked for."""
     if asked.run is None:
         return None
     facts = {name: value for name, value in certificate.items() if name != "versions"}
@@ -283,7 +288,7 @@ def _open_run(
 
 
 def _finished(folder: RunFolder, restore: Callable[[Path], H]) -> H | None:
-    """Return the release of this very run, if it reached its folder before the run was interrupted."""
+    """Return the release of this run if it reached its folder before the run was interrupted; None if not."""
     if folder.finished is None:
         return None
     digest, path = folder.finished
@@ -299,9 +304,9 @@ def _finished(folder: RunFolder, restore: Callable[[Path], H]) -> H | None:
 def _charged(
     asked: ReleaseRequest, account: Account | None, purpose: Purpose, folder: RunFolder | None, finished: Handout | None
 ) -> Charge | None:
-    """Charge the account, once for all that are begun in one run folder."""
+    """Charge the account and return the charge; None without an account. A resumed run is not charged again."""
     if folder is not None and finished is None:
-        _ = folder.key  # without it nothing is charged
+        _ = folder.key  # raises if the key is gone: nothing is charged then
     if account is None:
         return None
     ledger, dataset = account
@@ -319,7 +324,7 @@ def _charged(
 
 
 def _claimed(read: Callable[[Claim | None], Any], account: Account | None) -> Any:
-    """Return what was read, and claimed where there is an account."""
+    """Read the rows, and claim them in the ledger if there is an account."""
     if account is None:
         return read(None)
     ledger, dataset = account
@@ -331,6 +336,6 @@ def _claimed(read: Callable[[Claim | None], Any], account: Account | None) -> An
         claims += 1
 
     rows = read(claim)
-    if not claims:  # a mistake of ours, and nothing may come of it
+    if not claims:  # a defect of dprl: nothing may be released then
         raise RuntimeError("The rows were read without being claimed.")
     return rows

@@ -1,6 +1,6 @@
-"""What a release is asked for: its log opened, its policies loaded and tried; and what to expect before it is paid for.
+"""Open the log of a request, load and try its policies, and plan what a release will cost and how exact it can be.
 
-Of a log only names and types are read here.
+Only the names and types of a log's columns are read here.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def opened_log(
 
 
 def named_policies(target: Any) -> dict[str, Any]:
-    """Return target policies by name, as they were asked for; those of a list have names of their own."""
+    """Return the target policies of a request by name, not loaded yet; policies of a list get names of their own."""
     if isinstance(target, Mapping):
         named = dict(target)
     else:
@@ -93,7 +93,7 @@ def load_policies(named: Mapping[str, Any], bounds: Bounds) -> dict[str, Any]:
 
 
 def load_behavior(below: Any, bounds: Bounds) -> Any:
-    """Return the public behaviour policy that ``below`` names, tried on public states; None for None."""
+    """Load the public behaviour policy that ``below`` names and try it on public states; None for None."""
     if below is not None and bounds.strata is not None:
         raise DprlError("bounds: behaviour probabilities are estimated within strata: leave the behaviour policy out.")
     behavior = None if below is None else load_policy(below, bounds.actions)
@@ -111,7 +111,7 @@ def check_best(
     compare: Sequence[str],
     subgroups: Sequence[str],
 ) -> None:
-    """Refuse a request for the best policy that contradicts itself, from the policies as they were named."""
+    """Refuse a request for the best policy that contradicts itself; ``named`` holds the policies before loading."""
     if not best:
         if share is not None:
             raise DprlError("choosing_share is for a choice among policies: ask for the best, or leave it out.")
@@ -149,8 +149,9 @@ def plan_release(
     basis: str | None = None,
     return_deviation: float | None = None,
 ) -> dict[str, Any]:
-    """Return noise, interval widths and cost as plain data, from public facts; of a log only names and types are
-    read. Of a rule that is to be learned, no policies are asked.
+    """Return noise, interval widths and cost of a release as plain data, from public facts.
+
+    Only the names and types of a log's columns are read. For a rule that is to be learned, no policies are named.
     """
     known, preparation = read_public(bounds)
     policies = load_policies(named_policies(target_policy), known)
@@ -219,7 +220,7 @@ def plan_release(
 
 
 def _contrasts(plan: Plan, names: Sequence[str], louder: float = 1.0) -> list[dict[str, Any]]:
-    """Return the noise in each difference that is asked for, ``louder`` than among all people."""
+    """Return the noise in each difference that is asked for: the noise among all people times ``louder``."""
     found = zip(plan.contrasts, expected_noise(plan.query, plan.value_mechanism, plan.contrasts), strict=True)
     return [
         {"policy": names[a], "against": names[b], "privacy_standard_error": noise * louder} for (a, b), noise in found
@@ -227,7 +228,7 @@ def _contrasts(plan: Plan, names: Sequence[str], louder: float = 1.0) -> list[di
 
 
 def _subgroups(plan: Plan, names: Sequence[str]) -> list[dict[str, Any]]:
-    """Return the noise in a group of each axis if all its groups are of one size; half the size has twice the noise."""
+    """Return the noise in a group of each axis, if all its groups have one size. Half the size has twice the noise."""
     query, mechanism, out = plan.query, plan.value_mechanism, []
     if not isinstance(query, GroupedQuery):
         return []
@@ -251,11 +252,11 @@ def _subgroups(plan: Plan, names: Sequence[str]) -> list[dict[str, Any]]:
 def calibrate_release(
     budget: Budget, algorithm: Algorithm, *, bounds: Any, features: str = "columns"
 ) -> dict[str, Any]:
-    """Return noise of every stage of a release that evaluates one policy, as plain data, from public facts.
+    """Return the noise of every stage of a release that evaluates one policy, as plain data, from public facts.
 
-    A stage's ``share`` is its part of mu^2; the last of them gets what the accountant leaves of the budget.
+    A stage's ``share`` is its part of mu^2; the last stage gets what the accountant leaves of the budget.
     """
-    # of one target policy nothing matters here: any will do, also where actions are continuous
+    # the noise does not depend on which policy is evaluated, so take any, also for continuous actions
     public = read_bounds(bounds)
     policy = ColumnPolicy() if public.actions is None else UniformPolicy(public.actions)
     plan = make_plan(algorithm, public, budget, [policy], features, TOTAL_VARIATION)

@@ -1,4 +1,4 @@
-"""What policies really earn: in simulations, and in public simulators, which know nobody; never on private data."""
+"""Measure what policies really earn, in simulations and in public simulators without people; never on private data."""
 
 from __future__ import annotations
 
@@ -21,19 +21,22 @@ from dprl.policies.released import ReleasedPolicy
 from dprl.value_functions.q_function import QFunction
 
 _Q_EPISODES, _Q_EPISODES_ON_HOST = 1000, 20
-"""Episodes with a Q-function, compiled and on the host."""
+"""Number of episodes for a Q-function's mean return, in a compiled environment and in one on the host."""
 EPISODES, _POINTS = 300, 16
-"""Episodes with a policy, and iterates of its curve."""
+"""Number of episodes for a policy's mean return, and largest number of iterates on its learning curve."""
 
 Choice = Callable[[np.ndarray, np.random.Generator], np.ndarray]
-"""States ``(N, d)`` and coins to actions ``(N,)``."""
+"""A policy in a simulation: it maps states ``(N, d)`` and a random generator to actions ``(N,)``."""
 
 
 def mean_returns(source: Any, asked: Any, facts: EnvironmentSpec, function: QFunction, seed: int) -> dict[str, float]:
-    """Return mean undiscounted return of an episode under the learned policy, a random one, and the best known, if any.
+    """Return the mean undiscounted return of an episode under the learned, a random and, if known, the best policy.
+
+    The best policy is known where the environment has a transition matrix and one state component: it is planned there
+    with the true rewards.
 
     Args:
-        asked: ``source`` step by step on the host.
+        asked: the same environment as ``source``, which runs step by step on the host.
     """
     policies: dict[str, Choice] = {
         "learned": lambda states, _: function.policy(states),
@@ -78,28 +81,29 @@ def _on_host(asked: EnvironmentSession, facts: EnvironmentSpec, choose: Choice, 
 
 
 def is_ours(environment: Any) -> bool:
-    """Tell whether an environment is one of dprl's simulators, of which those that are equal are alike.
+    """Tell whether an environment is one of dprl's own simulators, where equal objects behave alike.
 
-    A compiled program holds its environment, and is found again by equality: somebody's own class may call two
-    environments equal whose rewards differ, so that nothing compiled of it is kept.
+    JAX caches a compiled program by its environment and compares environments by equality. A user's class may call two
+    environments equal whose rewards differ, so programs compiled for such a class are not kept.
     """
     return type(environment).__module__.startswith("dprl.environments.")
 
 
 def measure(simulator: Any, policy: ReleasedPolicy, history: np.ndarray, config: DPPG, seed: int) -> dict[str, Any]:
-    """Return mean undiscounted returns of an episode.
+    """Return the mean undiscounted returns of an episode in a simulator, and the learning curve.
 
     Args:
         history: ``(T + 1, d)`` iterates.
 
     Returns:
-        ``returns``: of the released policy as it draws its actions, of its likeliest actions, and of the policy that
-        learning began with. ``curve``: of iterates, with the number of users each was learned from.
+        ``returns``: mean return of the released policy as it draws its actions, of its likeliest actions, and of the
+        policy that learning began with. ``curve``: mean return of some iterates, with the number of users that each was
+        learned from.
     """
     parametric = policy.parametric
     key = jax.random.key(seed)
     if not is_ours(simulator):
-        cast(Any, mean_return).clear_cache()  # of another that says it is equal
+        cast(Any, mean_return).clear_cache()  # it may hold another environment that claims to be equal
 
     def of(theta: Any, greedy: bool = False) -> float:
         return float(mean_return(parametric, simulator, jnp.asarray(theta), key, greedy))
@@ -120,11 +124,13 @@ def measure(simulator: Any, policy: ReleasedPolicy, history: np.ndarray, config:
 
 
 def measure_on_host(source: Any, policy: ReleasedPolicy, first: np.ndarray, users: int, seed: int) -> dict[str, Any]:
-    """Return the same returns with the true answers of users who can be asked again, which only a simulation may do.
+    """Return the same returns as :func:`measure`, from the true answers of users who can be asked again; no curve.
+
+    Only a simulation may ask users again.
 
     Args:
-        first: ``(d,)`` parameters that learning began with.
-        users: places that are asked.
+        first: ``(d,)``, the parameters that learning began with.
+        users: number of places whose users are asked.
     """
     before = ReleasedPolicy(policy.parametric, first)
     draws = np.random.default_rng(seed)
@@ -146,10 +152,10 @@ def measure_on_host(source: Any, policy: ReleasedPolicy, first: np.ndarray, user
 
 @partial(jax.jit, static_argnums=(0, 1))
 def mean_return(policy: Parametric, simulator: Any, theta: Any, key: Any, greedy: Any) -> Any:
-    """Return mean undiscounted return of :data:`EPISODES` episodes under the parameters ``theta`` ``(d,)``.
+    """Return the mean undiscounted return of :data:`EPISODES` episodes under the parameters ``theta`` ``(d,)``.
 
     Args:
-        greedy: whether the likeliest actions are taken; may be traced.
+        greedy: whether the policy takes its likeliest actions instead of drawing them; may be a traced value.
     """
     start, play = jax.random.split(key)
     state = jax.vmap(simulator.reset)(jax.random.split(start, EPISODES))

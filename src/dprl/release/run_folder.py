@@ -1,7 +1,8 @@
-"""The folder of a release under way, so that it can be resumed: same key, same data, no second draw, no second charge.
+"""The folder of an unfinished release, so that it can be resumed: same key, same data, no second draw or charge.
 
-It holds the run key, the public facts of the request (``run.json``), a MAC of everything private that enters the
-mechanisms (``data``) and the journal of noisy steps. All of it is as private as the log, and removed at the end.
+The folder holds the run key, the public facts of the request (``run.json``), a MAC of everything private that enters
+the mechanisms (``data``) and the journal of noisy steps. All of this is as private as the log and is removed in the
+end.
 Proof: docs/proofs/resume.md.
 """
 
@@ -42,14 +43,14 @@ _OTHER_DATA = "it was begun on other data (rows, policies or features)"
 
 
 class RunFolder:
-    """A locked run folder, of :meth:`begin` or :meth:`resume`; close it, or remove it when the release is out.
+    """A locked run folder, from :meth:`begin` or :meth:`resume`. Close it, or remove it when the release is out.
 
     Attributes:
         path: the folder, absolute.
-        token: of the charge, 32 hexadecimal digits.
-        journal: the noisy steps, see :class:`~dprl.protocols.Journal`; after :meth:`bind_noise_to_data`.
-        recorded: where the ledger's charge is bound too, set after the charge: given 64 hexadecimal digits, it tells
-            whether the charge belongs to them, which it does where it belonged to nothing before.
+        token: token of the charge, 32 hexadecimal digits.
+        journal: the noisy steps, see :class:`~dprl.protocols.Journal`; set by :meth:`bind_noise_to_data`.
+        recorded: binds the ledger's charge to the data too; set after the charge. It takes 64 hexadecimal digits and
+            tells whether the charge is bound to them; an unbound charge is bound to them now.
     """
 
     path: Path
@@ -79,7 +80,7 @@ class RunFolder:
 
     @classmethod
     def begin(cls, path: Path, facts: Mapping[str, Any]) -> Self:
-        """Make the folder, its key and its token, durably."""
+        """Make the folder, its key and its token, and write them to disk before returning."""
         with explained(f"The run folder {path} cannot be made"):
             path.parent.mkdir(parents=True, exist_ok=True)
             for rest in path.parent.glob(f".{glob.escape(path.name)}.*.removed"):
@@ -96,13 +97,17 @@ class RunFolder:
 
     @classmethod
     def resume(cls, path: Path, facts: Mapping[str, Any]) -> Self:
-        """Take up the folder. Raises DprlError, and says of what kind the difference is, if anything bound differs."""
+        """Open the folder of an interrupted run.
+
+        Raises DprlError if a bound fact differs from ``facts``. The message says of what kind the difference is, and
+        names the facts.
+        """
         folder = cls(path)
         try:
             if not os.path.lexists(path / FACTS):
                 if any(os.path.lexists(path / name) for name in (DATA, JOURNAL, FINISHED)):
                     raise tampered(path)
-                # cut off while it was made, before anything was charged or drawn
+                # interrupted while the folder was made, before anything was charged or drawn
                 folder._remove_key()
                 return folder._filled(facts)
             if os.path.lexists(path / KEY):
@@ -111,7 +116,7 @@ class RunFolder:
             for kind, words in _KINDS.items():
                 now = json.loads(canonical_json(facts[kind]))
                 if stored[kind] != now:
-                    # public facts, all of them
+                    # these names are all public facts
                     names = sorted(k for k in set(now) | set(stored[kind]) if now.get(k) != stored[kind].get(k))
                     raise _another(path, f"{words} ({', '.join(names)})")
             return folder
@@ -121,7 +126,7 @@ class RunFolder:
 
     @property
     def key(self) -> RunKey:
-        """The run key. It is gone, and nothing can be resumed, where all was done but the removal of the folder."""
+        """The run key. Raises DprlError if it is gone, as after an interrupted removal of the folder."""
         if self._key is None:
             raise DprlError(
                 f"The run folder {self.path} has lost its key, so the run cannot be resumed: delete it (its charge "
@@ -130,11 +135,11 @@ class RunFolder:
         return self._key
 
     def bind_noise_to_data(self, parts: Iterable[Any]) -> SecureNoise:
-        """Tie the run, and its charge, to what was made of the rows: every array that enters a mechanism, in order.
+        """Bind the run and its charge to its private data: every array that enters a mechanism, in order.
 
-        Returns the noise source of exactly this: a copy of this folder that is bound to other data has another one.
-        Raises DprlError where a run that is resumed was begun on other data. That answer depends on the rows: it is
-        for the curator, who has them.
+        Returns the noise source that belongs to these data. A copy of this folder that is bound to other data has
+        another noise source. Raises DprlError if a resumed run was begun on other data. That answer depends on the
+        rows: it is for the curator, who has them.
         """
         found = self.key.mac(b"data\0" + self._binding + digest_of(parts))
         stored = self._read(DATA)
@@ -146,19 +151,19 @@ class RunFolder:
             raise tampered(self.path)
         elif not hmac.compare_digest(stored[:32], found):
             raise _another(self.path, _OTHER_DATA)
-        # this folder may be a copy whose ``data`` was removed; the charge is one, whatever number of copies there are
+        # this folder may be a copy whose ``data`` was removed, but all copies share one charge
         if self.recorded is not None and not self.recorded(self.key.mac(b"charge\0" + found).hex()):
             raise _another(self.path, _OTHER_DATA)
         self.journal = FolderJournal(self.path / JOURNAL, self.key, found)
         return self.key.noise(found)
 
     def finish(self, digest: str, folder: Path) -> None:
-        """Note, before the release appears in ``folder``, the digest of its certificate."""
+        """Note the digest of the release's certificate, before the release appears in ``folder``."""
         self._write_sealed(FINISHED, b"finished\0", {"digest": digest, "folder": str(folder)})
 
     @property
     def finished(self) -> tuple[str, Path] | None:
-        """Digest and folder of the release that this run was about to put there; whether it did is another question."""
+        """Digest and folder of the release that this run was about to write, or None. The release need not be there."""
         raw = self._read(FINISHED)
         if raw is None:
             return None
@@ -166,12 +171,12 @@ class RunFolder:
         return str(note["digest"]), Path(str(note["folder"]))
 
     def remove(self) -> None:
-        """Remove the folder, the key first; then all the rest at once."""
+        """Remove the folder: the key first, then all the rest at once."""
         if hasattr(self, "journal"):
             self.journal.close()
         try:
             self._remove_key()
-            # out of the way with one rename, so that no half of it is ever met; without the key it holds no secret
+            # one rename, so that nobody meets half a folder; without the key it holds no secret
             rest = self.path.with_name(f".{self.path.name}.{secrets.token_hex(4)}.removed")
             os.rename(self.path, rest)
             sync(rest.parent)
@@ -186,7 +191,7 @@ class RunFolder:
 
     @property
     def open(self) -> bool:
-        """Whether it was neither closed nor removed."""
+        """Whether the folder is still open: neither closed nor removed."""
         return self.close.alive
 
     def _filled(self, facts: Mapping[str, Any]) -> Self:
@@ -204,13 +209,13 @@ class RunFolder:
         return content
 
     def _write_sealed(self, name: str, kind: bytes, note: Mapping[str, Any]) -> bytes:
-        """Write a note with its MAC, and return that."""
+        """Write a note with its MAC, and return the MAC."""
         mac = self.key.mac(kind + canonical_json(note))
         self._write(name, canonical_json({**note, "mac": mac.hex()}))
         return mac
 
     def _unsealed(self, raw: bytes, kind: bytes, names: set[str]) -> tuple[dict[str, Any], bytes]:
-        """Return a note and its MAC, which is checked while the key is there: that is the first to be removed."""
+        """Return a note and its MAC. The MAC is checked while the key exists; :meth:`remove` deletes the key first."""
         try:
             note = json.loads(raw)
             mac = bytes.fromhex(note.pop("mac"))
@@ -232,7 +237,7 @@ class RunFolder:
             raise tampered(self.path) from error
 
     def _write(self, name: str, content: bytes) -> None:
-        """Write all of it or nothing, and on disk when this returns."""
+        """Write the whole file or nothing. It is on disk when this returns."""
         unfinished = self.path / f".{name}"
         with writing(self.path):
             file = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
@@ -250,7 +255,7 @@ class RunFolder:
 
 
 def check_run(path: Path, resume: bool) -> None:
-    """Refuse a folder that is there without ``resume``, and ``resume`` without a folder."""
+    """Refuse an existing folder without ``resume``, and ``resume`` without an existing folder."""
     if resume and not os.path.lexists(path):
         raise DprlError(f"There is nothing to resume: no run folder {path}.")
     if not resume and os.path.lexists(path):
@@ -261,16 +266,19 @@ def check_run(path: Path, resume: bool) -> None:
 
 
 def noted_folder(path: Path) -> Path | None:
-    """Return where the run at ``path`` was about to put its release; a hint that :attr:`RunFolder.finished` checks."""
+    """Return the folder that the run at ``path`` was about to write, or None.
+
+    This is a hint, read without a check; :attr:`RunFolder.finished` checks it.
+    """
     try:
-        # a pipe would never answer
+        # reading a pipe would never end
         return Path(json.loads((path / FINISHED).read_bytes())["folder"]) if (path / FINISHED).is_file() else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
 def digest_of(parts: Iterable[Any]) -> bytes:
-    """SHA-256 of arrays, whole numbers and text in order, each with its type and shape."""
+    """Return the SHA-256 digest of arrays, whole numbers and texts in order, each with its type and shape."""
     digest = hashlib.sha256()
     for part in parts:
         if isinstance(part, int | str):

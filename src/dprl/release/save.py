@@ -1,4 +1,4 @@
-"""Write a release into a new folder, all or nothing: every file first beside it, then one rename."""
+"""Write a release into a new folder, all or nothing: write every file beside the folder first, then rename once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 def check_folder(folder: str | Path) -> Path:
-    """Refuse, before anything is spent, a folder that a release could not be written into; returns it absolute."""
+    """Refuse a folder that a release could not be written into, before anything is spent. Returns its absolute path."""
     path = Path(os.path.abspath(folder))
     try:
         if path.is_symlink() or path.is_mount():
@@ -29,7 +29,7 @@ def check_folder(folder: str | Path) -> Path:
         parent = path.parent
         while not parent.exists():
             parent = parent.parent
-        # permissions do not tell all: a full disk, a read-only file system; what a killed release left there goes too
+        # permissions do not show a full disk or a read-only file system; this also removes what a killed release left
         with temporary_folder(f".{path.name}.", parent):
             pass
     except OSError as error:
@@ -49,14 +49,14 @@ def save_release(
     announce: Callable[[str, Path], None] | None = None,
     unsaved: str = "",
 ) -> tuple[dict[str, Path], str]:
-    """Write all artifacts; returns their paths and the digest of the certificate.
+    """Write all artifacts of a release and return their paths and the digest of the certificate.
 
     Args:
-        name, content: of the JSON file that says what was released, of which the report is made.
-        others: the other files by name.
-        announce: called with digest and folder before the folder appears.
-        unsaved: said besides where the disk refuses the release, of which nothing is left then but what is in memory
-            and in its run folder.
+        name, content: of the JSON file that says what was released; the report is made from it.
+        others: further files by name.
+        announce: called with the certificate's digest and the folder before the folder appears.
+        unsaved: added to the error message if the disk refuses the release; it then exists only in memory and in its
+            run folder.
     """
     path = check_folder(folder)
     files = {name: json.dumps(content, indent=2, allow_nan=False).encode() + b"\n", **others}
@@ -82,8 +82,9 @@ def save_release(
 
 
 def _naming_no_file(call: Callable[..., T], *arguments: Any) -> T:
-    """Return ``call``; what the system refuses is raised as it is, for the files are beside their place and gone
-    again.
+    """Return the result of ``call``. If the system refuses, raise the system's own error.
+
+    The DprlError around it would name a temporary file, which is gone again by then.
     """
     try:
         return call(*arguments)

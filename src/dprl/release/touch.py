@@ -1,4 +1,4 @@
-"""The one place where private rows meet the mechanisms: of a log in memory, and of one in parts."""
+"""The one place where private rows meet the mechanisms, for logs in memory and for logs in parts."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class InMemory:
 
     @cached_property
     def units(self) -> UnitRows | None:
-        """The units as the program takes them; None without a program."""
+        """The units in the form that the program takes; None if the plan has no program."""
         if self.plan.program is None:
             return None
         ratios = step_ratios(self.policies[0], self.log, self.behavior)
@@ -56,14 +56,18 @@ class InMemory:
         return self.plan.query.around(function).unit_vectors(self.log, self.policies, self.behavior)
 
     def entering(self) -> Iterator[Any]:
-        """Yield vectors, or all that they are made of, and the program's rows: policies, features and row order too."""
+        """Yield every array that enters the mechanisms; policies, features and the order of rows show in them, too.
+
+        These are the value query's vectors and the program's rows. Where the vectors are not known yet, because a value
+        function or a first part of the people comes before, they are the arrays from which the vectors are made.
+        """
         log, first = self.log, self.plan.first
         if self.plan.around_function or first is not None:
             yield from (log.observation, log.action, log.reward, log.valid, log.episode_offsets, log.unit_offsets)
             yield from (policy_columns(policy, log, self.behavior) for policy in self.policies)
         else:
             yield self._vectors
-        if first is not None:  # who is valued, and by whom, is not known yet
+        if first is not None:  # which policies are valued, and on whom, is not known yet
             yield from first.entering(log, self.behavior)
             yield from (log.next_observation, log.terminated, log.has_next)
             return
@@ -86,7 +90,7 @@ class InMemory:
         return exact_sum(self._vectors_around(function))
 
     def after_first(self, noise: Any, journal: Any) -> tuple[FromFirst, InMemory]:
-        """Return what the first part released, and the rows of the second part, with a plan that knows its policies."""
+        """Return what the first part released, and the second part's rows with a plan for the policies it values."""
         first, log = self.plan.first, self.log
         assert first is not None
         chooses = first.parts.in_first(noise, log.units)
@@ -106,34 +110,34 @@ class InParts:
         self._pass = units.begin()
 
     def entering(self) -> Iterator[Any]:
-        """Yield the digest of all rows, and what policies, which are functions, make of them."""
+        """Yield the digest of all rows, and a sum and a digest of what the policies make of the rows."""
         yield from (self._digest, self.units.units, self._pass.total, f"{self._pass.digest:032x}")
 
     def total(self, function: Learned | None) -> Int[AnyArray, " dim"]:
-        """Return the sum of the clipped vectors; around a function this takes a second pass."""
+        """Return the sum of the clipped vectors. Around a value function this takes a second pass over the rows."""
         if self.plan.around_function and function is not None:
             self._pass = self.units.begin(function)
         return self._pass.total
 
     def exact(self, function: Learned | None) -> tuple[int, ...]:
-        """Return the sum without clipping, of the last pass."""
+        """Return the sum without clipping, from the last pass."""
         del function
         return self._pass.exact
 
 
 PrivateRows = InMemory | InParts
-"""Rows of a log, on their way into the mechanisms of a plan. All that they give is private."""
+"""Rows of a log on their way into the mechanisms of a plan. All that these objects return is private."""
 
 
 def read_rows(
     plan: Plan, log: Log, units: Engine | None, policies: Sequence[Any], behavior: Any, claim: Claim | None
 ) -> PrivateRows:
-    """Read the rows of a log and claim them; of one in parts, claim them before its engine reads them.
+    """Read the rows of a log and claim them. The rows of a log in parts are claimed before its engine reads them.
 
     Args:
-        units: engine of a log in parts; None for one in memory.
+        units: engine of a log in parts; None for a log in memory.
         policies, behavior: target policies and the public behaviour policy, for a log in memory.
-        claim: what is told all rows before anything is made of them; without one those in parts are only checked.
+        claim: gets all rows before anything is computed from them; without a claim, a log in parts is only checked.
     """
     if units is None:
         return InMemory(plan, log.load(claim), policies, behavior)
@@ -146,15 +150,15 @@ def read_rows(
 
 
 class Released(NamedTuple):
-    """All that was released, and the rows of whom was valued.
+    """All that was released, and the rows of the units on whom policies were valued.
 
     Attributes:
-        estimates: one for each target policy, or for each that came of the first part of the people.
+        estimates: one for each target policy, or for each policy that the first part of the people chose or learned.
         contrasts: one for each contrast of the plan.
         groups: one for each subgroup that the plan asks for.
-        learned: value function, propensities or projections, where the algorithm learns some.
-        first: what the first part of the people released, of a plan with one.
-        rows: of the units of the values. Private.
+        learned: value function, propensities or projections; None where the algorithm learns nothing.
+        first: what the first part of the people released; None for a plan without a first part.
+        rows: rows of the units on whom policies were valued. Private.
     """
 
     estimates: list[ValueEstimate]
@@ -168,12 +172,12 @@ class Released(NamedTuple):
 def release_rows(
     plan: Plan, rows: PrivateRows, noise: Any, folder: RunFolder | None = None, progress: Any = None
 ) -> Released:
-    """Release what the first part is asked, the values, their differences, those of subgroups and what is learned.
+    """Release all that the plan asks for: the first part's answers, values, differences, subgroups and what is learned.
 
     Args:
-        noise: source of all noise of a release without a run folder.
-        folder: run folder that is bound to the rows, and from then on gives noise and journal.
-        progress: told the number of updates done, if anybody is to be.
+        noise: noise source of a release without a run folder.
+        folder: run folder, if there is one; it is bound to the rows, and then provides noise and journal.
+        progress: called with the number of updates done; None for no report.
     """
     journal: Any = NO_JOURNAL
     if folder is not None:
@@ -198,7 +202,7 @@ def release_rows(
 def release_values(
     rows: PrivateRows, noise: Any, journal: Any, progress: Any = None
 ) -> tuple[Float[np.ndarray, " dim"], Learned | None]:
-    """Return the noisy vector of all values, and what the plan's program learns; arguments as above."""
+    """Return the noisy vector of all values, and the value function that the plan's program learns, if there is one."""
     plan = rows.plan
 
     def value_vector(function: Learned | None) -> Float[np.ndarray, " dim"]:
@@ -215,7 +219,7 @@ def release_values(
 
 
 def references(rows: PrivateRows, function: Learned | None) -> list[float]:
-    """Return the same estimates without noise, around the same value function: for simulations only."""
+    """Return the estimates without noise, around the same released value function; only for simulations."""
     exact = as_numbers(rows.exact(function))
     plan = rows.plan
     return [estimate.value for estimate in plan.query.around(function).decode(plan.value_mechanism, exact)]

@@ -1,8 +1,8 @@
 """The front door to learning by acting: a Q-function from private rewards, or a policy from people who answer once.
 
 Order matters: public facts and options are checked, the noise is calibrated, the ledger is charged, and only then is
-the first reward, or the first person, asked for. Rewards and answers go into the mechanism and nowhere else: the
-learner has what comes back.
+the first reward, or the first person, asked for. Rewards and answers go only into the mechanism; the learner sees only
+what the mechanism returns.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ from dprl.release.run_folder import RunFolder
 from dprl.user_code import quietly
 from dprl.value_functions.q_function import FILE, QFunction, weight_shapes
 
-_ASKED = 1000  # places on the host whose true answers are measured, in a simulation
+_ASKED = 1000  # most places whose true answers are measured on the host, in a simulation
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class TrainedRelease(_Trained):
     """Results of learning from rewards that may be handed out, and what they cost.
 
     Attributes:
-        q_function: answers any number of questions, at no further cost.
+        q_function: the learned Q-function; it may be asked any number of questions at no further cost.
         certificate: the guarantee; sealed with digests when it is saved.
         training: what was learned, and how, as plain data.
     """
@@ -92,7 +92,7 @@ class TrainedPolicy(_Trained):
     """Results of learning from people that may be handed out, and what they cost.
 
     Attributes:
-        policy: may be asked anything, at no further cost.
+        policy: the learned policy; it may be asked any number of questions at no further cost.
         certificate: the guarantee; sealed with digests when it is saved.
         training: what was learned, and how, as plain data.
     """
@@ -106,7 +106,7 @@ class TrainedPolicy(_Trained):
 
 
 class _Others(TypedDict, total=False):
-    """The keywords of :func:`train` that all algorithms have, for its two signatures."""
+    """Keywords of :func:`train` that all algorithms share, for its overloads."""
 
     bounds: Bounds | Mapping[str, Any] | str | Path | None
     ledger: str | Path | Ledger | None
@@ -157,30 +157,31 @@ def train(
     """Learn a Q-function in an environment whose reward function is private, or a policy from people who answer once.
 
     Args:
-        environment: with :class:`FunctionalQ`: ``interval-walk``, ``gymnasium:ID``, or an environment with ``facts``,
-            as :func:`dprl.environments.learning_source.open_environment` gives. With :class:`DPPG`: a name such as
-            ``cart-pole``, ``gymnasium:ID`` or ``bandit:FILE``, a simulator (:class:`dprl.protocols.Environment`), a
+        environment: with :class:`FunctionalQ`: ``interval-walk``, ``gymnasium:ID``, or an environment with ``facts``
+            such as :func:`dprl.environments.learning_source.open_environment` returns. With :class:`DPPG`: a name such
+            as ``cart-pole``, ``gymnasium:ID`` or ``bandit:FILE``, a simulator (:class:`dprl.protocols.Environment`), a
             :class:`dprl.Bandit`, or people who arrive one after the other (:class:`dprl.UserStream`).
         budget: what may be spent in all.
-        algorithm: options; ``FunctionalQ(reward_radius=...)`` or ``FunctionalQ(people=...)`` at least, or
-            ``DPPG(users=...)``; or a name, ``"dp-pg"``, for the default options.
-        bounds: of a Gymnasium environment or of a file: public bounds of its reward and observation.
-        ledger, dataset: SQLite ledger and the name under which the budget of these rewards, or people, stands there.
+        algorithm: options of a learning algorithm: at least ``FunctionalQ(reward_radius=...)``,
+            ``FunctionalQ(people=...)`` or ``DPPG(users=...)``. Or its name, such as ``"dp-pg"``, for the default
+            options.
+        bounds: public bounds of reward and observation, for a Gymnasium environment or a file.
+        ledger, dataset: SQLite ledger, and the name in it of the budget of these rewards or people.
         seed: reproducible noise: the release is then *not private* and says so.
-        simulated: nobody is behind the rewards or answers: returns are measured with the true ones, and the release is
-            not private.
-        progress: called with the number of samples or people done; if it has a method ``expect``, that is called
-            before, with the number of all.
-        run: of a bandit's log: folder, as private as that, in which an interrupted release can be resumed;
+        simulated: nobody is behind the rewards or answers: returns are measured with the true rewards or answers, and
+            the release is not private.
+        progress: called with the number of samples or people done. If it has a method ``expect``, this is called first,
+            with the total number.
+        run: for a bandit's log: folder, as private as the log, in which an interrupted release can be resumed;
             :meth:`TrainedPolicy.save` removes it.
-        resume: go on with the release of which ``run`` holds the beginning, for what it was charged.
-        engine: where people of a bandit in parts are asked: ``local``, the default, or ``ray``. It changes no digit.
-        shards, address: of the engine ``ray``, see :func:`dprl.evaluate`.
+        resume: continue the interrupted release whose beginning ``run`` holds; it is not charged again.
+        engine: where people of a bandit's log in parts are asked: ``local``, the default, or ``ray``. The choice
+            changes no digit.
+        shards, address: for the engine ``ray``; see :func:`dprl.evaluate`.
 
     Raises:
-        DprlError: one sentence about the request; never about a reward or an answer. What was charged stays charged.
-            Where a run is interrupted nothing was released: it is resumed from its run folder, and begins anew without
-            one.
+        DprlError: one sentence about the request, never about a reward or an answer. What was charged stays charged. An
+            interrupted run has released nothing. It can be resumed from its run folder; without one it begins anew.
     """
     if isinstance(algorithm, str):
         algorithm = find_audited(algorithm).load_config()()
@@ -206,12 +207,12 @@ def _train_q(environment: Any, algorithm: FunctionalQ, bounds: Any, asked: Relea
     model = None
     if algorithm.variant == "output":
         matrix = quietly(lambda: getattr(source, "transition_matrix", None), None)
-        # one that cannot be read is refused as no matrix
+        # a matrix that cannot be read is replaced by an empty one, which is refused
         model = None if matrix is None else quietly(lambda: np.asarray(matrix(planner.POINTS), np.float64), np.zeros(0))
     plan, noise = make_learning_plan(algorithm, facts, asked.budget, model), asked.noise
     if plan.claim is not None and not is_own(source):
         raise DprlError(f"{plan.config.calibration}: what is not verified is kept for interval-walk alone.")
-    weight_shapes(str(plan.config.network), facts.dimensions, facts.actions)  # refuses what is no network
+    weight_shapes(str(plan.config.network), facts.dimensions, facts.actions)  # refuses an unknown network
     answers = None if plan.claim is not None else answers_of(plan, noise.stream("reward"))
     status = status_of(plan, noise.secure, asked.simulated)
     certificate = q_certificate_of(plan, noise, status)
@@ -232,7 +233,7 @@ def _train_q(environment: Any, algorithm: FunctionalQ, bounds: Any, asked: Relea
 
 
 def _opened(environment: Any, bounds: Any) -> tuple[EnvironmentSpec, Any]:
-    """Return public facts, and the environment."""
+    """Return the public facts of an environment, and the environment itself."""
     if isinstance(environment, str):
         return open_environment(environment, bounds)
     facts = quietly(lambda: environment.facts, None)
@@ -244,7 +245,7 @@ def _opened(environment: Any, bounds: Any) -> tuple[EnvironmentSpec, Any]:
 def _learn_q(
     plan: LearningPlan, source: Any, asked: Any, answers: Any, noise: Any, progress: Callable[[int], None] | None
 ) -> QFunction:
-    """Return the one place where rewards meet the mechanism; ``asked`` is ``source`` step by step."""
+    """Learn the Q-function: the one place where rewards meet the mechanism. ``asked`` is ``source`` step by step."""
     config, facts, discount = plan.config, plan.facts, filled(plan.config.discount)
     if plan.claim is not None:
         return _finite(config.learned(source, facts, noise))
@@ -264,21 +265,21 @@ def _finite(function: QFunction) -> QFunction:
 
 
 def _numbers(weights: np.ndarray) -> np.ndarray:
-    """Put 0 for every weight that is no number: learning that diverges is released as it is, and can be stored."""
+    """Return the weights with 0 for each that is not finite, so that a learner that diverged can be stored."""
     return np.nan_to_num(weights, nan=0.0, posinf=0.0, neginf=0.0)
 
 
 def _train_policy(users: Any, algorithm: DPPG, bounds: Any, asked: ReleaseRequest, where: Workplace) -> TrainedPolicy:
-    """Learn a policy from users of whom each interacts once; see :func:`train`.
+    """Learn a policy from users who answer; see :func:`train`.
 
     Args:
         users: a name (:func:`dprl.environments.user_source.open_users`), a JAX environment
             (:class:`dprl.protocols.Environment`), or :class:`~dprl.environments.people.People`, such as a
-            :class:`~dprl.environments.bandit.Bandit`; what has only ``facts`` and ``batch`` is taken for people who
-            arrive.
-        asked: what every front door is asked; it may have a run folder if the users stand in a log, who can be asked
-            again what they were asked before.
-        where: place where people of a log in parts are asked.
+            :class:`~dprl.environments.bandit.Bandit`. An object with only ``facts`` and ``batch`` is taken for people
+            who arrive.
+        asked: the part of the request that all front doors share. A run folder is allowed only if the users stand in a
+            log, where they can be asked again what they were asked before.
+        where: where people of a log in parts are asked.
     """
     noise = asked.noise
     people = people_of(users, bounds, int(noise.stream("environment").uniform_index(2, 2**31 - 1)))
@@ -303,7 +304,7 @@ def _train_policy(users: Any, algorithm: DPPG, bounds: Any, asked: ReleaseReques
             theta, history = _learn_policy(plan, program, rates, source, bound, journal, asked.progress)
             policy = ReleasedPolicy(plan.policy, theta)
             measured, evaluation = None, int(noise.stream("evaluation").uniform_index(0, 2**31 - 1))
-            # the library's own simulators know nobody; of other environments only the caller can say so
+            # nobody is behind the library's own simulators; for other environments only the caller can say so
             if people.simulator is not None and (asked.simulated or isinstance(users, str)):
                 measured = measure(people.simulator, policy, history, plan.config, evaluation)
             elif asked.simulated and people.simulator is None and not people.asked_once:
@@ -316,7 +317,7 @@ def _train_policy(users: Any, algorithm: DPPG, bounds: Any, asked: ReleaseReques
 
 
 def _restored(path: Path) -> TrainedPolicy:
-    """Return the release in a folder."""
+    """Return the release that was saved in a folder."""
     policy = read_policy(path / POLICY)
     if not isinstance(policy, ReleasedPolicy):
         raise DprlError(f"The policy in {path} was not trained, but learned from a log.")
@@ -332,7 +333,7 @@ def _learn_policy(
     journal: Any,
     progress: Callable[[int], None] | None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the one place where answers meet the mechanism: what is released, and all iterates."""
+    """Return the released parameters and all iterates: the one place where answers meet the mechanism."""
     coins, stream = noise.stream("environment").actions(), noise.stream(trainer.STREAM)
     if isinstance(source, Simulated):
         drawn = program.mechanism.drawn_before(stream) if stream.secure else stream

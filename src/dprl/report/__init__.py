@@ -1,4 +1,4 @@
-"""The HTML report of a release. It reads artifacts alone, never a log."""
+"""The HTML report of a release. It reads only artifacts, never a log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page of an evaluation: values, intervals, what the errors are made of, the value function."""
+"""The page of an evaluation: values, intervals, the parts of their errors, and the value function."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from dprl.report.formatting import MISSING, decimals, error, number, percent
 _OWN_NAMES = {"importance-sampling": ""} | {
     name: name.upper() for name in ("gpope", "dptd", "dp-sgda", "dp-gld", "dp-srm")
 }
-"""Algorithms whose name on the page is not the one by which they are asked for."""
+"""Algorithm -> its name on the page, where that differs from the name by which it is asked for."""
 _MOST_STRATA = 40
 
 _SILENT = "says-nothing"  # the note of an interval that is the whole declared range
@@ -69,7 +69,7 @@ def evaluation_view(estimate: Fields, certificate: Fields, units: str) -> dict[s
 
 
 def _policies(targets: list[Quantity], bounds: tuple[float, float] | None) -> list[dict[str, Any]]:
-    """Return one entry for each target; rows that need about as many decimals share the larger number of them."""
+    """Return one entry for each target policy. Rows that need about as many decimals share the larger number."""
     places = [decimals(t.total_error) for t in targets]
     known = [p for p in places if p is not None]
     if known and max(known) - min(known) <= 1:
@@ -96,8 +96,9 @@ def _policy(target: Quantity, places: int | None, bounds: tuple[float, float] | 
 
 
 def _headline(target: Quantity) -> dict[str, Any]:
-    """Return name, value and interval with the decimals of a sentence: fewer than those of a table; and whether the
-    interval is the whole declared range.
+    """Return the name, value and interval of a policy for a sentence, with fewer decimals than in a table.
+
+    ``silent`` says whether the interval is the whole declared range.
     """
     words = target.in_words(decimals(target.total_error, resolution=2.0), target.interval())
     return words | {"name": target.name, "silent": _SILENT in target.entries("notes")}
@@ -123,13 +124,13 @@ def _over_time(targets: list[Quantity]) -> list[tuple[str, Any]]:
 
 
 def _method(estimate: Fields) -> str:
-    """Return the estimator, after the algorithm where that has a name of its own."""
+    """Return the estimator in words, after the algorithm's name unless that is left out on the page."""
     algorithm = estimate.text("algorithm", "")
     return "; ".join(filter(None, (_OWN_NAMES.get(algorithm, algorithm), estimate.text("estimator", ""))))
 
 
 def _curves(function: Fields, bounds: Fields) -> dict[str, Any] | None:
-    """Return the value function along each component that is shown, and what it is made of."""
+    """Return charts of the value function along its components, and what it is made of; None if no slice is known."""
     known = [(piece, piece.points("grid", "values")) for piece in function.sections("slices")]
     slices = [(piece, zip(*points, strict=True)) for piece, points in known if points]
     slices = [(name_of_slice(piece, i), *columns) for i, (piece, columns) in enumerate(slices)]
@@ -150,7 +151,7 @@ def _curves(function: Fields, bounds: Fields) -> dict[str, Any] | None:
 
 
 def name_of_slice(piece: Fields, place: int) -> str:
-    """Return the name of the component along which a slice goes; ``place`` stands in for its number."""
+    """Return the name of the component along which a slice goes; ``place`` is used if the slice names no number."""
     return piece.text("name", f"component {piece.text('component', str(place))}")
 
 
@@ -198,7 +199,7 @@ def _regression(found: Fields, bounds: Fields) -> dict[str, Any] | None:
 
 
 def _actions(bounds: Fields, count: int) -> list[str]:
-    """Return what so many actions are called, by their names where the bounds have one for each."""
+    """Return the names of ``count`` actions: from the bounds if these have one for each, or else by number."""
     called = bounds.texts("action_names")
     return called if len(called) == count else [f"Action {a}" for a in range(count)]
 

@@ -1,7 +1,7 @@
-"""The report's charts: intervals as places for the template to draw, and curves as inline SVG.
+"""The report's charts: intervals as positions that the template draws, and curves as inline SVG.
 
 Colours come from the page's style sheet, so that one drawing serves light, dark and paper. Names of policies and of
-axes are the page's own text, which wraps, and equal input gives equal bytes.
+axes are the page's own text, which wraps. Equal input gives equal bytes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dprl.report.formatting import number
 
 _WIDTH, _HEIGHT = 386.0, 206.0
 ACTION_COLOURS = 6
-"""Actions beyond so many share their colours."""
+"""Number of colours for actions. If there are more actions, some share a colour."""
 
 
 # --- policies and their intervals -------------------------------------------------------------------------------------
@@ -39,10 +39,10 @@ class Row:
 
 
 def forest(rows: Sequence[Row]) -> dict[str, Any]:
-    """Return where the policies' values and intervals are on one axis, in percent of its length.
+    """Return the positions of the policies' values and intervals on one axis, in percent of its length.
 
-    Of each row, an end of the interval that lies past the axis is marked. The reference is the estimate without noise,
-    only in the rows that have one.
+    An end of an interval that lies past the axis is marked. The reference, in the rows that have one, is the estimate
+    without noise.
     """
     low, high = forest_domain(rows)
 
@@ -91,7 +91,7 @@ def forest_domain(rows: Sequence[Row]) -> tuple[float, float]:
 
 
 def share_bar(share: float, title: str) -> Markup:
-    """Return a bar as wide as its place, of which privacy noise has this share of the variance."""
+    """Return a bar of full width, in which privacy noise takes its ``share`` of the variance."""
     svg = ET.Element("svg", {"role": "img", "width": "100%", "height": "16"})
     ET.SubElement(svg, "title").text = title
     draw(svg, "rect", "sampling", width="100%", height="100%")
@@ -110,7 +110,7 @@ def curve(
     band: tuple[Sequence[float], Sequence[float]] | None = None,
     quantity: str = "estimated value",
 ) -> Markup:
-    """Return the value function along one component, or another quantity.
+    """Return a chart of the value function, or of another quantity, along one component.
 
     Args:
         grid: ``(P,)`` places, increasing.
@@ -139,7 +139,7 @@ def action_curves(
     domain: tuple[float, float],
     quantity: str,
 ) -> Markup:
-    """Return a curve for each action along one component, and above them a band with the action that is chosen there.
+    """Return a chart with a curve for each action along one component, below a band of the actions that are chosen.
 
     Args:
         grid: ``(P,)`` places, increasing.
@@ -167,7 +167,7 @@ def action_curves(
 def line_chart(
     grid: Sequence[float], lines: Mapping[str, Sequence[float]], title: str, y_name: str, top: float = 12.0
 ) -> Markup:
-    """Return one or two curves over ``grid``, on an axis that holds zero; two of them have their names on top."""
+    """Return a chart of one or two curves over ``grid``, on an axis that holds zero. Two curves are named on top."""
     domain = curve_domain([0.0, *(value for values in lines.values() for value in values)])
     frame = _frame(top, grid, domain, title, y_name)
     for i, (name, values) in enumerate(lines.items()):
@@ -186,25 +186,25 @@ def curve_domain(values: Sequence[float]) -> tuple[float, float]:
 
 
 def _scale(low: float, high: float, start: float, end: float) -> Callable[[float], float]:
-    """Return where numbers from ``low`` to ``high`` are, in pixels from ``start`` to ``end``."""
+    """Return the function that maps numbers from ``low`` to ``high`` to pixels from ``start`` to ``end``."""
     return lambda value: start + (value - low) / (high - low) * (end - start)
 
 
 class _Frame(NamedTuple):
-    """Chart with its axes, and where numbers are on them."""
+    """Chart with its axes; ``x`` and ``y`` map numbers to pixels."""
 
     svg: ET.Element
     x: Callable[[float], float]
     y: Callable[[float], float]
 
     def draw(self, grid: Sequence[float], values: Sequence[float], kind: str, end: str = "") -> None:
-        """Draw straight lines from point to point, and what ``end`` says of the last."""
+        """Draw straight lines from point to point; ``end`` is the SVG path command after the last point."""
         points = [f"{px(self.x(a))} {px(self.y(b))}" for a, b in zip(grid, values, strict=True)]
         draw(self.svg, "path", kind, d=f"M{'L'.join(points)}{end}")
 
 
 def _frame(top: float, grid: Sequence[float], domain: tuple[float, float], title: str, y_name: str) -> _Frame:
-    """Return an empty chart below ``top`` with its axes; the page says beneath what runs along the horizontal one."""
+    """Return an empty chart with its axes, below ``top``. The page names the horizontal axis beneath the chart."""
     low, high = _widen(min(grid), max(grid))
     right, bottom = _WIDTH - 16.0, _HEIGHT - 26.0 + top / 2.0
     y_axis = _axis(*domain, bottom - top - 18.0, per_label=24.0)
@@ -256,7 +256,7 @@ def _widen(low: float, high: float) -> tuple[float, float]:
 
 
 def _between(grid: Sequence[float], i: int) -> float:
-    """Return half way between a point and the one before it, or the ends themselves at the ends."""
+    """Return the middle between point ``i`` and the point before it; at the grid's ends, return the ends themselves."""
     return grid[0] if i == 0 else grid[-1] if i == len(grid) else (grid[i - 1] + grid[i]) / 2.0
 
 
@@ -278,17 +278,17 @@ def draw_text(parent: ET.Element, x: float, y: float, text: str, kind: str, anch
 
 
 def px(value: float) -> str:
-    """Return a number of pixels as it is written, to a hundredth."""
+    """Return a number of pixels as text, to a hundredth."""
     return f"{value:.2f}".rstrip("0").rstrip(".")
 
 
 def markup(svg: ET.Element) -> Markup:
-    """Return the chart as it stands in a page."""
+    """Return the chart as markup for a page."""
     return Markup(ET.tostring(svg, encoding="unicode"))
 
 
 def text_width(text: str, size: float = 13.0) -> float:
-    """Return a generous estimate in pixels, for the reader's font is not known and a label must never be cut."""
+    """Return a generous estimate of a text's width in pixels: the reader's font is unknown, and no label may be cut."""
     ems = 0.0
     for character in text:
         if unicodedata.east_asian_width(character) in "WF":

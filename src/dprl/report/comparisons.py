@@ -20,22 +20,23 @@ from dprl.report.fields import (
 )
 from dprl.report.formatting import MISSING, decimals, number, percent, plain
 
-_MOST_ROWS = 100  # of a table of states
+_MOST_ROWS = 100  # a larger table of a learned policy is left out
 
 
 def choice_view(choice: Fields) -> dict[str, str] | None:
-    """Return from how many policies the one on the page was chosen, and by how many; None where it was not."""
+    """Return from how many policies one was chosen, and how many units chose and valued it; None without a choice."""
     known = {"of": "of", "choose": "units_that_choose", "value": "units_that_value"}
     return {name: plain(choice.get(key)) for name, key in known.items()} if choice else None
 
 
 def learned_words(estimate: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return what is said of a learned rule or policy, from ``estimate.json``; None where nothing was learned.
+    """Return the page's words about a learned rule or policy, from ``estimate.json``; None if nothing was learned.
 
     Returns:
-        ``what`` it is, and ``how`` a policy was learned; ``lead``, whether it is better than what was done, and
-        ``against_best``, whether than one action for everybody; ``cases`` of a rule, and its ``branches``; ``classes``
-        of rules that it was chosen from, and ``why`` another one was left out; ``basis`` and ``table`` of a policy.
+        ``what`` was learned, rule or policy, and ``how``. ``lead`` says whether it is better than what was done, which
+        ``better`` repeats as a truth value, and ``against_best`` whether it is better than one action for everybody. A
+        rule has ``cases`` and ``branches``, the ``classes`` of rules from which it was chosen, and ``why`` another
+        class was left out. A policy has a ``basis`` and a ``table``.
     """
     estimate = Fields(estimate)
     choice, bounds = estimate.section("choice"), estimate.section("bounds")
@@ -92,7 +93,7 @@ def _policy_table(found: Fields, called: list[str]) -> tuple[list[tuple[int, str
 
 
 def _against_best(estimate: Fields, single: bool, error: float | None) -> str:
-    """Return what is said of a rule and the best action for everybody that was valued; nothing where none was."""
+    """Return a sentence that compares a rule with the best action for everybody that was valued; empty if none was."""
     found = estimate.section("choice").section("less_best_action")
     if (interval := found.interval("simultaneous_interval")) is None:
         return ""
@@ -121,7 +122,7 @@ def _left_out(found: Fields) -> str:
 
 
 def contrasts_view(estimate: Fields) -> list[dict[str, Any]]:
-    """Return the differences that were asked for: of several, with intervals that hold together."""
+    """Return the differences that were asked for. If there are several, their intervals are simultaneous ones."""
     found = [Quantity(contrast) for contrast in estimate.sections("contrasts")]
     least, most = value_bounds(estimate) or (-math.inf, math.inf)
     out = []
@@ -136,7 +137,7 @@ def contrasts_view(estimate: Fields) -> list[dict[str, Any]]:
             "name": contrast.name, "policy": contrast.names[0], "against": contrast.names[1],
             "better": better if side else "", "worse": worse, "amount": amount, "between": between,
             "silent": low <= least - most < most - least <= high,
-            # how strong a confounder must be to carry an interval to zero, where the one that is shown is not there
+            # how strong a confounder must be to move the interval to zero, if the one shown does not hold zero
             "confounding": number(strength, 2) if side and strength is not None and strength > 1.0 else "",
             **contrast.in_words(places, interval),
         })  # fmt: skip
@@ -144,9 +145,10 @@ def contrasts_view(estimate: Fields) -> list[dict[str, Any]]:
 
 
 def subgroups_view(estimate: Fields) -> list[dict[str, Any]]:
-    """Return the axes of subgroups: of each a chart, a sentence for each group, and the rows of a table.
+    """Return the axes of subgroups, each with a chart, a sentence for each group, and the rows of a table.
 
-    All intervals are those that hold together. Chart and sentences are of the first comparison, or of the first policy.
+    All intervals are simultaneous ones. Chart and sentences show the first comparison or, without one, the first
+    policy.
     """
     found: dict[str, list[dict[str, Any]]] = {}
     for group in estimate.sections("subgroups"):
@@ -175,7 +177,7 @@ def _subgroup(group: Fields, bounds: tuple[float, float] | None) -> dict[str, An
 
 
 def _row_of_group(group: str, found: Quantity, bounds: tuple[float, float] | None) -> dict[str, Any]:
-    """Return a value in a subgroup, or a difference, with the interval that holds together with all others."""
+    """Return a value or a difference in a subgroup, with its simultaneous interval."""
     places, value = decimals(found.total_error, resolution=5.0), found.value
     interval = found.interval("simultaneous_interval")
     low, high = interval or (-math.inf, math.inf)
@@ -195,9 +197,9 @@ def _row_of_group(group: str, found: Quantity, bounds: tuple[float, float] | Non
 
 
 def projections_view(found: Fields) -> list[dict[str, Any]]:
-    """Return of the linear projection of each policy and difference its name, coefficients and charts.
+    """Return the name, the coefficients and the charts of the linear projection of each policy and difference.
 
-    Differences come first: who benefits is what is asked. All charts of one policy or difference share an axis.
+    Differences come first, for they say who benefits. All charts of one policy or difference share an axis.
     """
     entries = sorted(map(Quantity, found.sections("found")), key=lambda entry: not entry.is_difference)
     return [
@@ -221,7 +223,7 @@ def _coefficient(found: Quantity) -> dict[str, str] | None:
 
 
 def _bands(entry: Fields) -> list[tuple[str, Any]]:
-    """Return each covariate of which something is known, and a curve with its band along it."""
+    """Return the name of each covariate with known points, and a chart of the curve and its band along it."""
     slices = [
         (piece.text("name", "covariate"), list(zip(*known, strict=True)))
         for piece in entry.sections("slices")

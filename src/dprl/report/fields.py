@@ -1,7 +1,7 @@
 """Fields of an artifact that may be absent or of the wrong kind, and the words by which a page calls them.
 
-A report is drawn after the budget has been spent, and a page with a gap is worth more than no page. So everything
-here returns what is there, or a harmless stand-in.
+A report is drawn after the budget has been spent, and a page with a gap is worth more than no page. So everything here
+returns the field, or a harmless stand-in.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Fields(dict[str, Any]):
         return [text(entry, otherwise) for entry in self.entries(name)]
 
     def number(self, name: str) -> float | None:
-        """Return a number; None where there is none."""
+        """Return a field as a number; None where it is not a number."""
         return as_number(self.get(name))
 
     def section(self, name: str) -> Fields:
@@ -58,7 +58,7 @@ class Fields(dict[str, Any]):
         return value if isinstance(value := self.get(name), list) else []
 
     def sections(self, name: str) -> list[Fields]:
-        """Return the mappings of a list."""
+        """Return the mappings in a list."""
         return [Fields(entry) for entry in self.entries(name) if isinstance(entry, dict)]
 
     def rows(self, name: str) -> list[list[float | None]]:
@@ -79,7 +79,7 @@ class Fields(dict[str, Any]):
         return [sound for point in found if (sound := finite(list(point))) is not None]
 
     def leaves(self, prefix: str = "") -> list[tuple[str, str]]:
-        """Return the label and the text of every leaf, in order of the names."""
+        """Return the label and the text of every value that is not nested further, in order of the names."""
         rows = []
         for name, value in sorted(self.items()):
             label, nested = f"{prefix}{spoken(name)}", self.section(name)
@@ -99,7 +99,7 @@ def spoken(name: str) -> str:
 
 
 def _filled(facts: Fields, component: int) -> str:
-    """Return what becomes of a component of the observation where it is missing, in words."""
+    """Return, in words, what replaces a component of the observation where it is missing; empty if nothing does."""
     fill = facts.entries("fill")[component : component + 1]
     if not fill or fill[0] is None:
         return ""
@@ -115,7 +115,7 @@ def listed_facts(
     Args:
         facts: the facts by their names in the artifact; the page tells ``name`` and ``units`` elsewhere.
         known: label and meaning of facts, in the order in which they are listed.
-        names: what components of the observation are called elsewhere, by their numbers.
+        names: names that other parts of the artifact give components of the observation, by number.
     """
     rows = [(label, span(facts[key]), gloss) for key, (label, gloss) in known.items() if key in facts]
     called = {plain(i): name for i, name in enumerate(facts.texts("observation_names"))} | (names or {})
@@ -136,7 +136,7 @@ def made_of(what: str, kind: str, size: Any, numbers: str) -> str:
 
 
 def action_name(action: Any, called: list[str]) -> str:
-    """Return an action by the name that the bounds declare, or by its number."""
+    """Return the name of an action: the one that the bounds declare, or else its number."""
     return called[action] if isinstance(action, int) and 0 <= action < len(called) else f"action {plain(action)}"
 
 
@@ -178,22 +178,22 @@ def probability_of(estimate: Fields) -> str:
 
 
 class Quantity(Fields):
-    """A value of a policy, or a difference of two, as an artifact has it."""
+    """Value of a policy, or difference of two policies, as an artifact has it."""
 
     @property
     def name(self) -> str:
-        """What the policy is called, or both of a difference."""
+        """Name of the policy, or names of both policies of a difference."""
         first, second = self.names
         return f"{first} less {second}" if self.is_difference else first
 
     @property
     def names(self) -> tuple[str, str]:
-        """What the policy is called, and the one that it is held against."""
+        """Name of the policy, and name of the policy that it is compared with."""
         return self.text("name" if "name" in self else "policy", "(unnamed)"), self.text("against", "(unnamed)")
 
     @property
     def is_difference(self) -> bool:
-        """Whether it is a difference of two policies."""
+        """Whether the quantity is a difference of two policies."""
         return "against" in self
 
     @property
@@ -210,7 +210,7 @@ class Quantity(Fields):
 
     @property
     def total_error(self) -> float | None:
-        """Standard error of noise and sampling together, by the interval where that is not told."""
+        """Standard error of noise and sampling together; if unknown, a quarter of the interval's length."""
         known = [e for e in self.errors if e is not None]
         if known and 0.0 < math.hypot(*known) < math.inf:
             return math.hypot(*known)
@@ -219,7 +219,7 @@ class Quantity(Fields):
 
     @property
     def reaches_far(self) -> bool:
-        """Whether the interval is half as wide again as two standard errors to both sides."""
+        """Whether the interval is more than 1.5 times as wide as two standard errors to both sides."""
         (privacy, sampling), ends = self.errors, _pair(self.get("interval"))
         if privacy is None or sampling is None or ends is None:
             return False
@@ -236,9 +236,9 @@ class Quantity(Fields):
         }
 
     def away_from_zero(self, places: int | None, interval: tuple[float, float] | None) -> tuple[int, str, str]:
-        """Return on which side of zero the ``interval`` is, 0 where it holds zero; and value and interval in words.
+        """Return the side of zero on which the ``interval`` lies, 0 if it holds zero, and value and interval in words.
 
-        Where the interval is below zero, both have their signs turned: so much is the other policy better.
+        If the interval lies below zero, both have their signs turned: they say how much better the other policy is.
         """
         low, high = interval or (-math.inf, math.inf)
         side = (low > 0.0) - (high < 0.0)
@@ -249,7 +249,7 @@ class Quantity(Fields):
 
 
 def words_of(interval: tuple[float, float] | None, places: int | None) -> str:
-    """Return an interval in words; nothing for none."""
+    """Return an interval in words; an empty text for None."""
     return "" if interval is None else f"{number(interval[0], places)} to {number(interval[1], places)}"
 
 

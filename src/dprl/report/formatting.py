@@ -16,9 +16,9 @@ _JOINERS = "\u200c\u200d"  # harmless, and several scripts need them
 
 
 def as_number(value: Any) -> float | None:
-    """Return ``value`` as a float, and None for whatever is not a number.
+    """Return ``value`` as a float; None if it is not a number.
 
-    What no chart could scale becomes zero or infinite.
+    Numbers that no chart could scale become zero or infinite.
     """
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
@@ -69,7 +69,7 @@ def number(value: float | None, places: int | None = None) -> str:
 
 
 def error(value: float | None, places: int | None) -> str:
-    """Return a standard error beside a value shown to ``places`` decimals; what would vanish there keeps two digits.
+    """Return a standard error beside a value with ``places`` decimals; one that would vanish there keeps two digits.
 
     >>> error(3.71, 1), error(0.002, 1), error(0.0, 1)
     ('3.7', '0.0020', '0.0')
@@ -81,8 +81,8 @@ def error(value: float | None, places: int | None) -> str:
 def sampling_error(value: float | None, places: int | None, most: float | None = None) -> str:
     r"""Return a sampling error for a table, with an upper bound of it if there is one.
 
-    A noisy second moment may come out below the square of the mean: then zero is no estimate of it, and the noise hides
-    it.
+    A noisy second moment may come out below the square of the mean. The sampling error is then given as zero, which is
+    no estimate: noise hides the error.
 
     >>> sampling_error(0.31, 1), sampling_error(0.31, 1, 0.4), sampling_error(0.0, 1, 0.4), sampling_error(0.0, 1)
     ('0.3', '0.3\nat most 0.4', 'at most 0.4', 'hidden by noise')

@@ -1,6 +1,6 @@
-"""The guarantee in words and numbers: what is promised, what was taken as public, what touched the records.
+"""The guarantee in words and numbers: what is promised, what was taken as public, which mechanisms saw the records.
 
-It is read off the artifacts alone, and every page prints it. Nothing here knows HTML.
+The guarantee is read only from the artifacts, and every page prints it. Nothing here knows HTML.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ VERIFIED, AS_PUBLISHED, UNREVIEWED, NOT_PRIVATE = "verified", "as published", "u
 CERTIFICATE_SCHEMA = "dprl.certificate/1"
 
 _SEAL = ("artifacts", "digest", "signature", "created")
-"""What is known only once the page itself has been hashed, so that the page may not depend on it."""
+"""Fields that are known only after the page has been hashed, so that the page must not depend on them."""
 
 
 def cleaned(content: dict[str, Any], certificate: dict[str, Any]) -> tuple[Fields, Fields]:
-    """Return both artifacts without what must not be printed, and the certificate without its seal.
+    """Return both artifacts with every hidden character made visible, and the certificate without its seal.
 
-    Where the bounds call action 0 zidovudine, ``always zidovudine`` stands in place of ``always_0``. A function of the
-    user may be called ``always_0``, too: what the certificate says of the policy tells them apart.
+    If the bounds call action 0 zidovudine, ``always zidovudine`` replaces the policy's name ``always_0``. A user's
+    function may be called ``always_0``, too: the certificate's words about the policy tell the two apart.
     """
     # through JSON first: a certificate in memory and one read from its file must give the same page
     unsealed = {name: value for name, value in certificate.items() if name not in _SEAL}
@@ -47,8 +47,8 @@ def view_of_guarantee(content: Fields, certificate: Fields) -> dict[str, Any]:
     """Return what every page prints of the guarantee, as text and booleans, whatever was released.
 
     Args:
-        content: ``estimate.json`` or ``training.json``, as :func:`cleaned` gives it.
-        certificate: the certificate or statement beside it, from there too.
+        content: ``estimate.json`` or ``training.json``, from :func:`cleaned`.
+        certificate: the certificate or statement beside it, from :func:`cleaned`, too.
     """
     unit, units, unit_gloss = unit_words(certificate)
     neighbours, relation_gloss = relation(certificate, unit)
@@ -73,21 +73,21 @@ def view_of_guarantee(content: Fields, certificate: Fields) -> dict[str, Any]:
 def status(content: Fields, certificate: Fields) -> str:
     """Return the weakest status that either artifact allows.
 
-    It is ``verified`` only where a certificate and secure noise stand beside the word.
+    The status is ``verified`` only if both artifacts say so, the schema is a certificate's and the noise is secure.
     """
     claims = {s if isinstance(s, str) else "" for s in (content.get("status"), certificate.get("status"))}
     secure = certificate.section("noise").get("secure") is True
     if claims == {VERIFIED} and secure and certificate.get("schema") == CERTIFICATE_SCHEMA:
         return VERIFIED
     for weaker in (UNREVIEWED, AS_PUBLISHED):
-        # beside a paper's noise an algorithm that nobody has reviewed is the weaker
+        # of these two, an algorithm that nobody has reviewed is the weaker
         if weaker in claims and claims <= {VERIFIED, AS_PUBLISHED, weaker} and (secure or weaker != UNREVIEWED):
             return weaker
     return NOT_PRIVATE
 
 
 def unit_words(certificate: Fields) -> tuple[str, str, str]:
-    """Return the privacy unit in words: one of them, several of them, and what one takes in."""
+    """Return words for the privacy unit: for one unit, for several units, and for what one unit contains."""
     unit = certificate.text("privacy_unit", "privacy unit")
     known = WORDS["units"].get(unit, {"one": unit, "many": f"{unit}s", "gloss": ""})
     return known["one"], known["many"], known["gloss"]
@@ -154,7 +154,7 @@ def hyper_parameters(certificate: Fields) -> list[tuple[str, str, str]]:
 
 
 def mechanisms(certificate: Fields, unit: str) -> dict[str, Any]:
-    """Return the table of what touched the records, a column for each; a row appears when some mechanism has it."""
+    """Return the table of mechanisms, a column for each. A row appears if at least one mechanism has its field."""
     entries = certificate.sections("mechanisms")
     kind = "rewards" if unit == WORDS["units"]["reward function"]["one"] else "sums"
     if any("column_norm" in m for m in entries):
@@ -183,7 +183,7 @@ def _levels(levels: Any) -> str:
 
 
 def protector(certificate: Fields) -> list[tuple[str, str]]:
-    """Return what is stated of the learned protector that made the steps; nothing where there was none."""
+    """Return the facts about the learned protector that made the steps; an empty list if there was none."""
     known = assumed(certificate).section("protector")
     if not known:
         return []
@@ -211,13 +211,13 @@ def event_lines(event: Fields) -> list[str]:
 
 
 def policies(certificate: Fields) -> list[tuple[str, str]]:
-    """Return each public policy by its name, and what it says of itself."""
+    """Return the name of each public policy, and its own description."""
     public = assumed(certificate)
     return [(name, public.section("policies_in_words").text(name, "")) for name in public.texts("policies")]
 
 
 def behavior(certificate: Fields) -> str:
-    """Return in a sentence where behaviour probabilities come from; nothing where that was not written down."""
+    """Return a sentence that says where behaviour probabilities come from; empty if that was not written down."""
     public = assumed(certificate)
     bounds, (kind, _, name) = public.section("bounds"), public.text("behavior_probabilities", "").partition(" ")
     within = ", ".join(bounds.texts("strata")) or "no covariate"
@@ -232,7 +232,7 @@ def behavior(certificate: Fields) -> str:
 
 
 def who(estimate: Fields) -> dict[str, Any]:
-    """Return what was declared of a log: how many units and decisions, its columns and its actions."""
+    """Return what was declared about a log: its numbers of units and decisions, its columns and its actions."""
     bounds = estimate.section("bounds")
     actions, seen = bounds.number("actions"), range(len(bounds.entries("observation")))
     numbered = [f"action 0 to action {plain(int(actions) - 1)}"] if actions and 2 <= actions < 1e9 else []
@@ -251,7 +251,7 @@ def assumed(certificate: Fields) -> Fields:
 
 
 def _kind_of_relation(certificate: Fields) -> str:
-    """Return the relation's name without its numbers, which only those between reward functions have."""
+    """Return the relation's name, without the numbers that only relations between reward functions have."""
     name = certificate.text("neighbouring_relation")
     return _REWARDS if name.startswith(_REWARDS) else name
 
@@ -279,7 +279,7 @@ class _EventFields(Fields):
 
 
 def _belief(before: float, factor: float) -> str:
-    """Return the belief after, by Bayes' rule at the largest change of the odds, rounded up to a tenth of a percent."""
+    """Return the belief after a release by Bayes' rule, for the largest change of the odds, rounded up to 0.1%."""
     after = 1.0 if math.isinf(factor) else factor * before / (1.0 - before + factor * before)
     tenths = math.ceil(1000.0 * after - 1e-9)
     return "over 99.9%" if tenths > 999 else f"{tenths / 10.0:.1f}%"

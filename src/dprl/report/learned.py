@@ -11,7 +11,7 @@ from dprl.report.formatting import as_number, number
 
 
 class _Slice(NamedTuple):
-    """Slice of what was learned, along one component: a row of values for each action, and the best action."""
+    """Slice of what was learned, along one component: a row of values for each action, and the chosen actions."""
 
     name: str
     grid: list[float]
@@ -23,7 +23,7 @@ def q_function_view(training: Fields, certificate: Fields) -> dict[str, Any]:
     """Return what the template of a Q-function prints besides the guarantee, as text, booleans and charts."""
     function, variant = training.section("q_function"), training.text("variant")
     slices = _slices(function)
-    if slices and len(slices[0].values) > charts.ACTION_COLOURS:  # only the best of them
+    if slices and len(slices[0].values) > charts.ACTION_COLOURS:  # too many to draw: show the best value
         slices = [one._replace(values=[list(map(max, zip(*one.values, strict=True)))]) for one in slices]
     return _view(training, certificate, "q_function") | {
         "returns": _returns(training, 2),
@@ -60,7 +60,7 @@ def policy_view(training: Fields, certificate: Fields) -> dict[str, Any]:
 
 
 def _view(training: Fields, certificate: Fields, what: str) -> dict[str, Any]:
-    """Return what is printed of everything that is learned."""
+    """Return what the pages of all kinds of learning print."""
     public, known = guarantee.assumed(certificate), WORDS["environment"]
     stated = {k: v for k, v in public.section("environment").items() if v is not None or k not in known}
     conditions = public.sections("preconditions")
@@ -87,7 +87,7 @@ def _learning(curve: Fields) -> Any:
 
 
 def _slices(function: Fields) -> list[_Slice]:
-    """Return the slices of which nothing is missing."""
+    """Return the slices that are complete."""
     found: list[_Slice] = []
     for piece in function.sections("slices"):
         grid, rows = finite(piece.get("grid")), [finite(row) for row in piece.entries("values")]

@@ -15,7 +15,7 @@ from dprl.report.render import load_template
 PAGE = "report.html"
 
 
-# the last is a name from before 0.2.0
+# the last is the third one's name before 0.2.0
 BUDGET = ("epsilon", "delta", "value_budget_fraction", "value_share")
 
 
@@ -27,8 +27,8 @@ def protector_page(
     Args:
         facts: the content of ``protector.json``.
         log: records of the validations, from ``training.json``.
-        profile: ``(T,)`` noise of the steps over a common scale; None where it is uniform or adaptive.
-        fingerprint: the protector's, as certificates name it.
+        profile: ``(T,)``, the noise of each step over a common scale; None if noise is uniform or adaptive.
+        fingerprint: fingerprint of the protector, as in certificates.
     """
     told, records = Fields(facts), [Fields(record) for record in log]
     provenance, architecture = told.section("provenance"), told.section("architecture")

@@ -1,4 +1,4 @@
-"""The report: one HTML page made of a release's artifacts, and of nothing else."""
+"""The report: one HTML page, made only from a release's artifacts."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def _read(results: Path, name: str) -> tuple[dict[str, Any], str]:
 
 @cache
 def load_template(package: str, name: str) -> Template:
-    """Return a page's template: a page of HTML escapes what it is given, and none takes anything undefined."""
+    """Return a page's template. HTML templates escape what they are given, and no template accepts undefined names."""
     environment = Environment(
         loader=FunctionLoader(lambda name: resources.files(package).joinpath(name).read_text(encoding="utf-8")),
         autoescape=".html" in name,

@@ -1,4 +1,4 @@
-"""What a notebook shows of a release, a plan, a certificate or an audit: pages, and released values as a table."""
+"""Pages that a notebook shows of a release, a plan, a certificate or an audit, and released values as a table."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from dprl.report.formatting import number
 from dprl.report.guarantee import cleaned, view_of_guarantee
 from dprl.report.render import REPORT, load_template
 
-_HEIGHT = 480  # of a page whose frame the notebook does not let grow
+_HEIGHT = 480  # pixels of a page's frame, if the notebook does not let it grow
 _SECTION = re.compile("^.*?</section>", re.DOTALL)
 _FIGURES = re.compile("<figure>.*?</figure>", re.DOTALL)
 _GRID = [place / 50.0 for place in range(51)]
@@ -35,7 +35,7 @@ _NUMBERS = (
 
 @dataclass(frozen=True)
 class Page:
-    """A page of HTML that needs nothing else; a notebook shows it in a frame, so that neither styles the other."""
+    """A self-contained HTML page. A notebook shows it in a frame, so that neither styles the other."""
 
     text: str = field(repr=False)
 
@@ -56,7 +56,7 @@ class Page:
 
 
 class Shown(ABC):
-    """Something that has a page: a notebook shows the first section of it."""
+    """Base of all objects that have a page; a notebook shows the page's first section."""
 
     @abstractmethod
     def _page(self) -> str:
@@ -73,8 +73,8 @@ class Shown(ABC):
         """Write the whole page, open it in a browser, and return its path.
 
         Args:
-            path: file for the page; by default one in a new temporary folder, which stays.
-            show: whether a browser is asked to open it.
+            path: file for the page; by default a file in a new temporary folder, which is kept.
+            show: whether to open the page in a browser.
 
         Raises:
             DprlError: the file cannot be written.
@@ -87,7 +87,7 @@ class Shown(ABC):
 
 
 def _only(page: str, parts: re.Pattern[str]) -> Page:
-    """Return a page with its styles and warnings, and of what is on it only the parts that match."""
+    """Return a page with its styles and warnings, and only those parts of its main content that match."""
     before, _, main = page.partition("<main>")
     return Page(f"{before}<main>{''.join(parts.findall(main))}</main></body></html>")
 
@@ -122,9 +122,9 @@ def plan_page(name: str, estimator: str, epsilon: float, delta: float, expected:
     """Return the page of a plan.
 
     Args:
-        name, estimator: of the algorithm, in words.
-        epsilon, delta: of the budget.
-        expected: errors of each target policy.
+        name, estimator: name and estimator of the algorithm, in words.
+        epsilon, delta: the budget.
+        expected: expected errors of each target policy.
     """
     rows = []
     for place, of in enumerate(expected, 1):
@@ -139,7 +139,7 @@ def plan_page(name: str, estimator: str, epsilon: float, delta: float, expected:
 
 
 def frame_of(estimate: Mapping[str, Any]) -> pa.Table:
-    """Return the values and differences in ``estimate.json``: of everybody, then of each subgroup."""
+    """Return the values and differences in ``estimate.json`` as a table: of everybody, then of each subgroup."""
     rows = [*_rows(estimate, None)]
     for group in estimate.get("subgroups", ()):
         rows += _rows(group, f"{group['axis']}: {group['name']}")

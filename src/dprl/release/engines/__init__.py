@@ -1,1 +1,1 @@
-"""Where the sums over a log in parts are computed. Nothing is imported here, so that a worker starts with little."""
+"""Engines that compute the sums over a log in parts. This file imports nothing, so that a worker starts with little."""

@@ -1,8 +1,8 @@
-"""Where the sums over a log in parts are computed: in this process, or by the workers of a Ray cluster.
+"""Compute the sums over a log in parts, in this process or by the workers of a Ray cluster.
 
-An engine computes exact sums of clipped vectors, and nothing else. Noise is drawn by the release, once, and goes
-nowhere. Who takes part in a step does go to the workers, and sums come back: a cluster sees what the log's owner sees.
-What an engine is and how many shards it has changes no digit of a release and stands in no artifact.
+An engine computes only exact sums of clipped vectors. The release draws the noise itself, once, and sends it to no
+worker. Workers are told who takes part in a step and return sums, so a cluster sees what the log's owner sees. The kind
+of engine and its number of shards change no digit of a release and stand in no artifact.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ENGINES = ("local", "ray")
 
 
 class RayUnits:
-    """The units of a log in parts, in shards of about as many rows, each with a worker of a Ray cluster."""
+    """Units of a log in parts, cut into shards of about equally many rows, one for each worker of a Ray cluster."""
 
     stability = ADDS_ONE_UNIT
 
@@ -57,11 +57,11 @@ class RayUnits:
 
 
 Engine = Shard | RayUnits
-"""The units of a log in parts, a :class:`~dprl.engine.unit_source.Source` that is read once before the first sum."""
+"""Units of a log in parts: a :class:`~dprl.engine.unit_source.Source` whose rows are read once before the first sum."""
 
 
 def as_sent(spec: Any, policy: Any) -> Any:
-    """Return a policy as workers get it: where it stands in a file, or itself."""
+    """Return what workers get for a policy: the absolute path of its file and its name there, or the policy itself."""
     if isinstance(spec, str) and ".py:" in spec:
         file, _, function = spec.rpartition(":")
         return f"{os.path.abspath(file)}:{function}"
@@ -69,7 +69,10 @@ def as_sent(spec: Any, policy: Any) -> Any:
 
 
 def check_engine(engine: str | None, shards: int | None, address: str | None) -> Workplace:
-    """Return where sums are computed. Refuses an engine that there is not, and what only workers have."""
+    """Return the place where sums are computed, from the request.
+
+    Refuses an unknown engine, and ``shards`` or an ``address`` for the engine ``local``, which has no workers.
+    """
     engine = "local" if engine is None else engine
     if engine not in ENGINES:
         raise DprlError(f"engine must be one of {', '.join(ENGINES)}.")
@@ -86,11 +89,11 @@ def check_engine(engine: str | None, shards: int | None, address: str | None) ->
 def open_engine(
     where: Workplace, log: Log, plan: Plan, policies: Sequence[Any], behavior: Any, exact: bool
 ) -> Iterator[Engine | None]:
-    """Start the engine of a log in parts; None for a log in memory. No row is read before ``begin`` of the engine.
+    """Start the engine of a log in parts; yields None for a log in memory. Only the engine's ``begin`` reads rows.
 
     Args:
-        where: what :func:`check_engine` gave.
-        policies, behavior: as :class:`Task` takes them; for workers, what can be sent to them.
+        where: result of :func:`check_engine`.
+        policies, behavior: as :class:`Task` takes them; for the engine ``ray``, what :func:`as_sent` returned.
         exact: see :class:`Task`.
 
     Raises:

@@ -1,7 +1,8 @@
-"""Where the people of a log in parts are asked: in this process, or by the workers of a Ray cluster.
+"""Ask the people of a log in parts, in this process or by the workers of a Ray cluster.
 
-People are met in blocks of a size that public facts fix, each with coins of their own, and a block's sum is an integer:
-so it does not matter who has which blocks. The noise is drawn by the release, once, and goes nowhere.
+People are asked in blocks of a size that public facts fix, and each person has coins of their own. A block's sum is an
+integer, so the total does not depend on which worker has which blocks. The release draws the noise itself, once, and
+sends it to no worker.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from dprl.user_code import suppress_warnings
 
 @dataclass(frozen=True)
 class UsersTask:
-    """Task of every worker, which asks people; it goes to other processes as it is."""
+    """Task of every worker: ask people and sum their vectors. It is pickled and sent to other processes."""
 
     program: PolicyGradient
     users: UsersInParts
@@ -38,8 +39,9 @@ class UsersTask:
         return ThreadPoolExecutor(1)
 
     def total(self, state: Any, blocks: np.ndarray, places: np.ndarray) -> np.ndarray:
-        """Return ``(dimension,)`` int64: the sum over ``blocks`` ``(B, size)`` of users' numbers, who stand in
-        ``places``.
+        """Return ``(dimension,)`` int64, the sum of the clipped vectors of some users.
+
+        ``blocks`` ``(B, size)`` holds the users' numbers in the log, and ``places`` ``(B, size)`` their places.
         """
         program = self.program
         with suppress_warnings():
@@ -49,7 +51,7 @@ class UsersTask:
 
 @dataclass(frozen=True)
 class OnWorkers(AskedPeople):
-    """The people of a log in parts, who are asked by workers; a :class:`~dprl.engine.unit_source.Source`."""
+    """People of a log in parts whom workers ask; a :class:`~dprl.engine.unit_source.Source`."""
 
     workers: RayWorkers
 
@@ -65,10 +67,10 @@ class OnWorkers(AskedPeople):
 
 @contextmanager
 def open_users_engine(where: Workplace, people: People, program: PolicyGradient) -> Iterator[Source | Simulated]:
-    """Open the source of a program's people: in compiled code, on this process, or on workers. No row is read yet.
+    """Open the source of a program's people: in compiled code, in this process or on workers. No row is read yet.
 
     Args:
-        where: what :func:`~dprl.release.engines.engine.check_engine` gave.
+        where: result of :func:`~dprl.release.engines.engine.check_engine`.
 
     Raises:
         DprlError: the engine needs a log in parts and exact sums, or the workers cannot be started.

@@ -1,11 +1,11 @@
-"""Actors of a Ray cluster that compute shares of exact sums, and say nothing but sums.
+"""Actors of a Ray cluster that compute shares of exact sums and return only these sums.
 
-One that dies is replaced, and asked for the same share again: as there is no coin of who takes part and no noise in a
-share, it is the same sum. Others are not asked again.
+A worker that dies is replaced, and its successor is asked for the same share. The sum is the same: a worker draws no
+noise and no coins for who takes part. Other workers are not asked again.
 
-What goes wrong comes back as a sentence without a cause: Ray would write an exception's text, which may quote a row,
-into its logs and onto the driver's screen. JAX is imported when there is something to compute, after a worker's threads
-are set.
+A worker's failure comes back as a sentence without a cause: Ray would write the text of an exception, which may quote a
+row, into its logs and onto the driver's screen. A worker sets its number of threads first and imports JAX only when
+there is something to compute.
 """
 
 from __future__ import annotations
@@ -21,26 +21,27 @@ from dprl.cluster import cluster, import_ray
 from dprl.errors import DprlError
 
 ATTEMPTS = 10
-"""How often a share of one step is asked for, where workers die of it."""
+"""How often one share of one step is asked for, if each worker that is asked dies."""
 START_SECONDS = 300
-"""After which a cluster that has started no workers is given up."""
+"""Longest wait for a cluster to start the workers, in seconds."""
 ROOM_SECONDS = 900
-"""After which one is given up that has no room for a worker in the place of one that ended: its machine is gone."""
-_INLINE = 1 << 16  # bytes of a state beyond which it is put into the cluster's memory once for all workers
+"""Longest wait for room for a worker that replaces an ended one, in seconds; its machine may be gone."""
+_INLINE = 1 << 16  # bytes; a larger state is put into the cluster's memory once, for all workers
 
 Answer = tuple[str, Any]
 DONE, REFUSED, FAILED = "done", "refused", "failed"
-# what one worker may have of its own, and what does not change digits
+# facts in which workers may differ: they do not change digits
 _OWN = ("cpus", "XLA_FLAGS")
 
 
 class Workplace(NamedTuple):
-    """Place where sums over a log in parts are computed; it changes no digit.
+    """Place where sums over a log in parts are computed. The choice changes no digit of a release.
 
     Attributes:
         engine: ``local`` for this process, or ``ray``.
         shards: number of workers of the engine ``ray``; by default one for each processor.
-        address: of a Ray cluster that runs; by default one is started on this machine, for this release alone.
+        address: address of a running Ray cluster; by default a cluster is started on this machine, for this release
+            only.
     """
 
     engine: str
@@ -49,12 +50,12 @@ class Workplace(NamedTuple):
 
 
 class Worker:
-    """A Ray actor. It keeps what it compiled and what its task keeps; nothing else from call to call.
+    """A Ray actor. From call to call it keeps only what it compiled and what its task keeps.
 
     Args:
-        task: pickled; it has the methods ``begin`` and ``total`` that are called here.
-        facts: of the driver, see :func:`facts`.
-        core: processor to stay on, where the machine is the driver's own.
+        task: the pickled task, an object with the methods ``begin`` and ``total`` that are called here.
+        facts: facts of the driver, see :func:`facts`.
+        core: processor to stay on, if the worker runs on the driver's own machine.
     """
 
     def __init__(self, task: bytes, facts: Mapping[str, Any], core: int | None) -> None:
@@ -68,19 +69,19 @@ class Worker:
         self._opened: Any = None
 
     def ready(self) -> Answer:
-        """Tell whether the task can be done here: no row is read."""
+        """Check that the task can be done on this machine, without reading a row."""
         return self._answered(lambda: self._task() and None)
 
     def begin(self, *arguments: Any) -> Answer:
-        """Return a share of the first pass."""
+        """Compute a share of the first pass."""
         return self._answered(lambda: self._task().begin(*arguments))
 
     def total(self, state: bytes, *arguments: Any) -> Answer:
-        """Return a share of a step's sum."""
+        """Compute a share of a step's sum; ``state`` is pickled."""
         return self._answered(lambda: self._task().total(pickle.loads(state), *arguments))
 
     def pid(self) -> int:
-        """Return the process."""
+        """Return the id of the worker's process."""
         return os.getpid()
 
     def _task(self) -> Any:
@@ -101,19 +102,19 @@ class Worker:
             return DONE, work()
         except DprlError as error:
             return REFUSED, str(error)
-        except BaseException as error:  # whatever it is: Ray would show it
+        except BaseException as error:  # of any kind, for Ray would show it
             return FAILED, type(error).__name__
 
 
 def facts() -> dict[str, Any]:
-    """Return what digits depend on besides the data, and what must therefore be the same for driver and workers."""
+    """Return the facts besides the data that digits depend on; driver and workers must agree on them."""
     from dprl import machine
 
     return {name: x for name, x in (machine.versions() | machine.device()).items() if name not in _OWN}
 
 
 class RayWorkers:
-    """Workers with one task. Use :func:`open_workers`."""
+    """Workers that share one task. Open them with :func:`open_workers`."""
 
     def __init__(self, ray: Any, task: bytes, shards: int, cores: Sequence[int] | None) -> None:
         self._ray, self._cores = ray, cores
@@ -130,11 +131,11 @@ class RayWorkers:
         return len(self._workers)
 
     def begin(self, shares: Sequence[tuple[Any, ...]]) -> list[Any]:
-        """Return what the first workers' shares of a first pass are, in order; each has ``shares`` of its own."""
+        """Return the results of a first pass, in order; each entry of ``shares`` is the arguments of one worker."""
         return self._ask("begin", shares)
 
     def totals(self, state: Any, shares: Sequence[tuple[Any, ...]]) -> list[Any]:
-        """Return the same of a step, of which all are told the ``state``."""
+        """Return the results of a step in order, as for :meth:`begin`; every worker also gets the ``state``."""
         content: Any = pickle.dumps(state)
         if len(content) > _INLINE:
             content = self._ray.put(content)
@@ -154,7 +155,11 @@ class RayWorkers:
             self._ray.kill(worker)
 
     def _ask(self, method: str, arguments: Sequence[tuple[Any, ...]], seconds: float | None = None) -> list[Any]:
-        """Return what the first workers answer, in order; each has ``arguments`` of its own."""
+        """Call ``method`` on one worker per entry of ``arguments`` and return the answers in order.
+
+        A worker that ends is replaced and its share is asked for again. If ``seconds`` is given, all must answer within
+        them.
+        """
         answers: list[Any] = [None] * len(arguments)
         attempts, end = [0] * len(arguments), None if seconds is None else time.monotonic() + seconds
         waiting: dict[Any, tuple[int, str, float | None]] = {}
@@ -174,13 +179,13 @@ class RayWorkers:
             shard, name, _ = waiting.pop(done[0])
             try:
                 kind, answer = self._ray.get(done[0])
-            except self._ray.exceptions.RayError:  # not ours: what a worker's own code raises comes as an answer
+            except self._ray.exceptions.RayError:  # the worker ended: what its code raises comes as an answer
                 attempts[shard] += 1
                 if attempts[shard] == ATTEMPTS:
                     raise _refusal("gave up", method) from None
                 self._end(self._workers[shard])
                 self._workers[shard] = self._started(shard)
-                # a share may take any time, a worker may not: where a machine is gone, there may be no room for it
+                # a share may take any time, but starting a worker may not: if a machine is gone, no room may be left
                 call(shard, "ready", time.monotonic() + ROOM_SECONDS if end is None else end)
                 continue
             if kind == REFUSED:
@@ -196,11 +201,11 @@ class RayWorkers:
 
 @contextmanager
 def open_workers(task: Any, where: Workplace) -> Iterator[RayWorkers]:
-    """Workers on the cluster at an address, on the one that this process is connected to, or on one of their own.
+    """Start workers on the cluster at an address, on the cluster that this process is connected to, or on a new one.
 
     Args:
         task: see :class:`Worker`.
-        where: a place with the engine ``ray``.
+        where: a place whose engine is ``ray``.
     """
     ray = import_ray()
     with cluster(ray, where.shards, where.address) as cores:
@@ -244,7 +249,7 @@ _SENTENCES = {
         "the same happens here."
     ),
 }
-"""What goes wrong, and whether workers were to be made ready or to compute a share -> what is said."""
+"""Kind of failure, and whether a worker was to get ready or to compute a share -> the error's sentence."""
 
 
 def _refusal(what: str, method: str, error: str = "") -> DprlError:
