@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dprl.cli.command import configure
-from dprl.cli.requests import Budgeted, Printed, Settings, expert, may
+from dprl.cli.requests import BudgetOptions, PrintOptions, Settings, expert, may
 from dprl.cli.running import Progress, conditions_of, rounded_down, show
 from dprl.errors import DprlError, require
 from dprl.registry import attacked, in_every_calibration
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Audited(Printed, Settings, Budgeted):
+class Audited(PrintOptions, Settings, BudgetOptions):
     """Attack an algorithm on a worst-case pair of logs, and bound its epsilon from below. Reads no data.
 
     A claim that is violated is a finding and no error: the exit code is 0 either way, and the verdict says which.

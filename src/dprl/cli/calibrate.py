@@ -11,7 +11,7 @@ from typing import Any
 
 from dprl import added
 from dprl.cli.command import configure
-from dprl.cli.requests import Budgeted, Featured, OfPublicFacts, Printed, Settings, may, must
+from dprl.cli.requests import BudgetOptions, FeatureOptions, PrintOptions, PublicOptions, Settings, may, must
 from dprl.cli.running import Progress, show
 from dprl.errors import DprlError, require
 from dprl.registry import LEARNING, audited, find_in
@@ -23,7 +23,7 @@ ONCE = ("importance-sampling", "survival", "best-linear-projection")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Calibrate(Printed, Settings, Featured, OfPublicFacts, Budgeted):
+class Calibrate(PrintOptions, Settings, FeatureOptions, PublicOptions, BudgetOptions):
     """Noise multiplier for a budget, or (with --noise-multiplier instead of --epsilon) its epsilon. Reads no data.
 
     Without --bounds, one mechanism is calibrated, for an algorithm that has one noise multiplier for all steps. With

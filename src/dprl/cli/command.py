@@ -16,7 +16,7 @@ import typer
 from typer.core import TyperCommand
 
 from dprl.cli import SETTINGS
-from dprl.cli.requests import EXPERT, MAY, MUST, USUAL, OfLog, Request, Settings
+from dprl.cli.requests import EXPERT, MAY, MUST, USUAL, LogOptions, Request, Settings
 from dprl.config import RENAMED, documented, from_text, merge, read_fields, words_of
 from dprl.errors import Mistakes
 from dprl.registry import find_in
@@ -239,7 +239,7 @@ def configure(asked: Request, name: str, **given: Any) -> Any:
     return configured
 
 
-def configure_named(asked: OfLog) -> Any:
+def configure_named(asked: LogOptions) -> Any:
     """Return the configuration of the named or default algorithm; None after a mistake, which is noted."""
     name = asked.mistakes.attempt(asked.named)
     return asked.mistakes.attempt(configure, asked, name) if name else None

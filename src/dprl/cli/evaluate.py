@@ -13,14 +13,25 @@ from typing import Any
 
 import dprl
 from dprl.cli.command import configure, configure_named
-from dprl.cli.requests import Budgeted, Configured, Kept, OfLog, OfPeople, OfRule, Printed, Released, expert, may
+from dprl.cli.requests import (
+    BudgetOptions,
+    LogOptions,
+    PeopleOptions,
+    PrintOptions,
+    ReleaseOptions,
+    RuleOptions,
+    RunFileOptions,
+    SaveOptions,
+    expert,
+    may,
+)
 from dprl.cli.running import Progress, cost_of, released, show, show_release
 from dprl.registry import DEFAULT, evaluating
 from dprl.report.comparisons import learned_words
 
 
 @dataclass(frozen=True, kw_only=True)
-class Evaluate(Printed, Released, Budgeted, OfLog):
+class Evaluate(PrintOptions, ReleaseOptions, BudgetOptions, LogOptions):
     """Evaluate target policies on a log, privately.
 
     Values, intervals, a certificate and a report are written. Everything that is public is checked first, then the
@@ -47,7 +58,7 @@ VALUES = {DEFAULT: "importance-sampling", "stratified": "stratified"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Learn(OfRule, Printed, Kept, Configured, Budgeted, OfPeople):
+class Learn(RuleOptions, PrintOptions, SaveOptions, RunFileOptions, BudgetOptions, PeopleOptions):
     """Learn a rule from a log, privately: one action for everybody, or one that one or two comparisons decide.
 
     One part of the people chooses the rule. The others value the rule, what was done, and every action for everybody.
@@ -74,7 +85,7 @@ def learn(asked: Learn) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan(OfRule, Printed, Configured, Budgeted, OfLog):
+class Plan(RuleOptions, PrintOptions, RunFileOptions, BudgetOptions, LogOptions):
     """What a release would cost and how wide its intervals would be, from public facts alone; reads no row.
 
     Attributes:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from dprl.cli import StoppedError
-from dprl.cli.requests import Budgeted, Printed, Settings, expert, may, must, toml_value
+from dprl.cli.requests import BudgetOptions, PrintOptions, Settings, expert, may, must, toml_value
 from dprl.cli.running import Progress, show
 from dprl.config import read_fields
 from dprl.errors import DprlError, Mistakes, require
@@ -20,7 +20,7 @@ _PARTS = ("family", "hand", "architecture", "training")
 
 
 @dataclass(frozen=True, kw_only=True)
-class LearnProtector(Printed, Settings, Budgeted):
+class LearnProtector(PrintOptions, Settings, BudgetOptions):
     """Learn a protector on public simulated tasks: how to step, and how to spread noise over the steps.
 
     No private data are read, and nothing is charged. OUT holds the protector, where it comes from and the training's

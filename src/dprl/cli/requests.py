@@ -78,7 +78,7 @@ class Request:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Printed(Request):
+class PrintOptions(Request):
     """Options that say how the result is printed.
 
     Attributes:
@@ -108,7 +108,7 @@ class Settings(Request):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Configured(Settings):
+class RunFileOptions(Settings):
     """Options that say where further options stand, besides the command line.
 
     Attributes:
@@ -119,7 +119,7 @@ class Configured(Settings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Budgeted(Request):
+class BudgetOptions(Request):
     """Options for the budget of one release.
 
     Attributes:
@@ -142,7 +142,7 @@ class Budgeted(Request):
 
 
 @dataclass(frozen=True, kw_only=True)
-class OfPublicFacts(Request):
+class PublicOptions(Request):
     """Options that say what is public.
 
     Attributes:
@@ -162,7 +162,7 @@ class OfPublicFacts(Request):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Featured(Request):
+class FeatureOptions(Request):
     """Options that say what value functions are made of.
 
     Attributes:
@@ -174,7 +174,7 @@ class Featured(Request):
 
 
 @dataclass(frozen=True, kw_only=True)
-class OfPeople(OfPublicFacts):
+class PeopleOptions(PublicOptions):
     """Options for the log and the people in it.
 
     Attributes:
@@ -194,7 +194,7 @@ class OfPeople(OfPublicFacts):
 
 
 @dataclass(frozen=True, kw_only=True)
-class OfRule(Request):
+class RuleOptions(Request):
     """Options for a rule that is to be learned.
 
     Attributes:
@@ -222,7 +222,7 @@ class OfRule(Request):
 
 
 @dataclass(frozen=True, kw_only=True)
-class OfLog(Featured, OfPeople):
+class LogOptions(FeatureOptions, PeopleOptions):
     """Options that say what is asked of the log.
 
     Attributes:
@@ -265,7 +265,7 @@ class OfLog(Featured, OfPeople):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Kept(Request):
+class SaveOptions(Request):
     """Options that say how a release is paid for and saved.
 
     Attributes:
@@ -297,7 +297,7 @@ class Kept(Request):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Released(Kept, Configured):
+class ReleaseOptions(SaveOptions, RunFileOptions):
     """Options that say where a release is carried out.
 
     Attributes:

@@ -15,7 +15,7 @@ from typing import Any
 import typer
 
 from dprl.cli import StoppedError, UnprintedReleaseError
-from dprl.cli.requests import Kept
+from dprl.cli.requests import SaveOptions
 from dprl.errors import DprlError, WrongOptionsError
 
 RUN, KEY = ".run", "key"
@@ -33,7 +33,7 @@ def released(
     """Run and save the release that is asked for. Return it, and the path of each of its files by name.
 
     Args:
-        asked: request with a budget and the options of :class:`~dprl.cli.requests.Kept`.
+        asked: request with a budget and the options of :class:`~dprl.cli.requests.SaveOptions`.
         call: function of the library; called with the arguments that all releases share.
         resumable: whether the release can be resumed.
         refusal: error message for ``--resume`` if the release cannot be resumed.
@@ -50,7 +50,7 @@ def released(
     return release, {name: str(path) for name, path in paths.items()}
 
 
-def _run_folder(asked: Kept, resumable: bool, refusal: str) -> Path | None:
+def _run_folder(asked: SaveOptions, resumable: bool, refusal: str) -> Path | None:
     """Note mistakes in a release's folder and signing key; return its run folder, or None if it has none."""
     from dprl.accounting.certificate import load_private
     from dprl.release.run_folder import check_run, noted_folder

@@ -11,7 +11,7 @@ from typing import Any
 import dprl
 from dprl.added import VERIFIED
 from dprl.cli.command import configure
-from dprl.cli.requests import Budgeted, OfPublicFacts, Printed, Released, may, must
+from dprl.cli.requests import BudgetOptions, PrintOptions, PublicOptions, ReleaseOptions, may, must
 from dprl.cli.running import conditions_of, cost_of, released, show_release
 from dprl.registry import LEARNING
 
@@ -23,7 +23,7 @@ NOT_RESUMABLE = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Train(Printed, Released, Budgeted, OfPublicFacts):
+class Train(PrintOptions, ReleaseOptions, BudgetOptions, PublicOptions):
     """Learn by acting. functional-q protects the reward function and nothing else; dp-pg protects each person.
 
     functional-q releases a Q-function; states and transitions are not protected. dp-pg releases a policy that was
