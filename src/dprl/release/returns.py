@@ -80,7 +80,7 @@ def _on_host(asked: EnvironmentSession, facts: EnvironmentSpec, choose: Choice, 
     return total / _Q_EPISODES_ON_HOST
 
 
-def is_ours(environment: Any) -> bool:
+def is_own_simulator(environment: Any) -> bool:
     """Tell whether an environment is one of dprl's own simulators, where equal objects behave alike.
 
     JAX caches a compiled program by its environment and compares environments by equality. A user's class may call two
@@ -102,7 +102,7 @@ def measure(simulator: Any, policy: ReleasedPolicy, history: np.ndarray, config:
     """
     parametric = policy.parametric
     key = jax.random.key(seed)
-    if not is_ours(simulator):
+    if not is_own_simulator(simulator):
         cast(Any, mean_return).clear_cache()  # it may hold another environment that claims to be equal
 
     def of(theta: Any, greedy: bool = False) -> float:

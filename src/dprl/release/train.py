@@ -51,7 +51,7 @@ from dprl.release.learning_artifacts import (
     q_training_of,
 )
 from dprl.release.pipeline import Handout, Purpose, ReleaseRequest, declared_words, release
-from dprl.release.returns import is_ours, mean_returns, measure, measure_on_host
+from dprl.release.returns import is_own_simulator, mean_returns, measure, measure_on_host
 from dprl.release.run_folder import RunFolder
 from dprl.user_code import quietly
 from dprl.value_functions.q_function import FILE, QFunction, weight_shapes
@@ -337,7 +337,9 @@ def _learn_policy(
     coins, stream = noise.stream("environment").actions(), noise.stream(trainer.STREAM)
     if isinstance(source, Simulated):
         drawn = program.mechanism.drawn_before(stream) if stream.secure else stream
-        state, history = trainer.run_compiled(program, source, drawn, rates, coins, is_ours(source.environment))
+        state, history = trainer.run_compiled(
+            program, source, drawn, rates, coins, is_own_simulator(source.environment)
+        )
     else:
         told = None if progress is None else lambda step: progress(plan.people_after(step))
         state, history = trainer.run_on_host(program, source, stream, rates, coins, told, journal)
