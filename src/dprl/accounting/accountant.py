@@ -1,11 +1,11 @@
-"""From an event to its epsilon.
+"""Compute the epsilon of a privacy event.
 
-One accountant speaks for the whole library: dp_accounting's privacy loss distribution (PLD) for add or remove one. The
-one exception is noise that was chosen on the way, for which no such distribution exists: there its Renyi divergence
-speaks (renyi_filter.py), for the same relation. Of two parts of the people the one that costs more counts
-(docs/proofs/two-parts.md).
-``PLDAccountant(REPLACE_ONE)`` doubles the sensitivity inside and ``RdpAccountant(REPLACE_ONE)`` does not, so no other
-relation is ever asked of it. Every epsilon is an upper bound.
+The whole library uses one accountant: dp_accounting's privacy loss distribution (PLD) for the relation "add or remove
+one". The one exception is noise that is chosen step by step during the release, for which no such distribution exists.
+Its epsilon comes from the Renyi divergence (renyi_filter.py), for the same relation. Where a release divides the people
+into disjoint parts, the part that costs the most counts (docs/proofs/two-parts.md).
+``PLDAccountant(REPLACE_ONE)`` doubles the sensitivity inside and ``RdpAccountant(REPLACE_ONE)`` does not, so dprl never
+asks an accountant for any other relation. Every epsilon is an upper bound.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from dprl.errors import require
 
 RELATION = "add or remove one"
 
-# Grid of the privacy losses: the accountant's own default, refined or coarsened by powers of two (so that a finer
-# grid contains the coarser one, and epsilon stays monotone in the noise).
+# Grid step of the privacy losses: dp_accounting's default, refined or coarsened by powers of two. So a finer grid
+# contains the coarser one, and epsilon stays monotone in the noise.
 _GRID, _FINEST = 1e-4, 1e-4 * 2.0**-12
 _FINE_POINTS, _STEP_POINTS, _TOTAL_POINTS = 1.5e5, 3e5, 4e6
 _COARSEST = 0.1
 
 
 def accountant_name(event: DpEvent | None = None) -> str:
-    """Return the accountant of ``event`` in words, with its version, as a certificate states it."""
+    """Return the name and version of the accountant of ``event``, as a certificate states them."""
     kind = "PLDAccountant"
     if isinstance(event, RenyiFilterEvent):
         kind = f"RdpAccountant at order {event.order}, under a Renyi filter"
@@ -42,8 +42,8 @@ def accountant_name(event: DpEvent | None = None) -> str:
 def epsilon_of(event: DpEvent, delta: float) -> float:
     """Return an upper bound on the epsilon of ``event`` at ``delta``, for add or remove one.
 
-    It is ``math.inf`` where the bound is beyond what the accountant resolves: more than some ten thousand, or a
-    ``delta`` of the order of its own truncation (1e-15 a composition).
+    The bound is ``math.inf`` where the accountant cannot resolve it: above some ten thousand, or for a ``delta`` of
+    the order of the accountant's own truncation (1e-15 per composition).
 
     >>> from dprl.accounting.events import gaussian
     >>> 4.376 < epsilon_of(gaussian(1.0), 1e-5) < 4.379
@@ -55,7 +55,7 @@ def epsilon_of(event: DpEvent, delta: float) -> float:
     """
     require(isinstance(delta, int | float) and 0.0 < delta < 1.0, "delta must be above 0 and below 1.")
     match event:
-        case ParallelDpEvent():  # for fixed coins a neighbour differs in one part: the larger, not the sum
+        case ParallelDpEvent():  # given who is in which part, neighbours differ in one part only: no sum
             require(not any(isinstance(one, ParallelDpEvent) for one in event.events), "Parts have no parts of theirs.")
             return max(epsilon_of(one, delta) for one in event.events)
         case PureDpEvent():
@@ -66,7 +66,10 @@ def epsilon_of(event: DpEvent, delta: float) -> float:
 
 
 def parts_of(event: DpEvent) -> tuple[Part, ...]:
-    """Return the event's parts, sorted: what composes exactly is merged, and order does not matter."""
+    """Return the Gaussian parts of an event, sorted, so that their order in the event does not matter.
+
+    Parts that compose exactly are merged: those without sampling, and those of equal rate and noise multiplier.
+    """
     sampled: dict[tuple[float, float], int] = {}
     plain, precision = [], 0.0
     for rate, multiplier, count in reversed(gaussians_of(event)):
@@ -88,7 +91,10 @@ def parts_of(event: DpEvent) -> tuple[Part, ...]:
 
 @functools.lru_cache(maxsize=1024)
 def epsilon_of_parts(parts: tuple[Part, ...], delta: float, coarser: float = 1.0) -> float:
-    """Return :func:`epsilon_of` what :func:`parts_of` gives, on a grid ``coarser`` times as coarse as it should be."""
+    """Return the epsilon of the parts that :func:`parts_of` gives, on a grid that is ``coarser`` than the usual one.
+
+    ``coarser`` is the factor between the two grid steps.
+    """
     grid = _grid(parts)
     if grid > _COARSEST:
         return math.inf
@@ -102,11 +108,11 @@ def epsilon_of_parts(parts: tuple[Part, ...], delta: float, coarser: float = 1.0
 
 
 def _grid(parts: tuple[Part, ...]) -> float:
-    """Return a step for the grid of privacy losses with which the bound is tight, and time and memory are bounded.
+    """Return a grid step for the privacy losses that keeps the bound tight, and limits time and memory.
 
     Any grid gives a valid upper bound. The default of 1e-4 is refined where one step's loss (about rate / multiplier)
-    would drown in one cell, whose rounding adds up over the steps; it is coarsened where the losses range so far
-    that the arrays would not fit. Both rules only ever refine the grid as noise grows.
+    would drown in one cell, whose rounding adds up over the steps. It is coarsened where the losses range so far
+    that the arrays would not fit. As noise grows, both rules only ever refine the grid.
     """
     finest, total_range = _GRID, 0.0
     step_range = max((_width(rate, multiplier) for rate, multiplier, _ in parts), default=0.0)
@@ -126,7 +132,7 @@ def _grid(parts: tuple[Part, ...]) -> float:
 
 
 def _width(rate: float, multiplier: float) -> float:
-    """Return the range of one step's loss, out to ten standard deviations of the noise, as the accountant does."""
+    """Return the width of one step's loss range, with the noise cut at ten standard deviations as in dp_accounting."""
     largest = (0.5 / multiplier + 10.0) / multiplier
     if rate == 1.0:
         return 2.0 * largest
@@ -136,5 +142,5 @@ def _width(rate: float, multiplier: float) -> float:
 
 
 def costly(parts: tuple[Part, ...]) -> bool:
-    """Return whether :func:`epsilon_of_parts` takes so long that a search had better begin on a coarser grid."""
+    """Return whether :func:`epsilon_of_parts` takes so long that a search should begin on a coarser grid."""
     return max(_width(rate, multiplier) for rate, multiplier, _ in parts) > 2e4 * _grid(parts)

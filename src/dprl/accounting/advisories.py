@@ -1,7 +1,8 @@
-"""Certificates that earlier versions wrote and that are known to be false, or may be: each is named and explained.
+"""Advisories: which certificates of earlier versions are known to be false, or may be false, and why.
 
-A certificate cannot be taken back from whoever holds it, so every later version knows which of them do not hold.
-Whether an advisory speaks of a certificate is decided from the certificate alone. ``SECURITY.md`` has them for people.
+A certificate cannot be taken back from whoever holds it, so every later version knows which certificates do not hold.
+Whether an advisory applies to a certificate is decided from the certificate only. ``SECURITY.md`` explains the
+advisories to people.
 
 A ledger never changes a charge. Where a certificate is withdrawn, the release has cost more than its charge says, and
 :func:`correct` charges the difference to the same dataset.
@@ -36,11 +37,11 @@ class Advisory:
     """Defect of earlier versions, and the certificates that it may have made false.
 
     Attributes:
-        name: by which it is cited, ``DPRL-YEAR-NUMBER``.
-        speaks_of: whether a certificate of such a version is of the kind concerned.
+        name: name by which the advisory is cited, ``DPRL-YEAR-NUMBER``.
+        speaks_of: tells whether a certificate of an earlier version is of the kind concerned.
         words: what is wrong, as the end of a sentence about the certificate.
-        withdraws: True where every certificate of the kind is false; else the reader is cautioned, for only some are.
-        corrected: the epsilon that is proved for such a release at its stated delta; None where there is no proof.
+        withdraws: True where every certificate of the kind is false. Else only some are, and the reader is cautioned.
+        corrected: returns the epsilon that is proved for the release at its stated delta; None where there is no proof.
     """
 
     name: str
@@ -55,7 +56,7 @@ class WithdrawnError(DprlError):
 
     Attributes:
         advisory: the advisory's name.
-        epsilon: what is proved for the release at its stated delta, or None.
+        epsilon: epsilon that is proved for the release at its stated delta, or None where there is no proof.
     """
 
     def __init__(self, message: str, advisory: str, epsilon: float | None) -> None:
@@ -64,10 +65,10 @@ class WithdrawnError(DprlError):
 
 
 def check(path: Path, content: Certificate) -> tuple[str, ...]:
-    """Return the cautions that are due with a certificate.
+    """Return the cautions that a reader of a certificate must see.
 
     Raises:
-        WithdrawnError: it is known to be false; says what is proved in its place.
+        WithdrawnError: the certificate is known to be false; the message says what is proved in its place.
     """
     cautions = []
     for one in ADVISORIES:
@@ -86,10 +87,11 @@ def check(path: Path, content: Certificate) -> tuple[str, ...]:
 
 
 def epsilon_of_two(event: Any, delta: float) -> float:
-    """Return an epsilon at ``delta`` for removing one unit and adding another, where ``event`` is for one of these.
+    """Return an epsilon at ``delta`` for removing one unit and adding another, where ``event`` covers either change.
 
-    With the data that lack both units in the middle, ``P(A) <= e^e1 R(A) + d1`` and ``R(A) <= e^e2 Q(A) + d2`` give
-    ``epsilon = e1 + e2`` at ``d1 + e^e1 d2``, for every way to divide ``delta``: docs/proofs/withdrawn.md.
+    Let P and Q be the laws of the release on the two logs, and R that on the log without both units. Then
+    ``P(A) <= e^e1 R(A) + d1`` and ``R(A) <= e^e2 Q(A) + d2`` give ``epsilon = e1 + e2`` at ``d1 + e^e1 d2``, for every
+    way to divide ``delta``: docs/proofs/withdrawn.md.
     """
     best = math.inf
     for share in (0.5, 0.8):
@@ -101,7 +103,7 @@ def epsilon_of_two(event: Any, delta: float) -> float:
 
 
 def _two_people(content: Certificate) -> float:
-    """Return :func:`epsilon_of_two` of a certificate, with the sampler's share of its delta at that epsilon."""
+    """Return :func:`epsilon_of_two` of a certificate, after the sampler's share of delta at that epsilon is paid."""
     event, delta = events.from_json(content["event"]), float(content["delta"])
     assumed = 2.0 * float(content["epsilon"]) + 1.0
     for _ in range(20):
@@ -116,7 +118,7 @@ def _two_people(content: Certificate) -> float:
 
 
 def _version(content: Certificate) -> tuple[int, ...]:
-    """Return the version of dprl that wrote a certificate, which is before all others where it does not say."""
+    """Return the version of dprl that wrote a certificate; one that states no version counts as the oldest."""
     found = re.match(r"([0-9]{1,6})\.([0-9]{1,6})\.([0-9]{1,6})", str(content["versions"].get("dprl", "")))
     return (0,) if found is None else tuple(map(int, found.groups()))
 
@@ -126,7 +128,7 @@ def _names(content: Certificate) -> set[str]:
 
 
 def _off_the_walk(content: Certificate) -> bool:
-    """Return whether it is of the variant functional, with rewards that may not be of the state alone."""
+    """Return whether a certificate is of the variant functional, where rewards may depend on more than the state."""
     public = content["assumed_public"]
     variant = public.get("hyper_parameters", {}).get("variant", {"value": None})["value"]
     where = public.get("environment", {}).get("name")
@@ -169,12 +171,12 @@ ADVISORIES = (
         withdraws=False,
     ),
 )
-"""Advisories in the order in which they are asked; the first that withdraws a certificate speaks."""
+"""Advisories in the order in which they are checked; the first that withdraws a certificate is reported."""
 
 # --- corrections ------------------------------------------------------------------------------------------------
 
 LEAST_DELTA = 1e-30
-"""Charged where only epsilon grows, for a ledger keeps no charge without a delta."""
+"""Charged as delta where only epsilon grows, and as epsilon where only delta grows: a charge must have both."""
 
 
 @dataclass(frozen=True)
@@ -182,10 +184,10 @@ class Correction:
     """Outcome of a correction.
 
     Attributes:
-        charge: number of the charge that corrects.
-        epsilon: that it charged.
-        missing: epsilon that the dataset's budget does not hold any more, and that was spent all the same; 0 where
-            all of it was charged.
+        charge: number of the correcting charge.
+        epsilon: epsilon of the correcting charge.
+        missing: epsilon that was spent but could not be charged, because the dataset's budget no longer holds so much;
+            0 where all of it was charged.
     """
 
     charge: int
@@ -196,17 +198,17 @@ class Correction:
 def correct(ledger: Ledger, charge: int, epsilon: float, delta: float, why: str) -> Correction:
     """Charge what a release has cost beyond its own charge.
 
-    The same correction is charged once, however often it is asked for. Where the budget does not hold all of it, what
-    is left is charged, so that nothing more is released.
+    The same correction is charged only once, however often this function is called. Where the budget does not cover
+    the whole correction, all that is left is charged, so that nothing more can be released.
 
     Args:
-        ledger: that has the charge.
-        charge: its number.
+        ledger: ledger that holds the charge.
+        charge: number of the charge.
         epsilon, delta: what the release has really cost.
         why: a public note, such as the name of an advisory.
 
     Raises:
-        DprlError: there is no such charge, it covers as much already, or nothing is left to charge.
+        DprlError: there is no such charge, the charge covers as much already, or nothing is left to charge.
     """
     true = Budget(epsilon, delta)
     first, dataset = ledger.charge_of(charge)

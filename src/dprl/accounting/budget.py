@@ -27,6 +27,6 @@ class Budget:
         require(positive(self.delta) and self.delta < 1.0, "delta must be above 0 and below 1.")
 
     def check_units(self, units: int) -> None:
-        """Refuse a delta at which giving one person away entirely would be allowed; ``units`` is public."""
+        """Refuse a delta of 1/units or more, which would allow giving one unit away entirely; ``units`` is public."""
         least = f"delta = {self.delta:g} is at least 1/units = {1.0 / units:g}"
         require(self.delta < 1.0 / units, f"{least}: choose a delta well below one over the {units} declared units.")

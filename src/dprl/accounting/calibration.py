@@ -1,7 +1,7 @@
-"""From a budget to a noise multiplier, which is one that the accountant accepts.
+"""Calibration: find a noise multiplier for a budget that the accountant accepts.
 
 A single or self-composed plain Gaussian has a closed form (Balle and Wang, 2018, "Improving the Gaussian mechanism
-for differential privacy", Theorem 8); it gives the starting point, and the PLD has the last word.
+for differential privacy", Theorem 8). The closed form gives the starting point, and the PLD decides.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from dprl.accounting.renyi_filter import NO_NOISE_HELPS, smallest_accepted
 from dprl.errors import DprlError, require
 
 SMALLEST, LARGEST = 0.2, 1e8
-"""Ends of the search. Below the first one step alone costs an epsilon above 30, and the first itself is returned; above
-the second nothing is left of any signal."""
+"""Smallest and largest noise multiplier of a search. Below ``SMALLEST`` a single step costs an epsilon above 30, so
+``SMALLEST`` is returned instead. Above ``LARGEST`` the noise leaves nothing of any signal."""
 
 
 def noise_multiplier_for(make_event: Callable[[float], DpEvent], budget: Budget, tolerance: float = 1e-4) -> float:
     """Return the smallest noise multiplier ``x`` for which ``make_event(x)`` stays within ``budget``.
 
-    The value that is returned was itself put to the accountant: ``epsilon_of(make_event(x), budget.delta)`` is at most
+    The accountant has checked the returned value itself: ``epsilon_of(make_event(x), budget.delta)`` is at most
     ``budget.epsilon``.
 
     The result is kept in the process and under ``$XDG_CACHE_HOME/dprl`` or ``~/.cache/dprl``. A remembered multiplier
-    is a hint and never trusted: one call of :func:`epsilon_of` (which a certificate needs in any case) must confirm
-    it, or it is computed anew. A cache that cannot be read or written is ignored.
+    is only a hint: unless one call of :func:`epsilon_of` (which a certificate needs in any case) confirms the
+    multiplier, it is computed anew. A cache that cannot be read or written is ignored.
 
     Args:
-        make_event: gives the event of a multiplier; it must ask for less epsilon as the multiplier grows.
+        make_event: returns the event for a multiplier; the event's epsilon must fall as the multiplier grows.
         budget: what the event may cost.
         tolerance: relative precision of the multiplier.
 
@@ -56,7 +56,7 @@ def noise_multiplier_for(make_event: Callable[[float], DpEvent], budget: Budget,
     remembered = _recall(key)
     # Too much noise would be private but wasteful, so a hint is held to the budget from both sides.
     if remembered is not None and 0.99 * budget.epsilon <= epsilon_at(remembered) <= budget.epsilon:
-        _known[key] = remembered  # whoever writes to the folder meanwhile: the same answer from now on
+        _known[key] = remembered  # from now on the same answer, even if another process writes to the folder
         return remembered
 
     start = _first_guess(make_event, budget)
@@ -105,7 +105,7 @@ def gaussian_noise_multiplier(budget: Budget) -> float:
 
 
 def _mu(parts: tuple[Part, ...]) -> float:
-    """Return the Gaussian limit of a composition: exact for plain Gaussians (sampled: Bu, Dong, Long and Su, 2020)."""
+    """Return mu of a composition's Gaussian limit: exact for plain Gaussians (sampled: Bu, Dong, Long and Su, 2020)."""
     total = 0.0
     for rate, multiplier, count in parts:
         sampled = rate**2 * math.expm1(min(1.0 / multiplier**2, 500.0))
@@ -135,13 +135,16 @@ class _Point(NamedTuple):
     u: float
     """Logarithm of the multiplier."""
     y: float
-    """Logarithm of epsilon over the budget's."""
+    """Logarithm of the ratio of epsilon to the budget's epsilon."""
 
 
 def _search(
     epsilon_at: Callable[[float], float], budget: Budget, start: float, slope: float, tolerance: float
 ) -> float:
-    """Bracket geometrically, then close in by secants on the log-log curve; return the accepted end."""
+    """Return the accepted end of a bracket no wider than ``tolerance``, in logarithms, around the smallest multiplier.
+
+    The bracket is found geometrically, then closed in by secants on the log-log curve.
+    """
     unsafe: _Point | None = None
     safe: _Point | None = None
     before: _Point | None = None
@@ -180,7 +183,7 @@ def _search(
 
 
 def _inside(unsafe: _Point, safe: _Point, estimate: float, tolerance: float, halve: bool) -> float:
-    """Return where to try next between the two ends, near the estimate, or near the middle to ``halve`` the gap."""
+    """Return the next point to try between two ends: near the estimate, or nearer the middle to ``halve`` the gap."""
     low, high = unsafe.u, safe.u
     middle = 0.5 * (low + high)
     if not low < estimate < high:

@@ -1,10 +1,10 @@
 """The certificate: what a release claims, in JSON that can be checked later without the data.
 
-``certificate.json`` stands for a verified, secure release; anything else carries ``statement.json`` with the same
-fields. Both list the SHA-256 of every other file of the results folder and a digest of themselves: that guards
-against accidents. A signature (Ed25519) guards against tampering. ``verification.py`` checks all of it.
+``certificate.json`` stands for a verified, secure release; any other release has ``statement.json`` with the same
+fields. Both list the SHA-256 of every other file of the results folder and a digest of themselves, which guards
+against accidents. A signature (Ed25519) guards against tampering. ``verification.py`` checks all of this.
 
-A file is written in one way only (:func:`to_bytes`), so that a single changed byte is a changed file.
+Each content is written in one way only (:func:`to_bytes`), so that a single changed byte is a changed file.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ NOT_A_TRAJECTORY = (
     "A trajectory or a person as a whole: one visited state sits in two transitions, and every further transition of "
     "the same trajectory or person has a guarantee of its own."
 )
-"""What a guarantee for transitions must say that it does not protect."""
+"""What a guarantee for transitions must state as not protected."""
 NOT_THE_TRANSITIONS = (
     "States, actions and transitions, and how often a reward was asked for: only what the rewards are is protected."
 )
-"""What a guarantee for reward functions must say that it does not protect."""
+"""What a guarantee for reward functions must state as not protected."""
 
 _SIGNING = b"dprl certificate digest "
 # Hexadecimal, not base64, whose last character has spare bits: one signature, one spelling.
@@ -74,8 +74,8 @@ def sha256_file(path: str | Path) -> str:
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of what the numbers of a release depend on."""
-    # its own, for what is installed beside a checkout may have been installed before
+    """Return the versions of Python, dprl and the packages on which the numbers of a release depend."""
+    # dprl states its version itself, because the metadata beside a checkout may be from an earlier installation
     found = {"python": platform.python_version(), "dprl": __version__}
     return found | {name: metadata.version(name) for name in ("jax", "dp_accounting", "numpy")}
 
@@ -92,7 +92,8 @@ def seal(
         sign_key: a PEM file with an unencrypted Ed25519 private key, with which the digest is signed too.
 
     Raises:
-        DprlError: a file cannot be read, or the key is none.
+        DprlError: an artifact's name is not a plain file name, a file cannot be read, or ``sign_key`` holds no such
+            key.
     """
     sealed = {name: value for name, value in certificate.items() if name not in ("digest", "signature")}
     sealed["artifacts"] = {}
@@ -123,12 +124,12 @@ def _dump(obj: Any, indent: int | None, separators: tuple[str, str]) -> bytes:
 
 
 def plain_name(name: Any) -> bool:
-    """Return whether ``name`` can be that of an artifact."""
+    """Return whether ``name`` can be the name of an artifact."""
     return (
         isinstance(name, str)
         and name not in ("", ".", "..", CERTIFICATE, STATEMENT)
         and len(name) <= 200
-        and name.isprintable()  # no control characters, and no half of a character that no file name has
+        and name.isprintable()  # no control characters and no lone surrogates, which no file name has
         and not any(c in name for c in "/\\")
     )
 
@@ -144,7 +145,7 @@ def load_private(path: Path) -> Ed25519PrivateKey:
 
 
 def sign(digest_hex: str, sign_key: Path) -> dict[str, str]:
-    """Return the signature of a certificate's digest, as it stands in the certificate."""
+    """Return the signature of a certificate's digest, as the field ``signature`` holds it."""
     key = load_private(sign_key)
     return {
         "algorithm": "Ed25519",
@@ -159,7 +160,7 @@ def check_signature(path: Path, content: dict[str, Any], public_key: str | Path 
     Args:
         path: the certificate's file, for messages.
         content: the certificate.
-        public_key: a PEM file; where it is given, the signature must be there and be made by that key.
+        public_key: a PEM file; where one is given, the certificate must be signed with that key.
     """
     if "signature" not in content:
         require(public_key is None, f"{path} is not signed, though a public key was given.")
@@ -181,7 +182,7 @@ def check_signature(path: Path, content: dict[str, Any], public_key: str | Path 
 
 
 def _load(path: Path, failure: str, parse: Callable[[bytes], Any], kind: type, refusal: str) -> Any:
-    """Return the key of a kind that is in a PEM file."""
+    """Return the key in a PEM file, which must be of class ``kind``."""
     with explained(failure):
         raw = path.read_bytes()
     try:

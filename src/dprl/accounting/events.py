@@ -1,7 +1,7 @@
 """Privacy events: what a mechanism did, as values that an accountant composes and a certificate stores.
 
-The events are dp_accounting's own; this module makes the few that our mechanisms emit and turns them to JSON and
-back. Whatever is not one of those few is refused, in both directions.
+Most events are dp_accounting's own. This module makes the few events that dprl's mechanisms emit and converts them to
+JSON and back. It refuses any other event, in both directions.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class PureDpEvent(dpe.DpEvent):
     """Event of a release with a pure epsilon, such as a noisy maximum.
 
     Attributes:
-        epsilon: that it costs at every delta.
+        epsilon: what the release costs at every delta.
     """
 
     epsilon: float
@@ -33,19 +33,19 @@ class PureDpEvent(dpe.DpEvent):
 
 @dataclass(frozen=True)
 class ParallelDpEvent(dpe.DpEvent):
-    """Event of releases of disjoint parts of the people, of which one unit is in one: docs/proofs/two-parts.md.
+    """Event of releases from disjoint parts of the people, where each unit is in one part: docs/proofs/two-parts.md.
 
     At every epsilon it costs the largest delta of its parts, not their sum. It is never part of another event.
 
     Attributes:
-        events: of each part, in order.
+        events: the event of each part, in order.
     """
 
     events: tuple[DpEvent, ...]
 
 
 SAMPLER_TOTAL_VARIATION = 2.0**-49
-"""Distance of one secure draw of noise from the exact rounded Gaussian (docs/proofs/rounded-gaussian.md)."""
+"""Largest total variation distance of one secure draw from a rounded Gaussian (docs/proofs/rounded-gaussian.md)."""
 
 _FOREIGN = "The privacy event is not one that dprl emits."
 _TYPES: dict[str, tuple[type[DpEvent], tuple[str, ...]]] = {
@@ -62,18 +62,18 @@ _WHOLE = ("count", "order", "steps")
 
 
 def sampler_delta(epsilon: float, draws: int, total_variation: float = SAMPLER_TOTAL_VARIATION) -> float:
-    """Return what ``draws`` draws that are only so close to exact add to delta."""
+    """Return what the sampler's error adds to delta over ``draws`` draws, each within ``total_variation`` of exact."""
     return (1.0 + math.exp(min(epsilon, 700.0))) * draws * total_variation
 
 
 def gaussian(noise_multiplier: float) -> DpEvent:
-    """Return one Gaussian release; the multiplier is the standard deviation over the L2 sensitivity."""
+    """Return the event of one Gaussian release; the multiplier is the standard deviation over the L2 sensitivity."""
     require(positive(noise_multiplier), "The noise multiplier must be a positive finite number.")
     return dpe.GaussianDpEvent(float(noise_multiplier))
 
 
 def poisson_gaussian(sampling_rate: float, noise_multiplier: float, steps: int) -> DpEvent:
-    """Return ``steps`` adaptive Gaussian releases, each over its own Poisson sample of the units."""
+    """Return the event of ``steps`` adaptive Gaussian releases, each over its own Poisson sample of the units."""
     require(0.0 < sampling_rate <= 1.0, "The sampling rate must be above 0 and at most 1.")
     require(steps >= 1, "The number of steps must be at least 1.")
     inner = gaussian(noise_multiplier)
@@ -83,29 +83,29 @@ def poisson_gaussian(sampling_rate: float, noise_multiplier: float, steps: int) 
 
 
 def compose(events: Sequence[DpEvent]) -> DpEvent:
-    """Return all of ``events`` on the same data."""
+    """Return the event of all ``events`` together, on the same data."""
     return events[0] if len(events) == 1 else dpe.ComposedDpEvent(list(events))
 
 
 def pure(epsilon: float) -> PureDpEvent:
-    """Return one release with a pure epsilon."""
+    """Return the event of one release with a pure epsilon."""
     require(positive(epsilon), "The epsilon of a release must be a positive finite number.")
     return PureDpEvent(float(epsilon))
 
 
 def parallel(events: Sequence[DpEvent]) -> ParallelDpEvent:
-    """Return releases of disjoint parts of the people, the events in the order of the parts."""
+    """Return the event of releases from disjoint parts of the people; ``events`` has one event for each part."""
     require(len(events) >= 2, "There are at least two parts of the people.")
     return ParallelDpEvent(tuple(events))
 
 
 def branches(event: DpEvent) -> tuple[DpEvent, ...]:
-    """Return what happens to each part of the people: the event itself, where nobody is set apart."""
+    """Return the event of each part of the people; only the event itself where the people are not divided."""
     return event.events if isinstance(event, ParallelDpEvent) else (event,)
 
 
 def stated_parts(event: DpEvent) -> list[tuple[Any, ...]]:
-    """Return what was done, in order, as the mechanisms of a certificate state it; raise for any other event."""
+    """Return the parts of an event, in order, as a certificate's mechanisms state them; raise for a foreign event."""
     match event:
         case ParallelDpEvent():
             require(not any(isinstance(one, ParallelDpEvent) for one in event.events), _FOREIGN)
@@ -118,7 +118,7 @@ def stated_parts(event: DpEvent) -> list[tuple[Any, ...]]:
 
 
 def gaussians_of(event: DpEvent, count: int = 1) -> list[Part]:
-    """Return the Gaussians of an event that is done ``count`` times, in order; raise for any other event."""
+    """Return the Gaussians of ``count`` times an event, in order; raise for an event that is not made of Gaussians."""
     match event:
         case dpe.SelfComposedDpEvent():
             return gaussians_of(event.event, count * int(event.count))
@@ -132,7 +132,7 @@ def gaussians_of(event: DpEvent, count: int = 1) -> list[Part]:
 
 
 def to_json(event: DpEvent) -> dict[str, Any]:
-    """Return plain data for a certificate; raise for an event that no mechanism of ours emits."""
+    """Return an event as plain data for a certificate; raise for an event that no mechanism of dprl emits."""
     for name, (kind, names) in _TYPES.items():
         if isinstance(event, kind):
             return {"type": name} | {field: _plain(field, getattr(event, field)) for field in names}
@@ -140,7 +140,7 @@ def to_json(event: DpEvent) -> dict[str, Any]:
 
 
 def from_json(data: Any) -> DpEvent:
-    """Return the event of which :func:`to_json` made ``data``; refuse anything unknown, extra or out of range.
+    """Return the event that :func:`to_json` turned into ``data``; refuse anything unknown, extra or out of range.
 
     >>> from_json(to_json(poisson_gaussian(0.01, 1.5, 10))) == poisson_gaussian(0.01, 1.5, 10)
     True
@@ -159,7 +159,7 @@ def from_json(data: Any) -> DpEvent:
 
 
 def _plain(field: str, value: Any) -> Any:
-    """Return the value of an event's field as JSON has it."""
+    """Return the value of an event's field as plain data for JSON."""
     if isinstance(value, DpEvent):
         return to_json(value)
     if isinstance(value, list | tuple):
@@ -168,7 +168,7 @@ def _plain(field: str, value: Any) -> Any:
 
 
 def _read(field: str, value: Any) -> Any:
-    """Return the value of an event's field that JSON has as ``value``."""
+    """Return an event's field from its JSON ``value``; refuse a value that the field cannot have."""
     if field == "event":
         return from_json(value)
     if field in ("events", "noise_multipliers", "before"):

@@ -1,4 +1,4 @@
-"""The fields of a certificate or statement: which there are, of what type, and which contradict each other."""
+"""The fields of a certificate or statement: their names and types, and which values contradict each other."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ def check_content(path: Path, content: Mapping[str, Any]) -> None:
 
 
 def check_units(path: Path, content: Mapping[str, Any]) -> None:
-    """Refuse a delta at which giving one unit away entirely would be allowed, and units that are not declared."""
+    """Refuse a delta of 1/units or more, which would allow giving one unit away entirely, and undeclared units."""
     public = content["assumed_public"]
     if content["privacy_unit"] == UNIT:
         units = public.get("hyper_parameters", {}).get("people", {"value": None})["value"]
-        if units is None:  # reward functions that are no means over people
+        if units is None:  # reward functions that are not means over people
             return
     else:
         units = public["bounds"].get("units") if "bounds" in public else public.get("units")
@@ -61,7 +61,7 @@ def check_units(path: Path, content: Mapping[str, Any]) -> None:
 
 
 def _check_ledger_block(path: Path, content: Mapping[str, Any]) -> None:
-    """Refuse a charge that is not that of the certificate's claim."""
+    """Refuse a charge whose epsilon or delta is not the one that the certificate claims."""
     block = content["ledger"]
     check_fields(f"The ledger block of {path}", _LEDGER, block)
     for name in ("epsilon", "delta"):
@@ -92,12 +92,12 @@ def _or_nothing(check: Check) -> Check:
 
 
 def _date(value: Any) -> bool:
-    """Return whether ``value`` is a time in UTC that exists, written YYYY-MM-DDThh:mm:ssZ."""
+    """Return whether ``value`` is an existing time in UTC, from 2024 on, written YYYY-MM-DDThh:mm:ssZ."""
     try:
         found = datetime.strptime(value, _DATE)
     except (TypeError, ValueError):
         return False
-    return found.year >= 2024 and found.strftime(_DATE) == value  # no digit is left out, nor of another script
+    return found.year >= 2024 and found.strftime(_DATE) == value  # every digit is there, and none is of another script
 
 
 FIELDS: dict[str, Check] = {
@@ -125,7 +125,7 @@ FIELDS: dict[str, Check] = {
     ),
     "digest": _text,
 }
-"""What each field of a certificate or statement may be; there may be a signature too."""
+"""Check of each field of a certificate or statement; a field ``signature`` may be added."""
 
 PUBLIC: dict[str, Check] = {
     "bounds": _mapping,
@@ -137,7 +137,7 @@ PUBLIC: dict[str, Check] = {
     "reading": text,
     "units": whole,
 }
-"""What was assumed to be public, where it is stated; anything else may stand beside it."""
+"""Check of each known field of ``assumed_public``; any of them may be left out, and other fields may be added."""
 
 _STATED = mapping_of({"value": _anything, "provenance": text})
 _LEDGER = {"dataset": lambda value: text(value) and value != "", "charge": whole, "epsilon": _number, "delta": _number}

@@ -1,17 +1,17 @@
-"""A keyed fingerprint of a log's rows, by which a ledger notices that it has seen them under another name.
+"""A keyed fingerprint of a log's rows, by which a ledger notices that it has seen the rows under another name.
 
-It covers the parts that every log has and that every request reads the same way: observation, action and reward.
-Identifiers are left out, because the same rows may be exported with other ones; next observations, because they are
-mostly derived; target probabilities, because they belong to a question; behaviour probabilities, time steps and flags,
-because whether they are read, or filled in, depends on the request (a public behaviour policy, a horizon of 1), and
-the same people's rows must be recognised however they are asked about.
+The fingerprint covers the parts that every log has and that every request reads the same way: observation, action and
+reward. It leaves out identifiers, because the same rows may be exported with others; next observations, because they
+are mostly derived; and target probabilities, because they belong to a question. It also leaves out behaviour
+probabilities, time steps and flags: whether these are read, or filled in, depends on the request (a public behaviour
+policy, a horizon of 1), and the same people's rows must be recognised whatever is asked about them.
 
 Each row is hashed to 128 bits under a secret key, the hashes are summed modulo 2^64 in two halves, and the sums with
-the number of rows go through keyed BLAKE2b. So the order of rows, and of columns in a file, does not matter, nor does
-the file format or any bound, and a row that stands twice counts twice.
+the number of rows go through keyed BLAKE2b. So neither the order of rows, nor the order of columns in a file, nor the
+file format, nor any bound matters, and a row that stands twice counts twice.
 
-What it protects against is forgetting: a file that was copied, converted, shuffled or given to a second person who
-declares it anew. It does not stop somebody who changes, rounds, adds or drops a row: that is another fingerprint.
+The fingerprint protects against forgetting: a file that was copied, converted, shuffled or given to a second person
+who declares it anew. It does not stop somebody who changes, rounds, adds or drops a row, which changes the fingerprint.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ from dprl.errors import require
 PARTS = ("observation", "action", "reward")
 
 _HALVES = 2
-_BLOCK = 1 << 15  # rows at a time, so that what is in work stays in a processor's cache
+_BLOCK = 1 << 15  # rows that are hashed at a time, so that they stay in a processor's cache
 
 
 def fingerprint(blocks: Iterable[Mapping[str, Any]], secret: bytes) -> str | None:
     """Return the fingerprint of a log's rows, 64 hexadecimal digits; None where there is no row.
 
-    How the rows are cut into blocks does not matter, nor does the order of these: a log may be larger than memory.
+    Neither the cut of the rows into blocks nor the order of the blocks matters. So a log may be larger than memory.
 
     Args:
         blocks: each with ``observation`` ``(R, d)`` or ``(R,)``, ``action`` ``(R,)`` or ``(R, k)`` and ``reward``
-            ``(R,)``, numbers with NaN for what could not be read; anything else in it is left alone. A number counts by
-            its float64 value: 1, 1.0 and true are one, so are all NaNs, so are 0.0 and -0.0.
-        secret: 32 bytes.
+            ``(R,)``, numbers with NaN for what could not be read; other columns are ignored. A number counts by its
+            float64 value: 1, 1.0 and true are the same, all NaNs are the same, and 0.0 and -0.0 are the same.
+        secret: key of 32 bytes.
 
     Raises:
-        DprlError: a part is missing, holds no numbers, or differs from another one in length; or two blocks differ in
+        DprlError: a part is missing, holds no numbers, or differs from another part in length; or two blocks differ in
             their number of components.
     """
     rows, totals, widths = 0, np.zeros(_HALVES, dtype=np.uint64), set()
@@ -66,7 +66,7 @@ def fingerprint(blocks: Iterable[Mapping[str, Any]], secret: bytes) -> str | Non
 
 
 def _sums(parts: Mapping[str, np.ndarray], key: Callable[[str], np.ndarray]) -> np.ndarray:
-    """Return ``(2,)`` sums of the hashes of all rows, modulo 2^64, under the keys that ``key`` gives for a label."""
+    """Return ``(2,)`` sums of the hashes of all rows, modulo 2^64; ``key`` returns the hash key for a label."""
     totals = np.zeros(_HALVES, dtype=np.uint64)
     for start in range(0, len(parts["reward"]), _BLOCK):
         row: Any = 0
@@ -87,7 +87,7 @@ def _table(name: str, columns: Mapping[str, Any]) -> np.ndarray:
 
 def _canonical(table: np.ndarray) -> np.ndarray:
     """Return rows ``(R, d)`` as bits ``(d, R)`` of float64, with one zero and one NaN."""
-    with np.errstate(all="ignore"):  # a signalling NaN would be heard
+    with np.errstate(all="ignore"):  # a signalling NaN would cause a warning
         values = np.array(table.T, dtype=np.float64, order="C")
         values[np.isnan(values)] = np.nan
         values += 0.0  # -0.0 becomes 0.0
@@ -95,7 +95,7 @@ def _canonical(table: np.ndarray) -> np.ndarray:
 
 
 def _words(secret: bytes, label: str) -> np.ndarray:
-    """Return three words a half, ``(3, 2, 1)``; the last two are odd, so that multiplying by them loses nothing."""
+    """Return three words per half, ``(3, 2, 1)``; the last two are odd, so that multiplying by them loses nothing."""
     words = np.empty((3, _HALVES, 1), dtype=np.uint64)
     for half in range(_HALVES):
         label_of_half = f"{label} {half}".encode()

@@ -1,7 +1,7 @@
-"""Privacy loss distributions of Gaussians, as dp_accounting makes them, and many times as fast.
+"""Privacy loss distributions of Gaussians, the same as dp_accounting's but computed many times as fast.
 
-dp_accounting inverts the privacy loss at one point of its grid after another, in Python; here the same formulas take
-the whole grid at once. All else is dp_accounting's own: losses, discretisation, composition.
+dp_accounting inverts the privacy loss at one point of its grid after another, in Python. This module applies the same
+formulas to the whole grid at once. Losses, discretisation and composition are dp_accounting's own.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ def gaussian_pld(sampling_rate: float, noise_multiplier: float, grid: float) -> 
     """Return the privacy losses of one Gaussian release over a Poisson sample, for add or remove one.
 
     Args:
-        sampling_rate: of the sample; 1 for everybody.
+        sampling_rate: rate of the Poisson sample; 1 for everybody.
         noise_multiplier: standard deviation of the noise over the sensitivity.
-        grid: step of the losses, which are rounded to the pessimistic side.
+        grid: grid step of the losses, which are rounded to the pessimistic side.
     """
-    if sampling_rate == 1.0:  # the same both ways
+    if sampling_rate == 1.0:  # adding and removing a unit are the same
         return PrivacyLossDistribution(_distribution(1.0, noise_multiplier, grid, "REMOVE"))
     remove, add = (_distribution(sampling_rate, noise_multiplier, grid, way) for way in ("REMOVE", "ADD"))
     return PrivacyLossDistribution(remove, add)
@@ -57,7 +57,7 @@ def _distribution(rate: float, multiplier: float, grid: float, way: str) -> pld_
 
 
 def _deltas(losses: GaussianPrivacyLoss, rate: float, multiplier: float, epsilons: np.ndarray) -> np.ndarray:
-    """Return :meth:`GaussianPrivacyLoss.get_delta_for_epsilon` of many epsilons."""
+    """Return :meth:`GaussianPrivacyLoss.get_delta_for_epsilon` for many epsilons at once."""
     if rate == 1.0:
         x = -0.5 - epsilons * multiplier**2
         lower: Any = losses.mu_lower_log_cdf(x)
@@ -75,9 +75,10 @@ def _deltas(losses: GaussianPrivacyLoss, rate: float, multiplier: float, epsilon
 
 
 def _inverse(rate: float, multiplier: float, losses: np.ndarray, adding: bool) -> np.ndarray:
-    """Return the largest x at which the loss is at least each of ``losses``, which sampling makes possible.
+    """Return, for each of ``losses``, the largest x at which the loss is at least that; sampling must allow each loss.
 
-    Without sampling, the loss ``l`` of x is ``-(x + 1/2)/z^2`` when one is removed; sampled, ``log(1 - q + q e^l)``.
+    When one unit is removed, the loss at x is ``l = -(x + 1/2)/z^2`` without sampling, and ``log(1 - q + q e^l)`` with
+    sampling rate q.
     """
     signed = -losses if adding else losses
     at_edge = np.isclose(signed, math.log1p(-rate), rtol=1e-9, atol=0.0)

@@ -1,11 +1,12 @@
 """The intents: an append-only file beside a ledger's database that says what is about to be entered there.
 
-An entry is on disk before the database commits it. What stands here and not in the database (the process was killed
-in between, or an older copy of the database was put back) therefore counts as spent, and is entered by the next one
-who holds the database's lock. One line an entry: JSON and its keyed checksum. Line 0 names the ledger.
+An entry is on disk before the database commits it. An entry that stands here but not in the database (because the
+process was killed in between, or an older copy of the database was put back) therefore counts as spent. The next
+process that holds the database's lock enters it. Each line is one entry: JSON and its keyed checksum. Line 0 names the
+ledger.
 
-The database keeps a :class:`Mark`: how much of this file it has entered, and the digest of exactly that. A file that
-is shorter, or whose beginning differs by one byte, is refused.
+The database keeps a :class:`Mark`: how much of this file it has entered, and the digest of exactly that much. A file
+that is shorter, or whose beginning differs by one byte, is refused.
 """
 
 from __future__ import annotations
@@ -24,20 +25,20 @@ from pathlib import Path
 from dprl.errors import DprlError, explained, require
 from dprl.files import sync
 
-_CHECKSUM = re.compile(rb" [0-9a-f]{32}\n")  # and the end of its line, of which there is none within JSON
+_CHECKSUM = re.compile(rb" [0-9a-f]{32}\n")  # ends with the end of the line, which never occurs within JSON
 _HEADER = b'{"n": 0, "kind": "ledger", "version": 2, "ledger": "'
 
 
 @dataclass(frozen=True)
 class Entry:
-    """Line of the intents: a declared dataset, a charge, or what a charge is bound to; what does not apply is empty.
+    """Line of the intents: a declared dataset, a charge, or a charge's binding; fields that do not apply are empty.
 
     Attributes:
         kind: ``dataset``, ``charge`` or ``binding``.
-        dataset: its name.
+        dataset: name of the dataset.
         epsilon, delta: exact decimals, as text.
-        token: of a charge, 32 hexadecimal digits by which an interrupted run finds it again.
-        content: what the charge with that ``token`` is bound to, 64 hexadecimal digits.
+        token: 32 hexadecimal digits of a charge, by which an interrupted run finds the charge again.
+        content: 64 hexadecimal digits to which the charge with that ``token`` is bound.
     """
 
     kind: str
@@ -54,7 +55,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Mark:
-    """Record of how much of the intents is entered: lines, bytes, and the digest of those bytes."""
+    """Record of how much of the intents the database has entered: lines, bytes, and the digest of those bytes."""
 
     entries: int
     size: int
@@ -62,15 +63,15 @@ class Mark:
 
 
 class Intents:
-    """Open file of intents; what writes to it needs the database's write lock.
+    """Open file of intents; whoever writes to it needs the database's write lock.
 
-    Raises DprlError, in one sentence, for a file that is not the one that the database knows.
+    The methods raise DprlError, in one sentence, for a file that is not the one that the database knows.
     """
 
     def __init__(self, shown: Path, file: FileIO, ledger: str, secret: bytes) -> None:
         self._shown, self._file, self._ledger = shown, file, ledger
         self._key = _key(secret)
-        self._hash = hashlib.blake2b(digest_size=32)  # of what was read and written so far
+        self._hash = hashlib.blake2b(digest_size=32)  # digest of what was read and written so far
 
     @property
     def size(self) -> int:
@@ -78,7 +79,7 @@ class Intents:
         return os.fstat(self._file.fileno()).st_size
 
     def read(self, mark: Mark) -> tuple[bytes, bytes]:
-        """Return what was entered, and what lies beyond; refuse a file that does not begin with what was entered."""
+        """Return the bytes that the database has entered, and those beyond; refuse a file with another beginning."""
         self._file.seek(0)
         content = self._file.readall()
         self._hash = hashlib.blake2b(memoryview(content)[: mark.size], digest_size=32)
@@ -90,18 +91,18 @@ class Intents:
         return content[: mark.size], content[mark.size :]
 
     def entered(self, mark: Mark) -> str:
-        """Return everything up to ``mark``, in order, as a JSON list: what the database must hold, and nothing else."""
+        """Return all entries up to ``mark``, in order, as a JSON list: exactly what the database must hold."""
         content, _ = self.read(mark)
         if not content.startswith(_header(self._ledger, self._key)) or content.count(b"\n") != mark.entries:
             raise self._changed()
-        # the mark's digest stands for all lines, as each one's checksum does for what lies beyond it
+        # the mark's digest proves all these lines, as the checksum of each line does beyond the mark
         return "[" + _CHECKSUM.sub(b",", content).decode()[:-1] + "]"
 
     def unmatched(self, mark: Mark) -> tuple[list[Entry], Mark]:
-        """Return what was never entered, in order, and the mark after it; a torn last line is cut off."""
+        """Return the entries that the database lacks, in order, and the mark after them; cut off a torn last line."""
         *lines, torn = self.read(mark)[1].split(b"\n")
         if lines and not torn and b"\0" in lines[-1]:
-            torn = lines.pop()  # a power cut lost a block of it: nobody was told of this line either
+            torn = lines.pop()  # a power cut lost a block of this line, so nobody was told that it was written
         entries = [self._entry(line, mark.entries + i) for i, line in enumerate(lines)]
         whole = b"".join(line + b"\n" for line in lines)
         self._hash.update(whole)
@@ -109,14 +110,14 @@ class Intents:
         if torn:
             self.cut(after.size)
         elif entries:
-            # whoever wrote them may have ended before they were on disk; the database must not be ahead of them
+            # their writer may have ended before the lines were on disk; the database must not be ahead of the intents
             os.fsync(self._file.fileno())
         return entries, after
 
     def append(self, mark: Mark, entry: Entry) -> Mark:
-        """Write ``entry`` behind ``mark``, wait until it is on disk, and return the mark behind it.
+        """Write ``entry`` after ``mark``, wait until it is on disk, and return the mark after it.
 
-        When that fails the file is cut back, and nothing was spent.
+        When writing fails, the file is cut back, and nothing was spent.
         """
         if self.size != mark.size or self._hash.hexdigest() != mark.digest:
             raise self._changed()
@@ -133,7 +134,7 @@ class Intents:
         return Mark(mark.entries + 1, mark.size + len(line), self._hash.hexdigest())
 
     def cut(self, size: int) -> None:
-        """Cut off what lies beyond ``size``: bytes of which nobody was told."""
+        """Cut the file to ``size`` bytes; nobody was told that the bytes beyond were written."""
         self._file.truncate(size)
         os.fsync(self._file.fileno())
 
@@ -154,12 +155,12 @@ class Intents:
 
 
 def intents_path(ledger: Path) -> Path:
-    """Return where the intents of a ledger are."""
+    """Return the path of a ledger's intents."""
     return ledger.with_name(ledger.name + ".intents")
 
 
 def has_entries(shown: Path, real: Path) -> bool:
-    """Return whether there are intents at ``real`` with more than the first line of a creation that was cut off."""
+    """Return whether the file at ``real`` holds more than the first line, which an interrupted creation may leave."""
     if not os.path.lexists(real):
         return False
     with explained(_failed("opened", shown)), _open(shown, real) as file:
@@ -170,13 +171,13 @@ def has_entries(shown: Path, real: Path) -> bool:
 def start(shown: Path, real: Path, ledger: str, secret: bytes) -> Mark:
     """Begin the intents of a new ledger, in a file of mode 0600, and return their mark.
 
-    The caller has made sure by :func:`has_entries` that no other ledger's intents lie there.
+    The caller must have checked with :func:`has_entries` that no other ledger's intents lie there.
 
     Args:
-        shown: the ledger, as the user calls it.
-        real: the file of the intents.
+        shown: path of the ledger as the user gave it.
+        real: path of the intents' file.
         ledger: the ledger's own name, 32 hexadecimal digits.
-        secret: 32 bytes.
+        secret: 32 bytes, from which the key of the checksums is made.
     """
     line = _header(ledger, _key(secret))
     with explained(_failed("written", shown)):
@@ -206,7 +207,7 @@ def _open(shown: Path, real: Path, flags: int = 0) -> FileIO:
     if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
         reason = "must be a plain file without a second name"
     elif not found.st_mode & 0o222:
-        # no write permission for anybody is meant as such, also where the user is root
+        # a file that nobody may write is meant to be read-only, even where the user is root
         reason = f"are read-only, so nothing can be charged to {shown}"
     if reason is not None:
         file.close()

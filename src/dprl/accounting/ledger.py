@@ -3,12 +3,12 @@
 A dataset is a name that the curator declares, with a budget; a ledger has one privacy unit and one neighbouring
 relation. A charge is written before the first row is read and is never taken back: charged but unfinished counts as
 spent. Releases compose by the sums of their epsilons and deltas, in exact decimals. Nothing that was computed from
-rows is stored, but for a keyed fingerprint by which the same rows are recognised under another name.
+rows is stored, except a keyed fingerprint by which the same rows are recognised under another name.
 
 Two processes cannot spend the same budget: a charge reads and writes in one immediate transaction, and the table
 itself refuses a second charge with the same sequence number, a sum above the budget, and any change or removal.
-Nor does a kill, a full disk or an older copy of the database give a budget back: each entry stands in the intents
-beside the database (:mod:`dprl.accounting.intents`) before it is committed.
+A killed process, a full disk or an older copy of the database does not give a budget back either: each entry stands in
+the intents beside the database (:mod:`dprl.accounting.intents`) before it is committed.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Amount:
     delta: Decimal
 
     def as_text(self) -> tuple[str, str]:
-        """Return epsilon and delta as they are stored."""
+        """Return epsilon and delta as the texts that the ledger stores."""
         return str(self.epsilon), str(self.delta)
 
 
@@ -63,9 +63,9 @@ class Charge:
     """Charge of one release.
 
     Attributes:
-        digest: its certificate's; None while the release is unfinished.
-        settled: when it was entered from the intents, because its process was interrupted before it was recorded or
-            an older copy of the ledger was put back; None where it was recorded at once.
+        digest: digest of the release's certificate; None while the release is unfinished.
+        settled: time at which the charge was entered from the intents, because its process was interrupted before it
+            was recorded, or because an older copy of the ledger was put back; None where it was recorded at once.
     """
 
     id: int
@@ -83,10 +83,9 @@ class Charge:
 class Ledger:
     """Ledger file, by its path.
 
-    The value holds the path alone: each call opens, checks, works and closes, so that it may be shared between
-    threads and processes. Every method raises DprlError, in one sentence, for a file that is missing,
-    not a ledger, damaged, read-only, locked for long, written by another version, or without the intents that go
-    with it.
+    The value holds only the path. Each call opens, checks, uses and closes the file, so that threads and processes may
+    share the value. Every method raises DprlError, in one sentence, for a file that is missing, not a ledger, damaged,
+    read-only, locked for long, written by another version, or without the intents that go with it.
     """
 
     path: Path
@@ -97,13 +96,13 @@ class Ledger:
 
         Args:
             path: the ledger's file; it is made, with its intents (mode 0600), where there is none yet.
-            dataset: the name.
-            budget: all that may ever be spent on it.
+            dataset: the dataset's name.
+            budget: all that may ever be spent on the dataset.
             unit: the privacy unit.
             relation: the neighbouring relation.
 
         Raises:
-            DprlError: the dataset is already declared, for a budget is never changed afterwards; the ledger keeps
+            DprlError: the dataset is already declared (a budget is never changed afterwards); the ledger keeps
                 another privacy unit or relation; or the database is gone but its intents are not.
         """
         _check_text("dataset name", dataset, 200)
@@ -131,7 +130,7 @@ class Ledger:
 
     @classmethod
     def open(cls, path: str | Path) -> Ledger:
-        """Return the ledger at ``path``, after checking that it is one, and after entering what was interrupted."""
+        """Return the ledger at ``path``, after checking the file and entering what an interrupted process left."""
         ledger = cls(Path(path))
         with ledger_file.reading(ledger.path, whole=True):
             return ledger
@@ -141,20 +140,20 @@ class Ledger:
     ) -> int:
         """Spend ``budget`` on ``dataset``, durably and in one immediate transaction, and return the charge's number.
 
-        This is the reservation: it counts as spent from here on, whatever becomes of the release.
+        The charge is a reservation: it counts as spent from here on, whatever becomes of the release.
 
         Args:
-            dataset: a declared one.
+            dataset: name of a declared dataset.
             budget: what the release may cost.
             unit: the release's privacy unit, which must be the ledger's.
-            relation: its neighbouring relation, which must be the ledger's.
+            relation: the release's neighbouring relation, which must be the ledger's.
             purpose: a public note.
-            token: 32 hexadecimal digits of the caller's, drawn at random and kept where a resumed run finds them.
-                The same token charged again, with the same dataset, amounts, unit and relation, returns the same id
-                and spends nothing.
+            token: 32 hexadecimal digits that the caller draws at random and keeps where a resumed run finds them.
+                Charging the same token again, with the same dataset, amounts, unit and relation, returns the same
+                number and spends nothing.
 
         Raises:
-            OverspendError: the budget does not cover it; says what is left.
+            OverspendError: the dataset's budget does not cover the release; the message says what is left.
             DprlError: an unknown dataset, another privacy unit or relation than the ledger's, or a token that
                 belongs to another charge.
         """
@@ -189,7 +188,8 @@ class Ledger:
 
         Args:
             charge_id: number of the charge.
-            digest: its certificate's, 64 hexadecimal digits. The same one may be committed twice; another is refused.
+            digest: digest of the release's certificate, 64 hexadecimal digits. The same digest may be committed
+                twice; another one is refused.
         """
         sound = hexadecimal(64)(digest)
         require(sound, "A release is committed with the SHA-256 digest of its certificate, 64 hexadecimal digits.")
@@ -203,14 +203,14 @@ class Ledger:
                 opened.db.execute("UPDATE charge SET digest = ?, finished = ? WHERE id = ?", finished)
 
     def bind(self, charge_id: int, content: str) -> bool:
-        """Return whether the charge belongs to ``content``: to what it was bound first, here or by an earlier call.
+        """Bind a charge to ``content``, unless an earlier call bound it, and return whether it is bound to ``content``.
 
-        A run folder calls this when it has met its rows and before anything is drawn, so that no copy of it makes a
-        second release of other rows for the same charge.
+        A run calls this after it has read its rows and before anything is drawn, so that no copy of the run folder
+        makes a second release of other rows for the same charge.
 
         Args:
             charge_id: number of the charge.
-            content: 64 hexadecimal digits that say nothing of what they stand for, such as a MAC.
+            content: 64 hexadecimal digits that reveal nothing of what they stand for, such as a MAC.
         """
         require(hexadecimal(64)(content), "A charge is bound to 64 hexadecimal digits.")
         with ledger_file.writing(self.path) as opened:
@@ -225,14 +225,14 @@ class Ledger:
     def claim(self, dataset: str, columns: Mapping[str, Any] | Iterable[Mapping[str, Any]]) -> None:
         """Note that these rows belong to ``dataset``, by a keyed fingerprint that never leaves the ledger's file.
 
-        Called as the rows are read, after the charge: ``log.load(inspect=partial(book.claim, dataset))``, for a log
-        that was opened from :class:`Trajectories` too, and for one in parts
-        ``log.claim_in_blocks(partial(book.claim, dataset))``. A name may claim several contents, as a dataset that
-        grows does; an empty log claims nothing.
+        Call it as the rows are read, after the charge: ``log.load(inspect=partial(book.claim, dataset))``, also for a
+        log that was opened from :class:`Trajectories`, or ``log.claim_in_blocks(partial(book.claim, dataset))`` for a
+        log in parts. A name may claim several contents, as a dataset that grows does. An empty log claims nothing.
 
         Args:
-            dataset: the name to which the rows belong.
-            columns: of all rows, or of blocks of them; see :func:`dprl.accounting.fingerprint.fingerprint`.
+            dataset: name of the dataset to which the rows belong.
+            columns: columns of all rows, or of each block of rows: see
+                :func:`dprl.accounting.fingerprint.fingerprint`.
 
         Raises:
             DprlError: another dataset of this ledger has claimed the same rows.
@@ -255,12 +255,12 @@ class Ledger:
         require(owner == dataset, f"{stand}: release from them under that name, {spent}.")
 
     def datasets(self) -> list[Dataset]:
-        """Return what is declared, by name."""
+        """Return the declared datasets, in the order of their names."""
         with ledger_file.reading(self.path) as opened:
             return [_dataset(row) for row in opened.db.execute("SELECT * FROM dataset ORDER BY name")]
 
     def history(self, dataset: str | None = None) -> list[Charge]:
-        """Return every charge in order, of one dataset or of all."""
+        """Return the charges of one dataset, or of all datasets, in the order in which they were made."""
         with ledger_file.reading(self.path) as opened:
             if dataset is not None:
                 self._find(opened.db, dataset)
@@ -272,27 +272,27 @@ class Ledger:
             return [Charge(row[0], row[1], _stored(*row[2:4]), *row[4:]) for row in rows]
 
     def charge_of(self, number: int) -> tuple[Charge, Dataset]:
-        """Return the charge of that number, and the dataset that it is of; raise where there is none."""
+        """Return the charge of that number and the dataset to which it was charged; raise for an unknown number."""
         charge = next((one for one in self.history() if one.id == number), None)
         if charge is None:
             raise DprlError(f"The ledger {self.path} has no charge {number}.")
         return charge, next(one for one in self.datasets() if one.name == charge.dataset)
 
     def spent(self, dataset: str) -> Amount:
-        """Return the sum of all charges, finished or not, recorded or settled."""
+        """Return the sum of all charges to a dataset, finished or not, recorded at once or settled later."""
         with ledger_file.reading(self.path) as opened:
             self._find(opened.db, dataset)
             return self._spent(opened.db, dataset)
 
     def remaining(self, dataset: str) -> Amount:
-        """Return what may still be charged."""
+        """Return what may still be charged to a dataset."""
         with ledger_file.reading(self.path) as opened:
             return _subtract(self._find(opened.db, dataset).budget, self._spent(opened.db, dataset))
 
-    # --- below the floor ------------------------------------------------------------------------------------------
+    # --- private methods ------------------------------------------------------------------------------------------
 
     def _find(self, db: sqlite3.Connection, dataset: str) -> Dataset:
-        known = isinstance(dataset, str) and dataset.isprintable()  # what is neither is no text for SQLite
+        known = isinstance(dataset, str) and dataset.isprintable()  # SQLite may not take anything else
         row = db.execute("SELECT * FROM dataset WHERE name = ?", (dataset,)).fetchone() if known else None
         if row is None:
             raise DprlError(f"The ledger {self.path} has no dataset {dataset!r}; declare it with `dprl ledger create`.")
@@ -300,7 +300,7 @@ class Ledger:
 
     def _spent(self, db: sqlite3.Connection, dataset: str) -> Amount:
         epsilon = delta = Decimal(0)
-        # equal amounts are counted before they are added: years of the same release cost nothing to sum
+        # equal amounts are counted before they are added, so that years of the same release are summed quickly
         amounts = "SELECT epsilon, delta, count(*) FROM charge WHERE dataset = ? GROUP BY epsilon, delta"
         for e, d, count in db.execute(amounts, (dataset,)):
             epsilon = _EXACT.add(epsilon, _EXACT.multiply(Decimal(e), count))
@@ -326,7 +326,7 @@ def _subtract(whole: Amount, part: Amount) -> Amount:
 
 
 def _show(number: Decimal) -> str:
-    # to the reader's eye, and rounded down: what a message says is left, is left
+    # short enough to read, and rounded down, so that at least as much is left as a message says
     if number == 0:
         return "0"
     rounded = decimal.Context(prec=12, rounding=decimal.ROUND_DOWN).plus(number).normalize()

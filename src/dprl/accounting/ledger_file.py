@@ -1,7 +1,7 @@
 """A ledger's two files under one lock: the SQLite database, and beside it the intents.
 
-The order of every entry: it is inserted (so that the tables have accepted it), written to the intents and synced,
-and only then committed. Whoever takes the lock first enters what the intents hold and the database does not.
+Every entry is first inserted (so that the tables have accepted it), then written to the intents and synced, and only
+then committed. Whoever takes the lock begins by entering what the intents hold and the database does not.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ class OpenLedger:
         return row
 
     def check_tables(self) -> None:
-        """Refuse tables that do not hold what the intents say, each entry of them and nothing else.
+        """Refuse tables that do not hold exactly the entries of the intents.
 
-        So a database of which a byte is another one shows no amount, and spends none.
+        So a database with a changed byte neither shows an amount nor spends one.
         """
         entered = self._intents.entered(self._mark())
-        tables = DIFFERENCES if _version(self.db) > min(KNOWN) else DIFFERENCES[:-1]  # the older ones have no bindings
+        tables = DIFFERENCES if _version(self.db) > min(KNOWN) else DIFFERENCES[:-1]  # older ledgers have no bindings
         differs = any(self.db.execute(query, (entered,)).fetchone()[0] for query in tables)
         require(not differs, _explain(self._path))
 
@@ -62,20 +62,20 @@ class OpenLedger:
             self.db.execute(f"PRAGMA user_version = {VERSION}")
         before = self._mark()
         entries, after = self._intents.unmatched(before)
-        if entries:  # somebody was interrupted, or an older copy put back
+        if entries:  # a process was interrupted, or an older copy was put back
             _check_pages(self._path, self.db)
             for entry in entries:
                 self._insert(entry, now())
             self._advance(after)
 
     def behind(self) -> bool:
-        """Return whether the intents hold more than the database, or less; whoever settles them sees what is wrong."""
+        """Return whether the intents hold more than the database, or less; settling them finds out what is wrong."""
         return self._intents.size != self._mark().size
 
     def withdraw(self) -> None:
         """Take back the intent of a commit that found the disk full, unless another process has entered it already.
 
-        A write that failed leaves no valid commit record in the log, so that the entry cannot come back.
+        A failed write leaves no valid commit record in the write-ahead log, so that the entry cannot come back.
         """
         if self._entered is None:
             return
@@ -107,14 +107,14 @@ _INSERT = {
         ":purpose, :time, :settled)"
     ),
 }
-"""How an entry of each kind stands in its table."""
+"""Statement that inserts an entry of each kind into its table."""
 
 
 @contextmanager
 def writing(path: Path) -> Iterator[OpenLedger]:
-    """Open a ledger for one immediate transaction, settled first.
+    """Open a ledger for one immediate transaction, and settle the ledger first.
 
-    It is committed when the block ends, and rolled back when the block raises.
+    The transaction is committed when the block ends, and rolled back when the block raises.
     """
     with _opened(path) as opened:
         try:
@@ -129,13 +129,13 @@ def writing(path: Path) -> Iterator[OpenLedger]:
 
 @contextmanager
 def reading(path: Path, *, whole: bool = False) -> Iterator[OpenLedger]:
-    """Open one snapshot of a settled ledger; ``whole`` looks at every page of the database first."""
+    """Open one snapshot of a settled ledger; ``whole`` checks every page of the database first."""
     with _opened(path) as opened:
         if whole:
             _check_pages(path, opened.db)
         opened.db.execute("BEGIN")
         if opened.behind():
-            # somebody is charging just now, or was interrupted: whoever has the lock knows which
+            # another process is charging just now, or was interrupted: whoever has the lock knows which
             opened.db.execute("ROLLBACK")
             with writing(path):
                 pass
@@ -148,7 +148,7 @@ def reading(path: Path, *, whole: bool = False) -> Iterator[OpenLedger]:
 
 
 def create(path: Path) -> None:
-    """Make an empty ledger (both files, mode 0600) where there is none; repeat a creation that was cut off."""
+    """Make an empty ledger (both files, mode 0600) where there is none; repeat a creation that was interrupted."""
     real = _real(path)
     if not os.path.exists(real):
         _check_not_gone(path, real)
@@ -167,7 +167,7 @@ def create(path: Path) -> None:
 
 
 def now() -> str:
-    """Return universal time, to the second."""
+    """Return the current time in UTC, to the second."""
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
@@ -195,7 +195,7 @@ def _transaction(db: sqlite3.Connection) -> Iterator[None]:
 
 @contextmanager
 def _connected(path: Path, *, blank: bool = False) -> Iterator[sqlite3.Connection]:
-    """Open a checked connection; ``blank`` also takes an empty file, as a creation that was cut off leaves it."""
+    """Open a checked connection; ``blank`` also accepts an empty file, as an interrupted creation leaves it."""
     real = _real(path)
     _check_file(path, real)
     try:
@@ -210,7 +210,7 @@ def _connected(path: Path, *, blank: bool = False) -> Iterator[sqlite3.Connectio
             ahead = f"The ledger {path} needs a file system with write-ahead logging; keep it on a local disk."
             require(_writes_ahead(db), ahead)
             yield db
-    # a message of SQLite's that quotes a damaged page is no text either
+    # a message of SQLite's that quotes a damaged page may not decode as text
     except (sqlite3.Error, decimal.DecimalException, UnicodeError) as error:
         raise DprlError(_explain(path, error)) from error
 
@@ -224,7 +224,7 @@ def _real(path: Path) -> Path:
 
 
 def _check_file(path: Path, real: Path) -> None:
-    # never opened here: closing it would drop the locks that another thread's connection holds on it
+    # the file is never opened here: closing it would drop the locks that another thread's connection holds on it
     try:
         found = real.stat()
     except FileNotFoundError as error:
@@ -234,16 +234,16 @@ def _check_file(path: Path, real: Path) -> None:
         raise DprlError(f"The ledger {path} cannot be read: {error.strerror or error}.") from error
     require(stat.S_ISREG(found.st_mode), f"The ledger {path} cannot be read: it is not a file.")
     require(os.access(real, os.R_OK), f"The ledger {path} cannot be read: permission denied.")
-    # no write permission for anybody is meant as such, also where the user is root
+    # a file that nobody may write is meant to be read-only, even where the user is root
     writable = found.st_mode & 0o222 and os.access(real, os.W_OK)
     require(writable, f"The ledger {path} is read-only, so nothing can be charged to it.")
-    # each name would have a write-ahead log and intents of its own
+    # each name of the file would have a separate write-ahead log and separate intents
     link = f"The ledger {path} has a second name, a hard link: remove that, or use a symbolic link."
     require(found.st_nlink == 1, link)
 
 
 def _check_not_gone(path: Path, real: Path) -> None:
-    """Refuse to begin anew where the intents of a ledger that is not there have entries."""
+    """Refuse to begin a new ledger where the database is missing but its intents have entries."""
     gone = f"The ledger {path} is gone, but its intents are still there: put a copy of it back, however old"
     has_entries = intent_file.has_entries(path, intents_path(real))
     require(not has_entries, f"{gone}, and what was spent since is entered again.")
@@ -262,9 +262,10 @@ def _check_content(path: Path, db: sqlite3.Connection) -> None:
 
 
 def _check_pages(path: Path, db: sqlite3.Connection) -> None:
-    """Refuse a database of which a page is damaged, or an index does not agree with its table.
+    """Refuse a database with a damaged page, or with an index that does not agree with its table.
 
-    Grows with the history, so it is for opening and settling; what a single call reads is checked as it is read.
+    This takes longer as the history grows, so only opening and settling do it. What a single call reads is checked as
+    it is read.
     """
     sound = (
         db.execute("PRAGMA integrity_check(1)").fetchone()[0] == "ok"
@@ -278,9 +279,10 @@ def _version(db: sqlite3.Connection) -> int:
 
 
 def _writes_ahead(db: sqlite3.Connection) -> bool:
-    """Switch a new database to write-ahead logging; waits for another process that is making it just now.
+    """Switch a new database to write-ahead logging, and return whether that succeeded.
 
-    SQLite does not wait here by itself, whatever its timeout.
+    This waits for another process that is making the database just now. SQLite does not wait here by itself, whatever
+    its timeout.
     """
     until = time.monotonic() + BUSY_SECONDS
     while True:
@@ -300,11 +302,11 @@ _EXPLANATIONS = (
     ("CONSTRAINT", "The ledger {path} refuses the entry: {error}."),
     ("", "The ledger {path} is damaged: put a copy of it back, however old, beside its newest intents."),
 )
-"""What is wrong with a ledger, by what SQLite calls it; the last stands for everything else."""
+"""What is wrong with a ledger, by SQLite's names for the error; the last sentence stands for all other errors."""
 
 
 def _explain(path: Path, error: Exception | None = None) -> str:
-    """Return in a sentence what is wrong with a ledger."""
+    """Return one sentence that says what is wrong with a ledger."""
     name = (getattr(error, "sqlite_errorname", None) or "").removeprefix("SQLITE_")
     words = next(words for kinds, words in _EXPLANATIONS if name.startswith(tuple(kinds.split()) or ""))
     return words.format(path=path, error=error)

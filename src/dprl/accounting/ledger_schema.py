@@ -1,6 +1,6 @@
-"""The tables of a ledger, with the triggers by which they defend themselves, and the queries that check them.
+"""The tables of a ledger, with the triggers that protect them, and the queries that check them.
 
-Decimal text is summed exactly in Python; in SQL its floating-point value is, with room for rounding alone.
+Amounts are decimal text. Python sums them exactly; SQL sums their floating-point values, with room only for rounding.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dprl.accounting.intents import Entry
 
 UNITS = ("person", "trajectory", "transition", "reward function")
 RELATIONS = ("add or remove one", "zero out one", "replace one")
-"""Relations between logs; what a relation between reward functions says, it says with its numbers."""
+"""Neighbouring relations between logs. A relation between reward functions is stated in words with its own numbers."""
 
 APPLICATION, VERSION = 0x6470726C, 3  # "dprl"
 
@@ -22,9 +22,9 @@ SCHEMA = tuple(statement.rstrip(";\n") for statement in re.sub("--.*\n", "", _SQ
 
 
 def _known(schema: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
-    """Return a schema, and what it was before there were transitions, or reward functions.
+    """Return a schema, and its earlier forms without the units transition and reward function.
 
-    Ledgers that were made then go on with the units that they know.
+    Ledgers that were made with an earlier form keep working with the units that they know.
     """
     of_rewards = re.compile(r"CASE unit WHEN .* THEN .* ELSE (relation IN .*) END")
     earlier = (
@@ -36,7 +36,7 @@ def _known(schema: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
 
 BINDING = tuple(statement for statement in SCHEMA if "binding" in statement)
 KNOWN = {2: _known(tuple(statement for statement in SCHEMA if statement not in BINDING)), VERSION: _known(SCHEMA)}
-"""What each version's ledgers are made of. One of version 2 gets its bindings when something is entered."""
+"""Schemas that a ledger of each version may have. A ledger of version 2 gets its bindings when it is next written."""
 
 _FIELDS = ", ".join(f"coalesce(json_extract(value, '$.{field.name}'), '') AS {field.name}" for field in fields(Entry))
 _ENTRY = f"WITH entry AS MATERIALIZED (SELECT key AS place, {_FIELDS} FROM json_each(?))"
@@ -45,7 +45,7 @@ _CHARGED = """SELECT row_number() OVER (ORDER BY place) AS id, dataset,
   FROM entry WHERE kind = 'charge'"""
 
 DIFFERENCES = tuple(
-    # the held are different from one another, and as many as are said: so if each is said, they are the same
+    # the held rows are distinct, and as many as the said rows: so if each held row is said, both are the same
     f"{_ENTRY}, said AS ({said}), held AS ({held}) "
     "SELECT (SELECT count(*) FROM said) <> (SELECT count(*) FROM held) "
     "OR EXISTS (SELECT * FROM held EXCEPT SELECT * FROM said)"
@@ -61,4 +61,4 @@ DIFFERENCES = tuple(
         ),
     )
 )
-"""Queries that tell whether the table of datasets, charges or bindings differs from the intents, a JSON list."""
+"""Queries that tell whether the table of datasets, charges or bindings differs from a JSON list of the intents."""

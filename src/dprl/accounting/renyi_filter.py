@@ -2,7 +2,7 @@
 
 Feldman and Zrnic, "Individual privacy accounting via a Renyi filter" (NeurIPS 2021), Theorem 4.3; Lecuyer, "Practical
 privacy filters and odometers with Renyi differential privacy" (2021). If the Renyi divergences of order alpha of all
-steps, each given the past, surely add up to at most B, all of them together are (alpha, B)-RDP. A privacy loss
+steps, each given the past, surely add up to at most B, all steps together are (alpha, B)-RDP. A privacy loss
 distribution would need every step's noise beforehand. Relation: add or remove one. Proof: docs/proofs/renyi-filter.md.
 """
 
@@ -19,38 +19,40 @@ from dprl.accounting.later import imported_later
 from dprl.accounting.schema import positive, whole
 from dprl.errors import require
 
-# a second of imports, for what only compositions of sampled Gaussians and dp_accounting's own calibration call
+# these imports take a second, and only compositions of sampled Gaussians and dp_accounting's own calibration need them
 with imported_later("scipy.optimize", "scipy.signal", "scipy.stats"):
     from dp_accounting import NeighboringRelation
     from dp_accounting import dp_event as dpe
     from dp_accounting.rdp import RdpAccountant, compute_epsilon
 
 WHOLE = 2**40
-"""The budget in the filter's integers; every cost is rounded up to one of them."""
+"""The budget in the filter's integer units; every cost is rounded up to a whole number of units."""
 MOST_LEVELS = 64
 NO_NOISE_HELPS = "raise the budget, or lower the sampling rate or the number of steps."
 """What to do where no noise meets a budget."""
 NORM_ROUNDING = 2.0**-8
-"""What rounding may add to the sensitivity of a computed norm, over the clip norm (docs/proofs/renyi-filter.md)."""
+"""What rounding may add to a computed norm's sensitivity, relative to the clip norm (docs/proofs/renyi-filter.md)."""
 ORDERS = (*range(2, 33), *(round(32 * 1.06**k) for k in range(1, 96)))
 """Orders among which a plan chooses: whole numbers, for which the divergence is a finite sum."""
-# log A_alpha is a sum of logarithms of up to some 1e5, in double precision
+# room for rounding: log A_alpha is a sum of logarithms of up to some 1e5, in double precision
 _ROUNDING = 1e-10
-_TOLERANCE = 1e-6  # of a calibrated multiplier
+_TOLERANCE = 1e-6  # relative precision of a calibrated multiplier
 
 
 @dataclass(frozen=True)
 class RenyiFilterEvent(dpe.DpEvent):
-    """Event of a stage under the filter, and what was charged to its order before; nothing may be composed with it.
+    """Event of a stage under the filter, and of the releases that were charged to its order before the stage.
+
+    No other event may be composed with it.
 
     Attributes:
         order: alpha, a whole number of at least 2.
-        budget: what the steps of the stage may add up to, in RDP of that order.
+        budget: RDP of that order that the steps of the stage may spend together.
         sampling_probability: Poisson rate of every step.
         noise_multipliers: levels z_k among which every step chooses.
-        norm_multiplier: z_n, noise of the norm that is released with each sum, over the clip norm.
-        steps: how many there can be.
-        before: noise multipliers of Gaussian releases of everybody.
+        norm_multiplier: z_n, standard deviation of the noise on each sum's norm, over the clip norm.
+        steps: largest number of steps.
+        before: noise multipliers of the Gaussian releases of everybody before the stage.
     """
 
     order: int
@@ -81,7 +83,7 @@ class RenyiFilterEvent(dpe.DpEvent):
 
     @property
     def parts(self) -> list[tuple[Any, ...]]:
-        """Return what was done, in order: the releases before, and the steps under the filter."""
+        """Return the parts of the release, in order: the releases before the stage, and its steps under the filter."""
         before = [(1.0, z, 1) for z in self.before]
         of_steps = (self.noise_multipliers, self.steps, self.norm_multiplier, self.order, self.budget)
         return [*before, (self.sampling_probability, *of_steps)]
@@ -92,7 +94,7 @@ class RenyiFilterEvent(dpe.DpEvent):
 
 
 def effective_multiplier(noise_multiplier: float, norm_multiplier: float) -> float:
-    """Return the multiplier of a sum and its norm together: ``(1/z^2 + (1 + 2^-8)^2/z_n^2)^(-1/2)``."""
+    """Return the noise multiplier of a sum and its norm together: ``(1/z^2 + (1 + 2^-8)^2/z_n^2)^(-1/2)``."""
     return 1.0 / math.hypot(1.0 / noise_multiplier, (1.0 + NORM_ROUNDING) / norm_multiplier)
 
 
@@ -105,7 +107,7 @@ def gaussian_cost(order: int, noise_multiplier: float) -> float:
 def cost(order: int, sampling_rate: float, noise_multiplier: float) -> float:
     """Return an upper bound on the RDP of one Poisson-sampled Gaussian for add or remove one; ``inf`` without a bound.
 
-    Of the two directions the larger: ``D(mixture || Gaussian)`` (Mironov, Talwar and Zhang 2019, Theorem 5).
+    The larger of the two directions is ``D(mixture || Gaussian)`` (Mironov, Talwar and Zhang 2019, Theorem 5).
     """
     if sampling_rate == 1.0:
         return gaussian_cost(order, noise_multiplier)
@@ -116,7 +118,7 @@ def cost(order: int, sampling_rate: float, noise_multiplier: float) -> float:
 
 
 def integer_cost(order: int, sampling_rate: float, noise_multiplier: float, budget: float) -> int:
-    """Return a step's cost in multiples of ``budget / 2^40``, rounded up; ``2^40 + 1`` for what never fits."""
+    """Return a step's cost in multiples of ``budget / 2^40``, rounded up; ``2^40 + 1`` for a step that never fits."""
     one = cost(order, sampling_rate, noise_multiplier)
     return math.ceil(Fraction(one) * WHOLE / Fraction(budget)) if one <= budget else WHOLE + 1
 
@@ -129,12 +131,12 @@ def integer_costs(event: RenyiFilterEvent) -> tuple[int, ...]:
 
 
 def epsilon_of_rdp(order: int, rdp: float, delta: float) -> float:
-    """Return the epsilon at ``delta`` of what is ``(order, rdp)``-RDP."""
+    """Return the epsilon at ``delta`` of a release that is ``(order, rdp)``-RDP."""
     return float(compute_epsilon([order], [rdp], delta)[0]) if math.isfinite(rdp) else math.inf
 
 
 def rdp_for(order: int, epsilon: float, delta: float) -> float:
-    """Return the largest RDP of that order that gives ``epsilon`` at ``delta``; zero where there is none."""
+    """Return the largest RDP of ``order`` that gives ``epsilon`` at ``delta``; zero where no positive RDP does."""
     rdp = epsilon - math.log1p(-1.0 / order) + math.log(delta * order) / (order - 1)
     while rdp > 0.0 and epsilon_of_rdp(order, rdp, delta) > epsilon:
         rdp *= 1.0 - 1e-12
@@ -146,13 +148,13 @@ def rdp_for(order: int, epsilon: float, delta: float) -> float:
 
 @dataclass(frozen=True)
 class FilterPlan:
-    """Order and noise by which a stage of constant noise runs to its last step.
+    """Order and noise with which a stage of constant noise runs to its last step.
 
     Attributes:
         order: alpha.
         budget: RDP that is left for the steps.
-        before: noise multiplier of the Gaussian release that is paid first; None without one.
-        noise_multiplier: of the constant schedule.
+        before: noise multiplier of the Gaussian release that is paid first; None without such a release.
+        noise_multiplier: noise multiplier of the constant schedule.
     """
 
     order: int
@@ -164,15 +166,15 @@ class FilterPlan:
 def plan_filter(
     epsilon: float, delta: float, sampling_rate: float, steps: int, norm: float, share: float = 0.0
 ) -> FilterPlan:
-    """Return the order at which the constant schedule needs the least noise, from public facts alone.
+    """Return the plan at the order that lets constant noise be smallest; it is made from public facts only.
 
     Args:
-        epsilon: of the whole release.
-        delta: of the whole release.
+        epsilon: epsilon of the whole release.
+        delta: delta of the whole release.
         sampling_rate: Poisson rate of every step.
-        steps: how many there are.
+        steps: number of steps.
         norm: noise multiplier of the norm over that of the sums.
-        share: part of the RDP that pays for a Gaussian release before the steps.
+        share: share of the RDP that pays for a Gaussian release before the steps.
 
     Raises:
         DprlError: no order leaves anything for the steps.
@@ -193,7 +195,7 @@ def plan_filter(
 def _plan_at(
     order: int, whole: float, rate: float, steps: int, norm: float, share: float, least: float
 ) -> FilterPlan | None:
-    """Return the plan at one order, of which the ``whole`` RDP may be spent, if it needs less noise than ``least``."""
+    """Return the plan at one order with ``whole`` RDP to spend, or None if it needs no less noise than ``least``."""
     if whole <= 0.0:
         return None
     before = None if share == 0.0 else math.sqrt(order / (2.0 * share * whole)) * (1.0 + 1e-12)
@@ -220,10 +222,10 @@ def smallest_accepted(accepted: Callable[[float], bool], low: float, high: float
     """Return the smallest number that is accepted, to a relative tolerance, by halving on a logarithmic scale.
 
     Args:
-        accepted: says whether a number is; larger ones are too.
+        accepted: tells whether a number is accepted; every number above an accepted one must be accepted too.
         low: a number that is not accepted.
-        high: a number that is.
-        tolerance: how far the two may be apart in the end; 0 for neighbours in double precision.
+        high: a number that is accepted.
+        tolerance: relative distance of the two ends at which halving stops; 0 for neighbours in double precision.
     """
     while high > low * (1.0 + tolerance):
         middle = math.sqrt(low * high)
@@ -234,6 +236,6 @@ def smallest_accepted(accepted: Callable[[float], bool], low: float, high: float
 
 
 def _rounded(number: Fraction, sign: int) -> float:
-    """Return the double next to a number that is not below it, or with a ``sign`` of -1 not above it."""
+    """Return a number as a double that is not below it, or with a ``sign`` of -1 not above it."""
     value = float(number)
     return value if sign * value >= sign * number else math.nextafter(value, sign * math.inf)

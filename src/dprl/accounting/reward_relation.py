@@ -1,4 +1,4 @@
-"""When the reward function is the private object: which two are neighbours, and how far apart a kernel sees them.
+"""Neighbouring reward functions, where the reward function is private, and how far apart a kernel's norm finds them.
 
 Proofs: docs/proofs/functional-noise.md (norms, finite precision) and docs/proofs/adaptive-gaussian.md.
 """
@@ -14,10 +14,10 @@ from dprl.errors import DprlError, require
 
 UNIT = "reward function"
 DEPTHS = {1: 20, 2: 10, 3: 7}
-"""Dimensions of the observation and bits of a position in each: a path is known at multiples of ``2**-bits``."""
+"""Bits of a position, by the number of dimensions of the observation: a path is known at multiples of ``2**-bits``."""
 LARGEST_DECAY = 2.0**16
 REACH = 8.0
-"""Values of a path beyond so many standard deviations are charged for in :func:`path_delta`."""
+"""Values of a path beyond this many standard deviations are charged for in :func:`path_delta`."""
 _OUTSIDE = 2.0**-49  # a normal beyond REACH has probability 1.2440e-15, and 2**-49 is 1.7764e-15
 # Largest error of a computed value of a path of variance one, where nothing in it lies beyond REACH.
 _PATH_ERROR = {1: 2.0**-42, 2: 2.0**-40, 3: 2.0**-39}
@@ -35,17 +35,17 @@ _WORDS = re.compile(
 class RewardRelation:
     """Relation between reward functions r, r': for every action a, ``f = r(., a) - r'(., a)`` is as small as stated.
 
-    Without a Lipschitz constant a reward may depend on the next state, on chance and on time too; random ones are
-    compared under the same randomness. With one it is a function of the state in which the action is taken and of the
-    action, and the same whenever it is asked. The scaled observation is the observation with its public bounds mapped
-    to ``[0, 1]`` and clipped there. A reward that is no finite number counts as a public constant before two are
-    compared.
+    Without a Lipschitz constant, a reward may depend on the next state, on chance and on time too; random rewards are
+    compared under the same randomness. With a Lipschitz constant, a reward is a function of the state in which the
+    action is taken and of the action, and it is the same whenever it is asked for. The scaled observation is the
+    observation with its public bounds mapped to ``[0, 1]`` and clipped there. A reward that is not a finite number
+    counts as a public constant before two rewards are compared.
 
     Attributes:
         radius: R, largest ``|f|``.
         lipschitz: L, largest ``|f(x) - f(y)|`` over the Manhattan distance of the scaled observations x and y.
         of_state: rewards ignore the action, so that f is the same function for every action.
-        mixed: L bounds the mixed derivatives too: by ``R (L/R)^k`` for one by each of k different components.
+        mixed: L also bounds the mixed derivatives: a derivative by k different components is at most ``R (L/R)^k``.
     """
 
     radius: float
@@ -61,7 +61,7 @@ class RewardRelation:
         require(known or not self.mixed, "A bound on mixed derivatives needs the Lipschitz constant of the reward.")
 
     def words(self) -> str:
-        """Return the relation in the words of a certificate and a ledger; :func:`parse_relation` reads it.
+        """Return the relation in the words of a certificate and a ledger, which :func:`parse_relation` reads.
 
         >>> RewardRelation(0.01, 0.04, of_state=True).words()
         'reward functions of the state in which the action is taken, at most 0.01 apart, whose difference has \
@@ -72,7 +72,7 @@ Lipschitz constant at most 0.04 over the scaled observation'
         return self._words(f"{_STATE}{'' if self.of_state else _ACTION},")
 
     def earlier_words(self) -> str:
-        """Return the words of earlier versions, which did not say that a reward is a function of the state acted in."""
+        """Return the words of earlier versions, which did not name the state of which a reward is a function."""
         return self._words(_ALONE if self.of_state else "")
 
     def _words(self, of: str) -> str:
@@ -86,9 +86,9 @@ Lipschitz constant at most 0.04 over the scaled observation'
 
 
 def parse_relation(text: str) -> RewardRelation | None:
-    """Return the relation whose :meth:`RewardRelation.words`, of today or earlier, are ``text``; None if there is none.
+    """Return the relation that ``text`` states in the words of :class:`RewardRelation`; None where it states none.
 
-    Certificates and ledgers keep their words for ever, so the earlier ones are read too.
+    Certificates and ledgers keep their words for ever, so the words of earlier versions are read too.
     """
     match = _WORDS.fullmatch(text)
     if match is None:
@@ -103,20 +103,24 @@ def parse_relation(text: str) -> RewardRelation | None:
 
 
 def default_decay(sup: float, lipschitz: float) -> float:
-    """Return ``L/R``, which makes :func:`kernel_norm` smallest, but at least 1, for the sake of finite precision."""
+    """Return ``L/R``, which makes :func:`kernel_norm` smallest, but at least 1 for the sake of finite precision.
+
+    It is at most ``LARGEST_DECAY``.
+    """
     return min(max(1.0, lipschitz / sup), LARGEST_DECAY)
 
 
 def kernel_norm(sup: float, lipschitz: float, decay: float, dimensions: int = 1, spread: float = 0.0) -> float:
     """Return the largest norm of an f in the space of the kernel ``exp(-decay |x - y|_1)`` on the unit cube.
 
-    In one dimension ``sqrt(R^2 (1 + b/2) + L^2 (1 + spread) / (2b))``, in d dimensions, for f with bounded mixed
-    derivatives, ``R (1 + b/2 + (L/R)^2 / (2b))^(d/2)``.
+    The norm is ``sqrt(R^2 (1 + b/2) + L^2 (1 + spread) / (2b))`` in one dimension. In d dimensions, for f with bounded
+    mixed derivatives, it is ``R (1 + b/2 + (L/R)^2 / (2b))^(d/2)``.
 
     Args:
         sup, lipschitz: R and L of :class:`RewardRelation`.
         decay: b.
-        spread: ``3 N h`` for N answers, each to the first observation in a cell of width h; 0 on the grid.
+        spread: ``3 N h`` for N answers, each to the first observation in a cell of width h; 0 where observations are
+            on the grid.
     """
     sound = positive(sup) and zero_or_positive(lipschitz) and positive(decay)
     require(sound, "The radius, the Lipschitz constant and the decay of a path must be positive numbers.")
@@ -131,13 +135,13 @@ def kernel_norm(sup: float, lipschitz: float, decay: float, dimensions: int = 1,
 def path_sensitivity(
     sup: float, lipschitz: float, decay: float, paths: int, dimensions: int = 1, spread: float = 0.0
 ) -> float:
-    """Return the norm of the change of all ``paths`` at once: ``sqrt(paths)`` times :func:`kernel_norm`."""
+    """Return the largest norm of the change of all ``paths`` together: ``sqrt(paths)`` times :func:`kernel_norm`."""
     require(paths >= 1, "There must be at least one path.")
     return math.sqrt(paths) * kernel_norm(sup, lipschitz, decay, dimensions, spread)
 
 
 def answer_step(std: float) -> float:
-    """Return of what noisy rewards are multiples: the power of two between ``std / 256`` and ``std / 128``."""
+    """Return the grid step of noisy rewards: the power of two between ``std / 256`` and ``std / 128``."""
     return math.ldexp(1.0, math.frexp(std)[1] - 1 - _STEP_BITS)
 
 
@@ -145,10 +149,10 @@ def path_delta(epsilon: float, answers: int, std: float, decay: float, dimension
     """Return what the finite precision of a path adds to delta: docs/proofs/functional-noise.md, "Finite precision".
 
     Args:
-        epsilon: of the release.
-        answers: most points at which the paths are asked.
+        epsilon: epsilon of the release.
+        answers: largest number of points at which the paths are evaluated.
         std: standard deviation of a path.
-        decay, dimensions: of its kernel.
+        decay, dimensions: decay and dimensions of the path's kernel.
         largest_reward: largest absolute value of the public bounds of a reward.
     """
     bits = DEPTHS[dimensions]

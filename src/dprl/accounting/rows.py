@@ -1,7 +1,7 @@
 """Mechanism rows of a certificate: one class for each kind, by which a row is written, read strictly and checked.
 
-The fields of a class are the row's fields, each with what it may be. A mechanism writes its row by :func:`written`;
-:func:`read` takes it back; :func:`check_noise` computes again what noise the relation of a certificate asks for:
+The fields of a class are the row's fields, each annotated with its check. A mechanism writes its row by
+:func:`written`, and :func:`read` reads it. :func:`check_noise` computes again the noise that a relation asks for:
 docs/proofs/functional-noise.md, observed-reward.md, reward-gradient.md, output-perturbation.md, one-pass-users.md,
 correlated-noise.md, renyi-filter.md and noisy-maximum.md. :mod:`dprl.accounting.verification` compares the rows with
 the privacy event.
@@ -28,13 +28,13 @@ from dprl.errors import DprlError, require
 LEAST_STD, LARGEST_STD = 2.0**24, 2.0**44
 """Standard deviations, in grid points, for which the sampler is proved: docs/proofs/rounded-gaussian.md."""
 MOST_DIMENSION, MOST_NORMED = 2**22, 2**16
-"""Coordinates of a sum, and of one whose norm is released beside it."""
+"""Largest number of coordinates of a sum, and of a sum whose norm is released with it."""
 MOST_CANDIDATES = 1000
-"""Among which a noisy maximum chooses."""
+"""Largest number of candidates among which a noisy maximum chooses."""
 SPREADS = (2**24, 2**23)
-"""Of the scores of policies: where nothing is cut, and where products of ratios are."""
+"""Spreads of the scores of policies: where nothing is cut, and where products of importance ratios are cut."""
 _LEAST = 1.0 - SLACK
-_CALIBRATED = 1e-5  # to how much a multiplier is calibrated, with room
+_CALIBRATED = 1e-5  # relative precision to which a multiplier is calibrated, with room
 
 Text = Annotated[str, schema.text]
 Whole = Annotated[int, schema.whole]
@@ -51,21 +51,21 @@ Parts = Annotated[
 
 @dataclass(frozen=True, kw_only=True)
 class AnyRow:
-    """Row with what every mechanism states."""
+    """Row with the fields that every mechanism states."""
 
     name: Text
     purpose: Text
 
     def proved(self) -> bool:
-        """Return whether there is a proof for its numbers."""
+        """Return whether there is a proof for the row's numbers."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True, kw_only=True)
 class MaximumRow(AnyRow):
-    """Row of a noisy maximum: the coins' rate for each point of a score, and how far one unit moves two scores apart.
+    """Row of a noisy maximum, with the ``rate`` of its coins for each point of a score.
 
-    Its coins are exact: nothing of it is charged to delta.
+    ``spread`` is how far one unit can move two scores apart. The coins are exact, so they add nothing to delta.
     """
 
     epsilon: Positive
@@ -80,7 +80,7 @@ class MaximumRow(AnyRow):
 
 @dataclass(frozen=True, kw_only=True)
 class Row(AnyRow):
-    """Row of Gaussian noise: how much, how often, and over how many numbers."""
+    """Row of Gaussian noise: how much there is, how often it is drawn, and over how many numbers."""
 
     noise_multiplier: Positive
     grid_step: Positive
@@ -88,7 +88,7 @@ class Row(AnyRow):
     dimension: Whole
 
     def proved(self) -> bool:
-        """Return whether the grid is that of the sensitivity, and the noise on it one that the sampler draws."""
+        """Return whether the dimension is small enough, and the grid step a power of two."""
         return self.dimension <= MOST_DIMENSION and math.frexp(self.grid_step)[0] == 0.5
 
     def drawn(self, std: float) -> bool:
@@ -98,18 +98,18 @@ class Row(AnyRow):
 
 @dataclass(frozen=True, kw_only=True)
 class SumRow(Row):
-    """Row of a sum over units, each clipped, for adding or removing one of them."""
+    """Row of a sum of the clipped contributions of units, for adding or removing one unit."""
 
     clip_norm: Positive
     sampling_rate: Share
 
     @property
     def multipliers(self) -> tuple[float, ...]:
-        """Return every multiplier by which noise is drawn."""
+        """Return every noise multiplier with which noise may be drawn."""
         return (self.noise_multiplier,)
 
     def proved(self) -> bool:
-        """Return whether the grid is fine enough for the clip norm, and all noise on it is drawn as proved."""
+        """Return whether the grid is fine enough for the clip norm, and the sampler is proved for all noise on it."""
         fine = 2.0**32 <= self.clip_norm / self.grid_step < 2.0**33
         return super().proved() and fine and all(self.drawn(float(z) * self.clip_norm) for z in self.multipliers)
 
@@ -136,13 +136,13 @@ class FilteredSumRow(SharedSumRow):
         return (self.noise_multiplier, *self.levels, self.norm_multiplier)
 
     def proved(self) -> bool:
-        """Return whether the sum is proved, and short enough for its norm to be computed well."""
+        """Return whether the sum is proved, and has few enough coordinates for its norm to be computed accurately."""
         return super().proved() and 2 <= self.dimension <= MOST_NORMED + 1
 
 
 @dataclass(frozen=True, kw_only=True)
 class MovedRow(Row):
-    """Row of noise over a stated sensitivity, which follows from the certificate's own relation."""
+    """Row of noise for a stated sensitivity, which must follow from the certificate's own relation."""
 
     sensitivity: Positive
     std: Positive
@@ -152,11 +152,11 @@ class MovedRow(Row):
         return super().proved() and self.drawn(self.std)
 
     def least_sensitivity(self, relation: Any, content: Mapping[str, Any]) -> float:
-        """Return what neighbours move at least; raise for a relation under which there is no proof."""
+        """Return the least sensitivity that a relation asks for; raise for a relation without a proof."""
         raise NotImplementedError
 
     def column(self) -> tuple[float, float]:
-        """Return how far one round moves all rounds, as stated and at least; one, unless noise is correlated."""
+        """Return the column norm of correlated noise, as stated and the least that is proved; 1 without correlation."""
         return 1.0, 1.0
 
     def precision(self, content: Mapping[str, Any]) -> float:
@@ -196,7 +196,7 @@ class UserSumRow(MovedRow):
         return CLIPS[relation] * clip_norm
 
     def column(self) -> tuple[float, float]:
-        """Return the column norm of the correlated noise, as stated and at least."""
+        """Return the column norm of the noise, as stated and the least that is proved."""
         return self.column_norm, column_norm_of(self.noise, self.steps, self.dimension, self.noise_multiplier)
 
 
@@ -205,19 +205,19 @@ class RewardRow(MovedRow):
     """Row of noise on every observed reward."""
 
     def least_sensitivity(self, relation: RewardRelation, content: Mapping[str, Any]) -> float:
-        """Return how far apart two rewards are."""
+        """Return how far apart the rewards of two neighbours can be."""
         require(self.dimension == 1, "A reward is one number, and each of them is a step.")
         return relation.radius
 
 
 @dataclass(frozen=True, kw_only=True)
 class GradientRow(RewardRow):
-    """Row of noise on the part of an update that has rewards in it."""
+    """Row of noise on the part of an update that contains rewards."""
 
     clip_norm: Positive
 
     def least_sensitivity(self, relation: RewardRelation, content: Mapping[str, Any]) -> float:
-        """Return how far one reward moves an update."""
+        """Return how far a change of one reward can move an update."""
         return relation.radius * self.clip_norm
 
 
@@ -234,11 +234,11 @@ class PathRow(RewardRow):
     largest_reward: Number
 
     def proved(self) -> bool:
-        """Return whether answers are rounded as the standard deviation asks for."""
+        """Return whether the grid step of the answers is the one that belongs to the standard deviation."""
         return self.grid_step == rewards.answer_step(float(self.std))
 
     def least_sensitivity(self, relation: RewardRelation, content: Mapping[str, Any]) -> float:
-        """Return the norm by which neighbours move all paths, from the public facts and the relation."""
+        """Return the norm by which neighbours can move all paths, from the public facts and the relation."""
         facts, options = (content["assumed_public"][name] for name in ("environment", "hyper_parameters"))
         of_q, dimensions = options["variant"]["value"] == "output", len(facts["observation"])
         require(schema.whole(facts["actions"]), "The number of actions is not declared.")
@@ -294,24 +294,24 @@ KINDS: dict[str, type[AnyRow]] = {
 
 @functools.cache
 def schema_of(kind: type[AnyRow]) -> dict[str, schema.Check]:
-    """Return what each field of a row may be, by its name."""
+    """Return the check of each field of a row, by the field's name."""
     return {name: hint.__metadata__[0] for name, hint in get_type_hints(kind, include_extras=True).items()}
 
 
 def written(kind: type[AnyRow], mechanism: Any, **stated: Any) -> dict[str, Any]:
-    """Return the row of a certificate, but for the share of a budget, which is left to the plan that divides.
+    """Return a mechanism's row for a certificate, without ``share``, which the plan that divides the budget adds.
 
     Args:
         kind: the class of the row.
         mechanism: has an attribute for each field that is not ``stated``.
-        stated: fields that the mechanism itself does not know.
+        stated: values of fields that the mechanism itself does not know.
     """
     names = [name for name in schema_of(kind) if name != "share"]
     return {name: stated[name] if name in stated else getattr(mechanism, name) for name in names}
 
 
 def read(path: Path, content: Mapping[str, Any]) -> list[AnyRow]:
-    """Return the rows of a verified certificate; refuse, in one sentence, one that is not of a mechanism of dprl."""
+    """Return the rows of a verified certificate; refuse, in one sentence, a row that is not of a dprl mechanism."""
     return [_read(path, row) for row in content["mechanisms"]]
 
 
@@ -328,12 +328,12 @@ def _read(path: Path, row: Any) -> AnyRow:
 
 
 def counted(row: Mapping[str, Any]) -> Any:
-    """Return how often the event of a certificate counts a mechanism: for sums over users, how many one user is in."""
+    """Return how many steps of a mechanism the event counts; for sums over users, the number of sums with one user."""
     return row.get("epochs" if row.get("name") == MECHANISM else "steps")
 
 
 def draws(content: Mapping[str, Any]) -> int:
-    """Return how many numbers all mechanisms of a certificate draw: what the sampler's error is charged for."""
+    """Return how many Gaussian numbers a certificate's mechanisms draw, each of which costs the sampler's error."""
     return sum(row["dimension"] * row["steps"] for row in content["mechanisms"] if row.get("name") != MAXIMUM)
 
 
@@ -346,11 +346,11 @@ def check_noise(path: Path, content: Mapping[str, Any], rows: Sequence[AnyRow], 
     Args:
         path: the certificate's file, for messages.
         content: the certificate.
-        rows: its rows, as :func:`read` gives them.
+        rows: the certificate's rows, as :func:`read` returns them.
         accounted: the relation for which the accountant answers, where rows state no other.
 
     Returns:
-        What the finite precision of all of them adds to delta, at least, beyond the sampler of rounded Gaussians.
+        What the finite precision of all rows adds to delta, at least, beyond the sampler of rounded Gaussians.
 
     Raises:
         DprlError: one sentence that says what is not protected.
@@ -370,7 +370,7 @@ def check_noise(path: Path, content: Mapping[str, Any], rows: Sequence[AnyRow], 
         require(stated == accounted, other)
         sums = all(isinstance(row, SumRow | MaximumRow) for row in rows)
         require(sums, f"A mechanism of {path} does not protect the units of its relation.")
-        return 0.0  # the noise is over the clip norm, which is what one unit moves
+        return 0.0  # a noise multiplier is relative to the clip norm, which is what one unit moves
     delta = 0.0
     for row in rows:
         try:
@@ -384,17 +384,17 @@ def check_noise(path: Path, content: Mapping[str, Any], rows: Sequence[AnyRow], 
 
 
 def check_shares(path: Path, rows: Sequence[AnyRow]) -> None:
-    """Refuse rows whose shares of the budget are not the whole of it."""
+    """Refuse rows whose shares do not add up to the whole budget."""
     shares = [row.share for row in rows if isinstance(row, SharedSumRow)]
     complete = not shares or abs(math.fsum(shares) - 1.0) <= 1e-6
     require(complete, f"The shares of the mechanisms of {path} do not add up to the whole budget.")
 
 
 def check_filter(path: Path, rows: Sequence[AnyRow], event: RenyiFilterEvent) -> None:
-    """Compute again what the row of a Renyi filter says beyond its event, and refuse what differs.
+    """Refuse rows of a Renyi filter whose ``noise_multiplier`` or shares are not what its event gives.
 
-    Its ``noise_multiplier`` is that of the constant noise which the budget just lets run to the last step. The shares
-    are those of the Renyi divergence, of the releases before the steps and of the steps.
+    Both are computed again. The ``noise_multiplier`` is the least constant one with which the budget lasts to the last
+    step. The shares are those of the releases before the steps, and of the steps, in the Renyi divergence.
     """
     parts = [Fraction(gaussian_cost(event.order, z)) for z in event.before] + [Fraction(event.budget)]
     for row, part in zip(rows, parts, strict=True):
@@ -407,6 +407,6 @@ def check_filter(path: Path, rows: Sequence[AnyRow], event: RenyiFilterEvent) ->
 
 
 def _runs(event: RenyiFilterEvent, row: FilteredSumRow, scale: float) -> bool:
-    """Return whether constant noise of that much runs to the last step."""
+    """Return whether the budget lasts to the last step under the row's constant noise times ``scale``."""
     multiplier = effective_multiplier(row.noise_multiplier * scale, row.norm_multiplier * scale)
     return event.steps * integer_cost(event.order, event.sampling_probability, multiplier, event.budget) <= WHOLE

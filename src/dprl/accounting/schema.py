@@ -1,4 +1,4 @@
-"""What fields may be that somebody else may have written: of a certificate, its rows, its blocks and its signature."""
+"""Checks of fields that somebody else may have written: of a certificate, its rows, its blocks and its signature."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from dprl.errors import require
 
 Check = Callable[[Any], bool]
-"""Whether a value may stand in a field."""
+"""Function that tells whether a value may stand in a field."""
 
 SLACK = 1e-9
 """Room for the last digits of floating-point functions on another machine."""
@@ -34,7 +34,7 @@ def zero_or_positive(value: Any) -> bool:
 
 
 def share(value: Any) -> bool:
-    """Return whether ``value`` is a part of a whole, which may be all of it."""
+    """Return whether ``value`` is a share of a whole: above 0, and at most 1 up to ``SLACK``."""
     return positive(value) and value <= 1.0 + SLACK
 
 
@@ -44,28 +44,28 @@ def text(value: Any) -> bool:
 
 
 def hexadecimal(digits: int) -> Check:
-    """Return the check of text of so many hexadecimal digits, in lower case."""
+    """Return a check for text of exactly ``digits`` hexadecimal digits, in lower case."""
     return lambda value: isinstance(value, str) and len(value) == digits and _HEXADECIMAL.fullmatch(value) is not None
 
 
 def list_of(check: Check, most: int | None = None) -> Check:
-    """Return the check of a list of at least one and at most ``most`` such values."""
+    """Return a check for a list of at least one and at most ``most`` values that all pass ``check``."""
     return lambda value: isinstance(value, list) and 1 <= len(value) <= (most or len(value)) and all(map(check, value))
 
 
 def mapping_of(fields: Mapping[str, Check]) -> Check:
-    """Return the check of a mapping that has just these fields."""
+    """Return a check for a mapping that has exactly these fields, whose values all pass their checks."""
     return lambda value: (
         isinstance(value, dict) and set(value) == set(fields) and all(fields[name](value[name]) for name in fields)
     )
 
 
 def check_fields(what: str, fields: Mapping[str, Check], content: Mapping[str, Any]) -> None:
-    """Refuse a mapping that lacks a field, has one more, or has one that is not what it may be.
+    """Refuse a mapping that lacks a field, has an unknown field, or has a field that fails its check.
 
     Args:
-        what: what the mapping is, with which the message begins.
-        fields: what each field may be, by its name.
+        what: name of the mapping, with which the message begins.
+        fields: check of each field, by its name.
         content: the mapping.
     """
     for name in (*fields, *content):

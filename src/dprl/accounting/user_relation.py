@@ -1,8 +1,8 @@
-"""When every user of a policy takes part once: which two sets of users are neighbours, and what one user moves.
+"""Neighbouring sets of users, where every user of a policy takes part once, and how far one user moves the sums.
 
-Users stand in public slots, and slots in public batches; a relation says what one slot may be exchanged for. Noise may
-be correlated over the rounds: a lower-triangular Toeplitz *strategy* with first column ``c_0 = 1, c_1, ... >= 0`` says
-how. Proofs: docs/proofs/one-pass-users.md and correlated-noise.md.
+Users stand in public slots, and slots in public batches. A relation says what the user of one slot may be exchanged
+for. Noise may be correlated over the rounds, by a lower-triangular Toeplitz *strategy* with first column
+``c_0 = 1, c_1, ... >= 0``. Proofs: docs/proofs/one-pass-users.md and correlated-noise.md.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from dprl.errors import DprlError, require
 
 Relation = Literal["zero-out", "replace one"]
 WORDS: dict[str, str] = {"zero-out": "zero out one", "replace one": "replace one"}
-"""A relation as a certificate and a ledger call it."""
+"""Words in which a certificate and a ledger state each relation."""
 CLIPS: dict[str, float] = {"zero-out": 1.0, "replace one": 2.0}
-"""Clip norms that one user moves a sum by, at most."""
+"""Largest number of clip norms by which one user moves a sum, under each relation."""
 MECHANISM = "Gaussian noise on sums over users"
 """Name of the mechanism in a certificate."""
 MAX_STEPS = 2**20
 
 _BANDED = re.compile(r"banded:([1-9][0-9]{0,6})")
-_REACH = 13.0  # no secure draw lies as many standard deviations out
-_ROUND = 2.0**-32  # a grid point over the clip norm, at most
-_LARGEST = 2.0**28  # of the noise over what one user moves, below 2**34 grid points: it fits into int64
-_ROOM = 1.01  # rounding may add so much to a column's norm; where it would add more, nothing is released
+_REACH = 13.0  # every secure draw lies within this many standard deviations
+_ROUND = 2.0**-32  # largest grid step over the clip norm
+_LARGEST = 2.0**28  # most noise over what one user moves, which is below 2**34 grid points: noise fits into int64
+_ROOM = 1.01  # rounding may raise a column's norm by this factor; where it would add more, nothing is released
 
 
 def bands_of(noise: str, steps: int) -> int:
@@ -38,7 +38,7 @@ def bands_of(noise: str, steps: int) -> int:
         steps: number of rounds.
 
     Raises:
-        DprlError: no such noise.
+        DprlError: there is no such noise, or the number of steps is out of range.
     """
     require(1 <= steps <= MAX_STEPS, f"The number of steps must be between 1 and {MAX_STEPS}.")
     if noise == "independent":
@@ -54,7 +54,7 @@ def bands_of(noise: str, steps: int) -> int:
 def coefficients_of(noise: str, steps: int) -> list[float]:
     """Return the first column of the strategy, as far as it is not zero: ``c_k = binom(2k, k) / 4^k``.
 
-    Those are the coefficients of ``(1 - x)^(-1/2)``: the square root of the matrix of prefix sums.
+    These are the coefficients of ``(1 - x)^(-1/2)``, which belong to the square root of the matrix of prefix sums.
 
     >>> coefficients_of("banded:3", 10)
     [1.0, 0.5, 0.375]
@@ -65,28 +65,28 @@ def coefficients_of(noise: str, steps: int) -> list[float]:
     return found
 
 
-@lru_cache(maxsize=256)  # asked at every step
+@lru_cache(maxsize=256)  # called at every step
 def column_norm_of(noise: str, steps: int, dimension: int, noise_multiplier: float) -> float:
-    """Return how far one user of one round moves all rounds together, over how far it moves the sum of its own.
+    """Return how far one user moves all rounds together, over how far the user moves the sum of their own round.
 
-    The L2 norm of the strategy's first column, with what rounding to the grid and sums in float64 can add to it; 1 for
-    independent noise. docs/proofs/correlated-noise.md, "Rounding".
+    This is the L2 norm of the strategy's first column, with what rounding to the grid and sums in float64 can add to
+    the norm; it is 1 for independent noise. See docs/proofs/correlated-noise.md, "Rounding".
 
     Args:
-        noise, steps: of the strategy.
-        dimension: coordinates of a sum.
-        noise_multiplier: standard deviation of a draw over the sensitivity and this norm.
+        noise, steps: noise and number of rounds of the strategy, as for :func:`bands_of`.
+        dimension: number of coordinates of a sum.
+        noise_multiplier: standard deviation of a draw, divided by the sensitivity and by this norm.
 
     Raises:
-        DprlError: rounding would add a hundredth or more.
+        DprlError: rounding would add more than a hundredth, or the noise would be too large to be exact.
     """
     column = coefficients_of(noise, steps)
     bands = len(column)
     if bands == 1:
         return 1.0
     plain = math.sqrt(math.fsum(c * c for c in column))
-    # of the noise in any round, over what one user moves: the inverse of the whole square root has coefficients whose
-    # absolute values add up to 2 at most, that of a banded one coefficients of at most 1 each
+    # largest noise in any round, over what one user moves: the coefficients of the inverse of the whole square root
+    # have absolute values that add up to at most 2, those of the inverse of a banded one are at most 1 each
     largest = 1.0 + (2.0 if bands == steps else steps) * _REACH * noise_multiplier * plain * _ROOM
     of_sums = 2.0 * (bands + 1) * 2.0**-53 * math.fsum(column) * largest
     extra = math.sqrt(dimension) * (_ROUND + of_sums)

@@ -19,19 +19,20 @@ from dprl.errors import DprlError, UnreadableError, explained, require
 from dprl.strict_json import read_regular, shown, strict_object
 
 DATA = ("estimate.json", "training.json")
-"""What says in numbers what was released: of an evaluation, or of learning in an environment."""
+"""Files with the released numbers: of an evaluation, and of learning in an environment."""
 MOST_BYTES = 2**32
-"""Of a file of a release: more is not digested."""
-_MOST_PARTS = 64  # of an event that differ; each takes the accountant a second
+"""Largest size of a file of a release; a larger file is refused without being digested."""
+_MOST_PARTS = 64  # most different parts of an event; each takes the accountant a second
 MOVED = ("first-visit", "dp-sgda", "dp-gld", "dp-srm")
-"""Certified until version 0.2, and proved: what was written stays valid. Now they are baselines of dprl-papers."""
+"""Algorithms that dprl certified until version 0.2. They are proved, so their certificates stay valid; now they are
+baselines of dprl-papers."""
 EVALUATING = (
     "gpope", "importance-sampling", "recommended", "td", "return-regression", "adassp", "lstd", "noisy-counts",
     "doubly-robust", "stratified", "survival", "best-linear-projection", "constant", "dptd", "neural-td",
     *MOVED,
 )  # fmt: skip
 LEARNING = ("functional-q", "dp-pg")
-"""Algorithms of dprl, by the file that names them; :mod:`dprl.registry` has the same."""
+"""Algorithms of dprl that each of the two files may name; :mod:`dprl.registry` lists the same algorithms."""
 
 
 @dataclass(frozen=True)
@@ -42,9 +43,10 @@ class VerifiedCertificate:
         path: the file that was read.
         content: its JSON.
         private: True for a certificate; a statement does not stand for a private release.
-        epsilon: epsilon recomputed from the event at ``delta_of_event``, or None where there is no event.
-        signed: whether it carries a signature, which was valid; only a public key handed to :func:`verify` says whose.
-        cautions: what advisories say of releases of its kind, where the certificate cannot tell whether it is one.
+        epsilon: epsilon recomputed from the event at ``delta_of_event``; None where there is no event, or no finite
+            epsilon.
+        signed: whether it carries a signature, which was valid; only a public key given to :func:`verify` says whose.
+        cautions: what advisories say of this kind of certificate, where it does not show whether it is affected.
     """
 
     path: Path
@@ -60,23 +62,23 @@ def verify(
 ) -> VerifiedCertificate:
     """Check a results folder against its own certificate or statement, and the claim against the accountant.
 
-    The digests must match, every file be listed and unchanged, the fields be complete and in their ranges, the
-    mechanisms agree with the privacy event, and ``estimate.json`` or ``training.json`` with both. For a verified
-    status, epsilon and what the draws of noise cost are recomputed and must not exceed the claim; where reward
-    functions are protected, or users who take part once, so is the sensitivity that their relation asks for. The
-    algorithm must be one of dprl's, and no advisory may have withdrawn the certificate.
+    The digests must match, every file must be listed and unchanged, the fields must be complete and in their ranges,
+    the mechanisms must agree with the privacy event, and ``estimate.json`` or ``training.json`` must agree with both.
+    For a verified status, epsilon and the cost of the draws of noise are recomputed and must not exceed the claim.
+    Where reward functions are protected, or users who take part once, the sensitivity that their relation asks for is
+    recomputed too. The algorithm must be one of dprl's, and no advisory may have withdrawn the certificate.
 
-    A statement without an event makes no claim: there, only digests are checked.
+    A statement without an event makes no claim, so nothing is recomputed for it.
 
     Args:
         directory: the results folder.
-        public_key: a PEM file; the signature must be there and be made by that key.
+        public_key: a PEM file; the certificate must be signed with that key.
         ledger: a ledger; it must hold the charge that the certificate names, for this release and this amount.
 
     Raises:
         WithdrawnError: the certificate was made by a version of dprl that is known to have certified too little.
         UnreadableError: there is no certificate to judge.
-        DprlError: anything else, in one sentence.
+        DprlError: any other check failed; the message says which, in one sentence.
     """
     directory = Path(directory)
     path, content = _read_certificate(directory)
@@ -126,7 +128,7 @@ def _read_certificate(directory: Path) -> tuple[Path, dict[str, Any]]:
 
 
 def _check_artifacts(directory: Path, path: Path, content: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Refuse a file that is missing, changed or not listed; return those of :data:`DATA`."""
+    """Refuse a file that is missing, changed or not listed; return the contents of the files in :data:`DATA`."""
     listed, data = content["artifacts"], {}
     for name in listed:
         there = os.path.lexists(directory / name)
@@ -140,7 +142,7 @@ def _check_artifacts(directory: Path, path: Path, content: dict[str, Any]) -> di
         size = entry.stat(follow_symlinks=False).st_size
         require(size <= MOST_BYTES, f"{entry.path} is larger than any file of a release.")
         if entry.name in DATA:
-            raw = read_regular(entry.path)  # once: what is compared is what was digested
+            raw = read_regular(entry.path)  # only once, so that the bytes that are compared were digested
             found = hashlib.sha256(raw).hexdigest()
         else:
             with explained(f"{entry.path} cannot be read"):
@@ -152,7 +154,7 @@ def _check_artifacts(directory: Path, path: Path, content: dict[str, Any]) -> di
 
 
 def _check_algorithm(path: Path, data: Mapping[str, Mapping[str, Any]]) -> None:
-    """Refuse a certificate for an algorithm that is none of dprl's: nobody has proved that it protects anybody."""
+    """Refuse a certificate for an algorithm that is not dprl's: nobody has proved that it protects anybody."""
     which = f"{path} must come with one of {' and '.join(DATA)}, which says by which algorithm it was made."
     require(len(data) == 1, which)
     ((file, stated),) = data.items()
@@ -162,14 +164,16 @@ def _check_algorithm(path: Path, data: Mapping[str, Mapping[str, Any]]) -> None:
 
 
 def _check_choice(path: Path, content: Mapping[str, Any], data: Mapping[str, Mapping[str, Any]]) -> None:
-    """Refuse two parts of the people but for a choice among the stated policies, or a policy learned as stated, of
-    which the values are; and the other way round: nothing else is proved to touch each person in one part alone.
+    """Refuse parts of the people without a stated choice that fits them, and a stated choice without parts.
+
+    The first part must choose among the stated policies, or learn a policy as stated, and the values must be of that
+    policy. Nothing else is proved to use each person in only one part.
     """
     event, public = content["event"], content["assumed_public"]
     stated: Any = next(iter(data.values())).get("choice")
     parts = event.get("events", []) if event is not None and event.get("type") == "Parallel" else []
     learner, of_first = public.get("learner"), parts[0].get("type") if parts else None
-    one = of_first == "Pure" if learner is None else of_first in ("Gaussian", "SelfComposed")  # and one mechanism
+    one = of_first == "Pure" if learner is None else of_first in ("Gaussian", "SelfComposed")  # a single mechanism
     two = len(parts) == 2 and one
     require(two or not (parts or stated), f"{path} has parts of the people of which none makes a choice.")
     if not two:
@@ -180,7 +184,7 @@ def _check_choice(path: Path, content: Mapping[str, Any], data: Mapping[str, Map
         same = learner is not None or (row["candidates"] == stated["of"] and row["spread"] in rows.SPREADS)
         same = same and stated["share"] == share and type(share) is float and 0.0 < share < 1.0
         same = same and type(stated["policy"]) is str
-        rules = public.get("rules")  # a declared class, beside policies of the analyst's own
+        rules = public.get("rules")  # a declared class of rules, beside the analyst's own policies
         if learner is not None:
             same = same and row["steps"] == learner["rounds"] and stated["learner"] == learner
         elif rules is None:
@@ -265,14 +269,14 @@ def _check_mechanisms(path: Path, mechanisms: list[Any], parts: Sequence[tuple[A
         of_filter = [mechanism.get(name) for name in ("norm_multiplier", "order", "budget")]
         filtered = of_filter != [None] * 3
         noise = mechanism.get("levels" if filtered else "noise_multiplier")
-        # everybody, once, where nothing is said
+        # a row without a rate or a count of steps is about everybody, once
         rate, steps = (1 if n is None else n for n in (mechanism.get("sampling_rate"), rows.counted(mechanism)))
         stated.append((rate, tuple(noise) if isinstance(noise, list) else noise, steps, *(of_filter * filtered)))
     require(stated == list(parts), f"The mechanisms of {path} are not those of its privacy event.")
 
 
 def _check_ledger(path: Path, content: Mapping[str, Any], ledger: str | Path) -> None:
-    """Refuse a certificate where the ledger's own record of the charge that it names is not of this release."""
+    """Refuse a certificate whose charge is, by the ledger's own record, not for this release."""
     block = content["ledger"]
     require(block is not None, f"{path} names no charge, though a ledger was given.")
     charge, dataset = Ledger.open(ledger).charge_of(block["charge"])

@@ -20,9 +20,9 @@ PERSON = "person_id"
 
 
 class ArrivingRows(NamedTuple):
-    """``(R, d)`` observations and ``(R, A)`` rewards, NaN for what is no number; ``(R,)`` codes of people.
+    """Rows with ``(R, d)`` observations and ``(R, A)`` rewards, NaN for cells that are not numbers.
 
-    The code of nobody is -1; where people are not told apart there are none.
+    ``people`` holds ``(R,)`` codes of people, -1 where the name is missing; it is None where people are not told apart.
     """
 
     observations: np.ndarray
@@ -31,10 +31,10 @@ class ArrivingRows(NamedTuple):
 
 
 def open_rows(path: Path, components: int, actions: int) -> tuple[bool, Callable[[], ArrivingRows]]:
-    """Check the columns of a file, reading no row; whether people are named, and what reads the rows.
+    """Check the columns of a file without reading rows; return whether it names people, and a reader of the rows.
 
     Raises:
-        DprlError: names the column that is missing or of a wrong type.
+        DprlError: a column is missing or of a wrong type; the message names the column.
     """
     source = open_source(path)
     schema = _schema(source, components, actions)
@@ -48,19 +48,19 @@ def open_rows(path: Path, components: int, actions: int) -> tuple[bool, Callable
 
 
 def open_parts(folder: Path, components: int, actions: int) -> tuple[Parts, Schema]:
-    """Return the same of a folder that ``dprl data partition`` made, each of whose units must be a person."""
+    """Return the parts in a folder that ``dprl data partition`` made, and their schema; each unit must be a person."""
     parts = Parts.open(folder)
     name, schema = parts.name, _schema(parts, components, actions)
     if parts.by != PERSON:
         raise DprlError(f"The parts {name!r} are made by column {parts.by!r}: a bandit needs them by {PERSON!r}.")
     episode = column_of("episode_id", parts.names)
-    if episode is not None:  # rows that lack one belong to nobody there
+    if episode is not None:  # in such parts, rows without an episode belong to nobody
         raise DprlError(f"The parts {name!r} have a column {episode!r}, which a bandit has not: partition without it.")
     return parts, schema
 
 
 def vectors_of(table: pa.Table, schema: Schema) -> tuple[np.ndarray, np.ndarray]:
-    """Return ``(R, d)`` observations and ``(R, A)`` rewards, NaN for what is no number."""
+    """Return ``(R, d)`` observations and ``(R, A)`` rewards, NaN for cells that are not numbers."""
     seen, paid = (
         np.column_stack([cells.numbers(table.column(column)) for column in schema.vectors[part]])
         for part in ("observation", "reward")

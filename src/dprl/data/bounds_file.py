@@ -17,23 +17,24 @@ from dprl.protocols import Bounds
 _LOGS = (".csv", ".parquet", ".pq")
 _ENCODING = "utf-8-sig"  # editors on Windows begin a file with a byte order mark
 ASKED = '"?"'
-"""What a template says where a public fact is to be filled in; see :func:`~dprl.data.template.bounds_template`."""
+"""Mark in a template where a public fact is to be filled in; see :func:`~dprl.data.template.bounds_template`."""
 
 
 def read_bounds(source: Bounds | Mapping[str, Any] | str | Path | None, **defaults: Any) -> Bounds:
-    """Return bounds from a TOML file, a mapping, or as they are; refused when missing, never inferred from the rows.
+    """Return bounds from a TOML file or a mapping, or the given bounds; refuse missing bounds, and never infer them.
 
-    A section ``[prepare]`` must fit the bounds, and names the components of the observation where they do not. It is no
-    part of what is returned: a table that needs it is read with the file itself, or the mapping, as its ``bounds``.
+    A section ``[prepare]`` must fit the bounds, and it names the components of the observation where the bounds do not.
+    The returned bounds do not contain the section: to read a table that needs it, give the file or mapping itself as
+    ``bounds``.
 
     Args:
-        defaults: of what a file or mapping may leave out.
+        defaults: values of the names that a file or mapping may leave out.
     """
     return source if isinstance(source, Bounds) else read_public(source, **defaults)[0]
 
 
 def read_public(source: Any, **defaults: Any) -> tuple[Bounds, Preparation | None]:
-    """Return bounds, and how the table becomes a log where the same file or mapping says it.
+    """Return bounds, and the declared preparation of a table where the same file or mapping has one.
 
     Args:
         source, defaults: as :func:`read_bounds` takes them.
@@ -62,7 +63,7 @@ def read_public(source: Any, **defaults: Any) -> tuple[Bounds, Preparation | Non
 
 
 def _content(source: Any) -> dict[str, Any]:
-    """Return a mapping, or what is in a TOML file."""
+    """Return the content of a mapping or a TOML file."""
     if source is None or (not isinstance(source, Mapping) and str(source) == "infer"):
         raise DprlError("Public bounds are missing: give --bounds bounds.toml; they are never inferred from the rows.")
     if isinstance(source, Mapping):
@@ -73,9 +74,9 @@ def _content(source: Any) -> dict[str, Any]:
 
 
 def read_toml(path: Path, what: str) -> dict[str, Any]:
-    """Return what is in a TOML file, with or without a byte order mark; ``what`` it is begins a refusal."""
+    """Return the content of a TOML file, with or without a byte order mark; ``what`` names the file in a refusal."""
     if path.suffix.lower() in _LOGS:
-        # what is wrong with a log as TOML would depend on its rows
+        # a message about a log that is read as TOML would depend on its rows
         raise DprlError(f"{path.name!r} is a log, not a {what}: name a TOML file.")
     with explained(f"Cannot read the {what} {path.name!r}"):
         content = path.read_bytes()
@@ -90,7 +91,7 @@ def read_toml(path: Path, what: str) -> dict[str, Any]:
 
 
 def _placed(sentence: str, path: Path) -> str:
-    """Return what is wrong with bounds, with their file, and the line of what the sentence names first."""
+    """Return a sentence about wrong bounds with their file, and the line of the first name in the sentence."""
     lines = [line.partition("=")[0].strip() for line in path.read_text(encoding=_ENCODING).splitlines()]
     named = next((word for word in re.findall(r"\w+", sentence) if word in lines), None)
     line = f", line {lines.index(named) + 1}" if named else ""
@@ -98,14 +99,14 @@ def _placed(sentence: str, path: Path) -> str:
 
 
 def refuse_fill(bounds: Bounds) -> None:
-    """Refuse public facts about what is missing where nothing reads them."""
+    """Refuse bounds that declare facts about missing values where nothing reads these facts."""
     for name in ("fill", "censoring_hazard"):
         if getattr(bounds, name) is not None:
             raise DprlError(f"bounds: {name} is for logs that are evaluated: leave it out where a policy is learned.")
 
 
 def _leaves(content: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield what is in nested tables, with the names of the tables before its own."""
+    """Yield each value in nested tables, with its name after the names of its tables."""
     for name, value in content.items():
         if isinstance(value, Mapping):
             yield from _leaves(value, f"{above}{name}.")

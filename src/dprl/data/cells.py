@@ -1,7 +1,7 @@
-"""Cells of a column as numbers and as codes of identifiers: whatever they hold, this succeeds.
+"""Cells of a column as numbers or as codes of identifiers; conversion succeeds whatever the cells hold.
 
-Arrow imports pandas, where it is installed, to make a scalar of a Python number and an array of NumPy of its own: half
-a second of a small release. So scalars are made of buffers here, and arrays are handed over by DLPack.
+Where pandas is installed, Arrow imports it to make a scalar from a Python number, or a NumPy array from an Arrow array.
+That takes half a second of a small release. So this module makes scalars from buffers, and passes arrays by DLPack.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ _NAN = pa.Array.from_buffers(pa.float64(), 1, [None, pa.py_buffer(np.full(1, np.
 
 
 def numbers(column: pa.ChunkedArray) -> np.ndarray:
-    """Return ``(R,)`` float64, NaN for what is no number; true and false are 1 and 0, in text, too."""
+    """Return ``(R,)`` float64, NaN for cells that are not numbers; true and false are 1 and 0, also in text."""
     if is_text(column.type):
         good = pc.match_substring_regex(column, NUMBER)  # type: ignore[attr-defined]
         truth = pc.match_substring_regex(column, TRUTH)  # type: ignore[attr-defined]
         known = pc.or_(truth, pc.match_substring_regex(column, UNTRUTH))  # type: ignore[attr-defined]
         flags = pc.if_else(known, pc.cast(pc.cast(truth, pa.int8()), column.type), pa.nulls(1, column.type)[0])  # type: ignore[attr-defined]
         text = pc.if_else(good, column, flags)  # type: ignore[attr-defined]
-        text = pc.utf8_trim_whitespace(text)  # type: ignore[attr-defined]  # of what is no number it may refuse the bytes
+        text = pc.utf8_trim_whitespace(text)  # type: ignore[attr-defined]  # it may refuse bytes that are not a number
         column = pc.cast(text, pa.float64())
     values = pc.cast(column, pa.float64(), safe=False)
     return np.from_dlpack(one_array(pc.fill_null(values, _NAN)))
@@ -52,7 +52,7 @@ def plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def identifiers(column: pa.ChunkedArray, kind: pa.DataType | None = None) -> pa.ChunkedArray:
-    """Return identifiers of a type that can be compared, by default the widest of their own kind; null for missing."""
+    """Return identifiers in a comparable type, by default the widest of their own kind; null where one is missing."""
     column = pc.cast(plain(column), kind or comparable(column.type))
     if pa.types.is_floating(column.type):
         column = pc.add(column, 0.0)  # type: ignore[attr-defined]  # -0.0 is 0.0
@@ -62,11 +62,11 @@ def identifiers(column: pa.ChunkedArray, kind: pa.DataType | None = None) -> pa.
 
 
 def codes(column: pa.ChunkedArray) -> np.ndarray:
-    """Identifiers as integers in the order of their values, -1 for missing; independent of the order of the rows."""
+    """Return codes of identifiers in the order of their values, -1 for missing; the order of rows does not matter."""
     column = identifiers(column)
     if pa.types.is_null(column.type):
         return np.full(len(column), -1, dtype=np.int64)
     encoded = one_array(column).dictionary_encode()
     ranks = np.from_dlpack(pc.rank(encoded.dictionary, sort_keys="ascending")).astype(np.int64)  # type: ignore[attr-defined]
     indices = np.nan_to_num(numbers(pa.chunked_array([encoded.indices])), nan=-1.0).astype(np.int64)
-    return np.append(ranks - 1, -1)[indices]  # the last is the code of what is missing
+    return np.append(ranks - 1, -1)[indices]  # the last entry is the code of a missing identifier

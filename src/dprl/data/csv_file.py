@@ -1,7 +1,8 @@
 """CSV logs, read so that nothing in one row can change how another row is read.
 
-Every line stands alone: a quote never crosses its end, a line with more or fewer cells than the header is dropped, and
-so is one beyond :data:`LONGEST_LINE`. Cells come back as text, for whoever turns them into numbers to judge one by one.
+Every line stands alone: a quoted cell never extends beyond the end of its line. A line with more or fewer cells than
+the header is dropped, and so is a line longer than :data:`LONGEST_LINE`. Cells are returned as text, so that the code
+that turns them into numbers can judge each cell by itself.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ _PLAIN = re.compile(rb'(?:[^",]*|"[^"]*")(?:,(?:[^",]*|"[^"]*"))*')
 
 
 def read_header(path: Path) -> list[str]:
-    """Return the column names, from the first line alone.
+    """Return the column names, from the first line only.
 
     Raises:
-        DprlError: there are none, or the file is of another kind, as its first line shows.
+        DprlError: there are no names, or the first line shows that the file is of another kind.
     """
     with path.open("rb") as file:
         line = file.readline(LONGEST_LINE)
@@ -52,12 +53,12 @@ def read_header(path: Path) -> list[str]:
 
 
 def read_cells(path: Path, columns: Sequence[str]) -> pa.Table:
-    """Return the named columns as text, null where a cell is empty; whatever the rows hold, this succeeds."""
+    """Return the named columns as text, null where a cell is empty; this succeeds whatever the rows hold."""
     return pa_csv.read_csv(**_reading(path, columns)).rename_columns(list(columns))
 
 
 def cells_in_batches(path: Path, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """Yield what :func:`read_cells` returns, some rows at a time, in columns of other names but the same order."""
+    """Yield the rows of :func:`read_cells` in batches, whose columns have other names but the same order."""
     yield from pa_csv.open_csv(**_reading(path, columns))
 
 
@@ -80,13 +81,13 @@ def _reading(path: Path, columns: Sequence[str]) -> dict[str, Any]:
 
 
 def _lines(path: Path, header: bytes) -> Iterator[bytes]:
-    """Blocks of whole lines in UTF-8, after a header of our own."""
+    """Yield blocks of whole lines in UTF-8, after ``header`` in place of the file's own header."""
     yield header + b"\n"
-    # the file's own header is skipped as a line that is too long would be
+    # the file's own header is skipped in the same way as a line that is too long
     rest, skipping = b"", True
     with path.open("rb") as file:
         while chunk := file.read(_CHUNK):
-            # a lone carriage return ends a line too; one that is split from its line feed leaves an empty line
+            # a lone carriage return ends a line too; one that a chunk splits from its line feed leaves an empty line
             whole, newline, tail = (rest + chunk.replace(b"\r", b"\n")).rpartition(b"\n")
             if newline:
                 # only the first line can have begun in an earlier chunk; all others are shorter than a chunk
@@ -101,7 +102,7 @@ def _lines(path: Path, header: bytes) -> Iterator[bytes]:
 
 def _clean(lines: bytes) -> bytes:
     if not lines.isascii():
-        # bytes of whatever encoding, one character each: identifiers stay apart
+        # whatever the encoding, each byte becomes one character, so that different identifiers stay different
         lines = lines.decode("latin-1").encode()
     if b'"' in lines:
         lines = b"\n".join(line if _PLAIN.fullmatch(line) else _requote(line) for line in lines.split(b"\n"))
@@ -109,7 +110,7 @@ def _clean(lines: bytes) -> bytes:
 
 
 def _requote(line: bytes) -> bytes:
-    """Return a line whose quotes do not balance or stand inside a cell, so that no parser can run past its end."""
+    """Return a line with irregular quotes (unbalanced, or inside a cell) in a form whose end no parser can run past."""
     try:
         cells = next(csv.reader([line.decode()]), [])
     except csv.Error:  # a cell beyond the reader's own limit

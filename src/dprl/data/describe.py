@@ -1,4 +1,4 @@
-"""A curator's look at a log. Everything here is private: it is printed for the curator and stored nowhere."""
+"""A curator's look at a log. Every result is private: it is printed for the curator and stored nowhere."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from dprl.protocols import Bounds
 def describe_log(
     source: Any, bounds: Any, unit: str | None, person: str | None, behavior_policy: Any = None
 ) -> dict[str, Any]:
-    """Counts and ranges that help a curator to choose public bounds and to mend a log. NOT private.
+    """Return counts and ranges that help a curator to choose public bounds and to mend a log. NOT private.
 
-    Rewards are of the rows that have one, clamped to their bounds. A behaviour policy is asked nothing.
+    Statistics of rewards are about the rows that have a reward, clamped to its bounds. The behaviour policy is never
+    called.
     """
     log = read_log(source, bounds=bounds, unit=unit, person=person, behavior_policy=behavior_policy)
     raw: dict[str, np.ndarray] = {}
@@ -31,12 +32,12 @@ def describe_log(
     if "episode" in raw:
         reasons = count_defects(raw, log.bounds, log.unit)
         identified = (raw["episode"] >= 0) & (raw["person"] >= 0)
-    else:  # trajectories, of which only what is identified is left
+    else:  # the source was Trajectories, which hold only identified rows
         identified = np.ones(len(raw["reward"]), dtype=bool)
     lengths, known = trajectories.lengths(), log.bounds
     rewards = raw["reward"][identified]
     seen = np.isfinite(rewards)
-    rewards = np.clip(np.sort(rewards[seen]), *known.reward)  # a mean that does not depend on the order of the rows
+    rewards = np.clip(np.sort(rewards[seen]), *known.reward)  # sorted: the mean is the same in any order of rows
     logged = "episode" not in raw or "behavior_prob" in log.schema.scalars
 
     def over(values: np.ndarray, how: Any) -> float | None:
@@ -45,7 +46,7 @@ def describe_log(
     counted, lost = "transitions" if by_row else "trajectories", {}
     if trajectories.stays is not None:
         lost = {f"{counted}_lost": len(np.unique(trajectories.episode_of()[trajectories.stays == 0.0]))}
-    # nothing tells which rows follow one another where each stands for itself
+    # where each row stands for itself, nothing tells which rows follow one another
     of_trajectories = {
         "rows_without_an_identifier": int((~identified).sum()) + nameless,
         "longest_trajectory": int(lengths.max(initial=0)),
@@ -77,7 +78,7 @@ def describe_log(
 
 
 def _outside(observation: np.ndarray, identified: np.ndarray, bounds: Bounds) -> dict[str, int]:
-    """Count the rows with an observation outside of its bounds, in all and by component where there are any."""
+    """Count the rows with an observation outside of its bounds, in total and for each component that has any."""
     low, high = np.array(bounds.observation).T
     values = observation[:, : len(low)]
     outside = ((values < low) | (values > high)) & identified[:, None]

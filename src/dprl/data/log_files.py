@@ -1,8 +1,8 @@
-"""The files of a log too large for memory: which columns they have, and their rows, some at a time.
+"""The files of a log that is too large for memory: their columns, and their rows in batches.
 
-Columns of identifiers come in a type in which they can be compared over all files, and null where one is missing, as
-:func:`dprl.data.cells.codes` would have it. What may hold numbers comes in its own type where all files agree on
-it, and as :func:`dprl.data.cells.numbers` would have it elsewhere.
+Identifiers are read in a type in which they can be compared over all files, null where an identifier is missing, as in
+:func:`dprl.data.cells.codes`. A column that may hold numbers keeps its type where all files agree on the type;
+elsewhere it becomes what :func:`dprl.data.cells.numbers` makes of it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _BATCH_ROWS, _BATCH_BYTES = 1 << 17, 1 << 25
 
 @dataclass(frozen=True)
 class Column:
-    """A column that is kept: an identifier, or what holds numbers, in the type in which it is routed."""
+    """Column that is kept, of identifiers or of numbers, with the type in which its values are routed to parts."""
 
     name: str
     type: pa.DataType
@@ -37,12 +37,12 @@ class Column:
 
 @dataclass(frozen=True)
 class Layout:
-    """Which columns of a log's files are kept, and which of them say to what unit a row belongs. Public.
+    """Columns of a log's files that are kept, and those that say to which unit a row belongs. Public.
 
     Attributes:
         by: column of the privacy unit.
-        columns: that are kept.
-        left_out: names of the others.
+        columns: the columns that are kept.
+        left_out: names of the other columns.
         prepared: digest of the section ``[prepare]`` that made the files, if one did.
     """
 
@@ -53,13 +53,13 @@ class Layout:
 
     @property
     def units(self) -> list[str]:
-        """Columns without which a row belongs to no unit: that of the unit, and that of the episode."""
+        """Columns without whose values a row belongs to no unit: the unit's column, and the episode's."""
         names = [column.name for column in self.columns]
         return list(dict.fromkeys([self.by, schemas.column_of("episode_id", names) or self.by]))
 
 
 def log_files(logs: Path) -> list[Path]:
-    """Return the files of a log, in the order of their names; refuses a folder with anything else in it."""
+    """Return the files of a log, in the order of their names; refuse a folder with anything else in it."""
     if not os.path.isdir(logs):
         return [logs]
     with explained(f"Cannot read the folder {str(logs)!r}"):
@@ -82,7 +82,7 @@ def log_files(logs: Path) -> list[Path]:
 
 
 def layout_of(files: Sequence[Path], by: str | None) -> Layout:
-    """Return which columns the files have; no row is read."""
+    """Return the layout of the files, from the names and types of their columns; no row is read."""
     opened = [open_source(path.absolute()) for path in files]
     for log in opened:
         if len(log.kinds) < len(log.names):
@@ -130,7 +130,7 @@ def _identifier_type(name: str, kinds: Sequence[pa.DataType | None]) -> pa.DataT
 
 
 def _number_type(name: str, kinds: Sequence[pa.DataType | None]) -> pa.DataType:
-    """Return one type for a column of all files: their own where it is one and may be kept, or that of float64."""
+    """Return one type for a column in all files: their own type where they agree on a known type, and else float64."""
     for kind in kinds:
         schemas.check_number(name, kind.value_type if schemas.is_list(kind) else kind)
     typed = {kind for kind in kinds if kind is None or not pa.types.is_null(kind)}
@@ -148,7 +148,7 @@ def _number_type(name: str, kinds: Sequence[pa.DataType | None]) -> pa.DataType:
 
 
 def _stored(values: pa.ChunkedArray, column: Column) -> pa.Array | pa.ChunkedArray:
-    """Return some rows of a column in the type in which it is routed; an identifier that is missing is null."""
+    """Return some rows of a column in the type in which the column is routed; a missing identifier is null."""
     if column.identifier:
         return cells.identifiers(values, column.type)
     if values.type == column.type:
@@ -162,7 +162,7 @@ def _stored(values: pa.ChunkedArray, column: Column) -> pa.Array | pa.ChunkedArr
 
 
 def rows_of(files: Sequence[Path], columns: Sequence[Column]) -> Iterator[pa.Table]:
-    """Yield these columns of all files in the types in which they are routed, some rows at a time."""
+    """Yield these columns of all files in batches of rows, in the types in which the columns are routed."""
     names = [column.name for column in columns]
     for path in files:
         batches = csv_file.cells_in_batches if path.suffix.lower() == ".csv" else _parquet_batches

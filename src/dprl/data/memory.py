@@ -1,9 +1,9 @@
 """Logs that are already in memory: mappings of arrays and data frames.
 
 A column whose Python values could be anything (a list, an array of objects) has no type that could be checked. Its
-values are then read one by one, like the cells of a CSV file: what does not fit is missing, and nothing in one row
-changes how another is read. What is no column at all (the counts and names that other libraries keep beside their
-arrays) is left out.
+values are then read one by one, like the cells of a CSV file: a value that does not fit is missing, and nothing in one
+row changes how another row is read. Entries that are not columns (the counts and names that other libraries keep beside
+their arrays) are left out.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from dprl.errors import DprlError
 from dprl.user_code import quietly
 
 ANY = pa.null()
-"""Stands for the type of a column whose values may be anything."""
+"""Type that stands for a column whose values may be anything."""
 NUMBER = r"^\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*$"
-"""What a number looks like in a cell of text."""
+"""Pattern of a number in a cell of text."""
 TRUTH, UNTRUTH = r"^\s*([tT]rue|TRUE)\s*$", r"^\s*([fF]alse|FALSE)\s*$"
-"""What true and false look like there: 1 and 0."""
+"""Patterns of true and false in a cell of text, which count as 1 and 0."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Columns(OpenedLog):
     columns: dict[str, Any] = field(repr=False, default_factory=dict)
 
     def check_lengths(self, names: Iterable[str]) -> None:
-        """Refuse columns that do not belong together."""
+        """Refuse columns of different lengths."""
         if len({len(self.columns[name]) for name in names}) > 1:
             raise DprlError("The columns of the log differ in length; a log is one row per transition.")
 
@@ -50,10 +50,10 @@ class Columns(OpenedLog):
 
 
 def deferred(source: Any) -> OpenedLog | None:
-    """Return a lazy frame of polars, or whatever gives an Arrow stream, read when it is asked for; None for all else.
+    """Return a log that reads its source on demand: a lazy frame of polars, or an Arrow stream; None for all else.
 
     Raises:
-        DprlError: it cannot tell its columns.
+        DprlError: the source cannot tell its columns.
     """
     if hasattr(source, "collect") and hasattr(source, "clear"):
         schema = told(lambda: source.clear().collect().to_arrow().schema)
@@ -65,7 +65,7 @@ def deferred(source: Any) -> OpenedLog | None:
 
 
 def told(call: Callable[[], Any]) -> Any:
-    """Return what another library tells of the columns of its table; whatever it raises may quote a cell."""
+    """Return what another library tells about the columns of its table; drop its error, which may quote a cell."""
     found = quietly(call, None)
     if found is None:
         raise DprlError(
@@ -93,10 +93,10 @@ def _without_views(schema: pa.Schema) -> pa.Schema:
 
 
 def from_mapping(source: Mapping[Any, Any]) -> Columns:
-    """Columns of a mapping; of episodes of a fixed public length also their numbers and time steps."""
+    """Return the columns of a mapping; add episode numbers and time steps where episodes have a public fixed length."""
     density = source.get("pscore")
     if source.get("action_type") == "continuous" and isinstance(density, np.ndarray) and density.ndim == 2:
-        # SCOPE-RL has the density of each component of an action, which are drawn independently
+        # SCOPE-RL has one density for each component of an action, and draws the components independently
         source = {**source, "pscore": np.prod(density, axis=1)}
     found = _collect("arrays in memory", ((str(name), values) for name, values in source.items()))
     length = source.get("step_per_trajectory")
@@ -108,20 +108,20 @@ def from_mapping(source: Mapping[Any, Any]) -> Columns:
 
 
 def from_frame(frame: Any) -> Columns:
-    """Columns of a pandas data frame."""
+    """Return the columns of a pandas data frame."""
     return _collect("data frame in memory", ((str(name), frame.iloc[:, i]) for i, name in enumerate(frame.columns)))
 
 
 def _collect(what: str, items: Iterable[tuple[str, Any]]) -> Columns:
     found = [(name, *column) for name, values in items if (column := _column(name, values)) is not None]
     columns = {name: values for name, _, values in found}
-    # as a table for [prepare], whose cells are text, as those of CSV are
+    # for [prepare] these columns are a table whose cells are text, as in CSV
     cells = partial(_read, columns, roles={}, usual=(_cell, pa.string()))
     return Columns(what, [name for name, *_ in found], [kind for _, kind, _ in found], cells, columns=columns)
 
 
 def _column(name: str, values: Any) -> tuple[pa.DataType, Any] | None:
-    """Return the type of a column, and its values as Arrow has them or as a list; None for what is no column."""
+    """Return the type of a column, and its values as an Arrow array or a list; None where there is no column."""
     if isinstance(values, pa.Array | pa.ChunkedArray):
         return values.type, values
     if not isinstance(values, list | tuple):
@@ -129,7 +129,7 @@ def _column(name: str, values: Any) -> tuple[pa.DataType, Any] | None:
             return None
         values = values if hasattr(values, "iloc") else told(lambda: np.asarray(values))
         categories = getattr(values.dtype, "categories", values)  # of pandas, which may be of any kind, too
-        # one cell makes text of a column of numbers: such a type is no public fact, and cells are looked at later
+        # one cell can turn a column of numbers into text: such a type is not a public fact, so cells are judged later
         text = values.ndim == 1 and (getattr(values.dtype, "kind", "") in "US" or str(values.dtype).startswith("str"))
         if not text and np.dtype(object) not in (values.dtype, categories.dtype):
             if values.ndim not in (1, 2):
@@ -140,11 +140,11 @@ def _column(name: str, values: Any) -> tuple[pa.DataType, Any] | None:
 
 
 _Role = tuple[Callable[[Any], Any], pa.DataType]
-"""What becomes of a column's values one by one, and their type."""
+"""Function that converts each value of a column, and the type of the converted values."""
 
 
 def _read(columns: Mapping[str, Any], names: Iterable[str], roles: Mapping[str, _Role], usual: _Role) -> pa.Table:
-    """Return some columns as a table; the values of one without a type become what its role says, or the ``usual``."""
+    """Return some columns as a table; each value of a column without a type is converted by its role, or ``usual``."""
     table = {}
     for name in names:
         values = columns[name]
@@ -170,7 +170,7 @@ def _typed(name: str, values: Any) -> Any:
 
 def _total(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
     def converted(value: Any) -> Any:
-        # a foreign type may raise anything, and what it is belongs to the rows
+        # a foreign type may raise anything, and its error may tell about the rows
         return quietly(lambda: convert(value), None)
 
     return converted
@@ -202,11 +202,10 @@ def _cell(value: Any) -> str | None:
 
 @_total
 def name_of(value: Any) -> str | None:
-    """Return name a person or an episode by a Python value: text, or a number as its text; None for whatever names
-    nobody.
+    """Return the name that a value gives a person or an episode: text, or a number as text; None if it names nobody.
 
     A value that is missing in any spelling (None, NA, NaT, NaN of any type) names nobody, and so does a value of any
-    other type: one that differs from itself would be somebody new each time.
+    other type: a value that differs from itself would name somebody new each time.
 
     >>> [name_of(value) for value in ("7", 7, 7.0, np.float32("nan"), np.datetime64("NaT"))]
     ['7', '7', '7', None, None]

@@ -47,11 +47,11 @@ def open_minari(identifier: str) -> OpenedLog:
 
 
 def minari_log(dataset: Any, identifier: str, name: str) -> OpenedLog:
-    """Return a dataset that is open already, as a log; raises where its spaces are not plain vectors.
+    """Return an opened Minari dataset as a log; raise where its spaces are not plain vectors.
 
     Args:
-        dataset: of Minari.
-        identifier: what it is called in a message.
+        dataset: the Minari dataset.
+        identifier: name of the dataset in messages.
         name: public name of the log.
     """
     observation = _kind("observation", dataset.observation_space)
@@ -60,7 +60,7 @@ def minari_log(dataset: Any, identifier: str, name: str) -> OpenedLog:
     types = {**_SCALARS, "observation": observation, "next_observation": observation, "action": action}
 
     def rows(names: list[str]) -> pa.Table:
-        """Return the named columns, one row a transition."""
+        """Return the named columns, one row per transition."""
         found = quietly(lambda: [episode for episode in _episodes(dataset, widths) if episode], None)
         if found is None:
             raise DprlError(
@@ -72,7 +72,7 @@ def minari_log(dataset: Any, identifier: str, name: str) -> OpenedLog:
 
 
 def _episodes(dataset: Any, widths: tuple[int, ...]) -> Iterator[dict[str, np.ndarray]]:
-    """Yield the columns of each episode; none of one that is not as the spaces say, which is missing."""
+    """Yield the columns of each episode; an episode that does not fit the spaces is missing and has no columns."""
     first = float(getattr(dataset.action_space, "start", 0))
     for number, episode in enumerate(dataset.iterate_episodes()):
         yield quietly(partial(_episode, number, episode, widths, first), {})

@@ -1,9 +1,10 @@
-"""Write a log in parts that are aligned to the privacy unit: what :mod:`dprl.data.parts` reads.
+"""Write a log in parts that are aligned to the privacy unit, for :mod:`dprl.data.parts` to read.
 
-Two passes over the log's files, in bounded memory. The first samples the identifiers of the unit, whose quantiles cut
-their range into parts; the second routes each row to its part. Each part is then sorted by identifier, in memory, and
-written. The rows of a unit keep their order, so that what is read of the parts is to the last bit what is read of the
-files. All or nothing: the folder is made in a hidden one beside it, and renamed when it is whole.
+This takes two passes over the log's files, in bounded memory. The first pass samples the identifiers of the unit, whose
+quantiles cut their range into parts. The second pass routes each row to its part. Each part is then sorted by
+identifier, in memory, and written. The rows of a unit keep their order, so that a log read from the parts is, to the
+last bit, the log read from the files. The folder appears whole or not at all: it is made in a hidden folder beside it,
+and renamed when it is complete.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ from dprl.data.parts import MANIFEST, SCHEMA, Part, Parts, lacking, sha256_of
 from dprl.errors import DprlError
 from dprl.files import sync, temporary_folder
 
-MOST_PARTS = 512  # as many files are open at once
+MOST_PARTS = 512  # one file for each part is open at once
 
-_ROW = "\0row"  # of the log; no column is called so
-_SAMPLE = 1 << 16  # identifiers that are kept of the first pass, or up to twice as many
+_ROW = "\0row"  # column with the number of the log's row; no other column has this name
+_SAMPLE = 1 << 16  # identifiers that the first pass keeps, or up to twice as many
 
 
 def partition(
@@ -40,11 +41,11 @@ def partition(
 
     Args:
         by: column that identifies the privacy unit: a person, or an episode where there are no people.
-        parts: how many; fewer are made where there are fewer units.
-        progress: called with the number of rows done; its ``expect`` is told once how many there will be.
+        parts: number of parts; fewer are made where there are fewer units.
+        progress: called with the number of rows done; its ``expect`` is called once with the number of all rows to do.
 
     Raises:
-        DprlError: a file, a column or ``out`` is not as it must be; nothing is then left behind.
+        DprlError: a file, a column or ``out`` is not as it must be; no file is left behind then.
     """
     if not 1 <= parts <= MOST_PARTS:
         raise DprlError(f"A log is written in 1 to {MOST_PARTS} parts.")
@@ -68,11 +69,11 @@ def partition(
 
 
 def _write(files: Sequence[Path], layout: Layout, parts: int, folder: Path, progress: Any) -> None:
-    """Write the whole folder: both passes, each part, and the manifest that makes it one."""
+    """Write the whole folder: make both passes, write each part, and then the manifest that lists the parts."""
     cuts, rows = _cuts(files, layout, parts)
     tell = (lambda rows: None) if progress is None else progress
     if progress is not None:
-        progress.expect(2 * rows)  # each is routed, and written
+        progress.expect(2 * rows)  # each row is routed, and then written
     _route(files, layout, cuts, folder, tell)
     done: list[Part] = []
     for number in range(len(cuts) + 1):
@@ -92,15 +93,16 @@ def _write(files: Sequence[Path], layout: Layout, parts: int, folder: Path, prog
 
 
 def _cuts(files: Sequence[Path], layout: Layout, parts: int) -> tuple[pa.Array, int]:
-    """Return first pass: the identifiers with which each part but the first begins, ascending; at most ``parts -
-    1``.
+    """Make the first pass; return the identifiers with which parts begin, ascending, and the number of rows.
+
+    The first part needs no such identifier, so there are at most ``parts - 1``.
     """
     units = [column for column in layout.columns if column.name in layout.units]
     kind = next(column.type for column in units if column.name == layout.by)
     sample, stride, seen, rows = pa.chunked_array([], kind), 1, 0, 0
     for table in rows_of(files, units):
         known, rows = table.drop_null().column(layout.by), rows + len(table)
-        # every so many-th row: where the log is in the order of its units, these are their quantiles
+        # one row in ``stride``: where the log is in the order of its units, these are their quantiles
         some = known.take(pa.array(np.arange(-seen % stride, len(known), stride)))
         sample = pa.chunked_array([*sample.chunks, *some.chunks], kind)
         seen += len(known)
@@ -110,7 +112,7 @@ def _cuts(files: Sequence[Path], layout: Layout, parts: int) -> tuple[pa.Array, 
 
 
 def _quantiles(sample: pa.Array, parts: int) -> pa.Array:
-    """Return values that cut a sample into parts of about equal size, all of one value in one of them."""
+    """Return values that cut a sample into parts of about equal size, with equal values in the same part."""
     if not len(sample):
         return sample
     counted = pc.value_counts(sample)  # type: ignore[attr-defined]
@@ -123,7 +125,7 @@ def _quantiles(sample: pa.Array, parts: int) -> pa.Array:
         before = until[start] - counts[order[start]]
         goal = before + (until[-1] - before) / left
         stop = int(np.searchsorted(until, goal)) + 1
-        # one value may hold more than a part's share: the nearer end, but a value or more to each part that is left
+        # one value may hold more than a part's share: cut at the nearer end, but leave a value for each further part
         if stop - 2 >= start and goal - until[stop - 2] < until[stop - 1] - goal:
             stop -= 1
         start = int(np.clip(stop, start + 1, len(values) - left + 1))
@@ -131,12 +133,15 @@ def _quantiles(sample: pa.Array, parts: int) -> pa.Array:
 
 
 def _ranks(values: pa.Array) -> np.ndarray:
-    """Return ``(k,)`` places in ascending order, from 1, equal for equal values: the order of all identifiers."""
+    """Return ``(k,)`` ranks in ascending order, from 1, equal for equal values; all identifiers are ordered by them."""
     return pc.rank(values, sort_keys="ascending", tiebreaker="dense").to_numpy(zero_copy_only=False)  # type: ignore[attr-defined]
 
 
 def _route(files: Sequence[Path], layout: Layout, cuts: pa.Array, folder: Path, tell: Callable[[int], None]) -> None:
-    """Second pass: each row into the stream of its part, those without an identifier into the last; the order stays."""
+    """Make the second pass: write each row to the stream of its part, in the order of the log.
+
+    Rows without an identifier go to the last part.
+    """
     schema = pa.schema([*((column.name, column.type) for column in layout.columns), (_ROW, pa.int64())])
     seen = 0
     with ExitStack() as stack:
@@ -159,7 +164,7 @@ def _route(files: Sequence[Path], layout: Layout, cuts: pa.Array, folder: Path, 
 
 
 def _part_of(identifiers: pa.Table, by: str, cuts: pa.Array) -> np.ndarray:
-    """Return ``(R,)`` number of the part of each row."""
+    """Return the ``(R,)`` number of each row's part."""
     if not len(cuts):
         return np.zeros(len(identifiers), dtype=np.int64)
     encoded = one_array(identifiers.column(by)).dictionary_encode()
@@ -170,7 +175,7 @@ def _part_of(identifiers: pa.Table, by: str, cuts: pa.Array) -> np.ndarray:
 
 
 def _schema(layout: Layout) -> pa.Schema:
-    """Return what is written: identifiers as int64."""
+    """Return the schema of the files that are written, with identifiers as int64."""
     return pa.schema([(column.name, pa.int64() if column.identifier else column.type) for column in layout.columns])
 
 
@@ -184,7 +189,7 @@ def _write_part(folder: Path, number: int, layout: Layout, before: int) -> Part:
         table = pa.ipc.open_stream(source).read_all()
         nobodys = lacking(table.select(layout.units))
         codes = codes_of(table.column(layout.by))
-        codes[nobodys] = len(table)  # after all others
+        codes[nobodys] = len(table)  # rows of nobody come after all others
         _, ranks, rows_of_units = np.unique(codes, return_inverse=True, return_counts=True)
         units = len(rows_of_units) - bool(nobodys.any())
         order = None if (np.diff(ranks) >= 0).all() else pa.array(np.argsort(ranks, kind="stable"))
@@ -211,7 +216,7 @@ def _write_part(folder: Path, number: int, layout: Layout, before: int) -> Part:
 
 
 def _described(path: Path) -> tuple[str, int, str]:
-    """Return name, size and digest of a file, which is on the disk by then."""
+    """Return name, size and digest of a file, after making sure that it is on the disk."""
     sync(path)
     return path.name, path.stat().st_size, sha256_of(path)
 

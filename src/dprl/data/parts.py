@@ -2,12 +2,12 @@
 
 A folder holds ``parts.json`` and, for each part, ``part-00000.arrow`` (one uncompressed record batch, so that columns
 are views of the file), ``units-00000.npy`` (``(U + 1,)`` int64: the rows at which the part's units begin, and where the
-last one ends) and ``came-00000.npy`` (``(U,)`` int64: in which row of the log each of them came first). Units are in
-the order of their identifiers, over all parts and within each, and the rows of one are contiguous. Identifiers are
-int64 codes in the order of what they stand for. Rows that lack one come after the last unit of the last part, outside
-of every unit. :mod:`dprl.data.partition` writes such folders. Private, as the log is.
+last unit ends) and ``came-00000.npy`` (``(U,)`` int64: the row of the log in which each unit came first). Units are in
+the order of their identifiers, over all parts and within each part, and the rows of a unit are contiguous. Identifiers
+are int64 codes in the order of the values that they stand for. Rows that lack an identifier come after the last unit of
+the last part, outside of every unit. :mod:`dprl.data.partition` writes such folders. A folder is as private as the log.
 
-Nothing but names, types and sizes is looked at before :meth:`Parts.check`.
+Before :meth:`Parts.check`, only names, types and sizes are looked at.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from dprl.user_code import suppress_warnings
 SCHEMA = "dprl.parts/2"
 MANIFEST = "parts.json"
 
-_MOST_BYTES = 2**28  # of the manifest, which has some 600 bytes for a part
-_SORTED = 1 << 22  # about as many units are put in order at a time
+_MOST_BYTES = 2**28  # largest size of the manifest, which has some 600 bytes per part
+_SORTED = 1 << 22  # about this many units are put in order at a time
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Part:
 
     @property
     def files(self) -> tuple[tuple[str, int, str], ...]:
-        """Name, size and digest of each."""
+        """Name, size and digest of each file."""
         return (
             (self.file, self.bytes, self.sha256),
             (self.offsets, self.offsets_bytes, self.offsets_sha256),
@@ -67,15 +67,15 @@ class Part:
 
 @dataclass(frozen=True, eq=False)
 class Parts:
-    """An opened folder of parts. Files are mapped when they are first read, in each process; pickled, it is its path.
+    """Opened folder of parts. Each process maps a file when it first reads it; pickling keeps only path and digest.
 
     Attributes:
-        folder: absolute.
+        folder: absolute path of the folder.
         by: column of the privacy unit.
-        names, types: of all columns.
-        units: how many there are; private.
+        names, types: names and types of all columns.
+        units: number of units; private.
         digest: SHA-256, 64 hexadecimal digits, of the digests of all files.
-        parts: of the manifest, in the order of their units.
+        parts: the manifest's entries, in the order of their units.
         prepared: digest of the section ``[prepare]`` that made the log, if one did.
     """
 
@@ -91,7 +91,7 @@ class Parts:
 
     @property
     def name(self) -> str:
-        """Public name: that of the folder."""
+        """Public name, which is the folder's name."""
         return self.folder.name
 
     @property
@@ -100,20 +100,21 @@ class Parts:
         return dict(zip(self.names, self.types, strict=True))
 
     def read(self, schema: Schema) -> pa.Table:
-        """Return all rows of the columns that play a part."""
+        """Return all rows of the columns in ``schema``."""
         columns = schema.columns()
         return pa.concat_tables([self._schema(columns).empty_table(), *self.columns_in_blocks(columns)])
 
     @classmethod
     def open(cls, folder: str | Path, known: str | None = None) -> Parts:
-        """Return the parts in ``folder``: its manifest, the sizes of its files and their Arrow schemas; no row is read.
+        """Return the parts in ``folder``, after checking manifest, file sizes and Arrow schemas; no row is read.
 
         Args:
-            folder: that ``dprl data partition`` made.
-            known: digest of the parts that are wanted; None for any.
+            folder: a folder that ``dprl data partition`` made.
+            known: digest that the parts must have; None for any.
 
         Raises:
-            DprlError: there are none, or a file is missing, cut short or not what the manifest says.
+            DprlError: there are no parts, a file is missing, cut short or not what the manifest says, or the parts
+                have another digest.
         """
         path = Path(os.path.abspath(folder))
         if not os.path.lexists(path / MANIFEST):
@@ -146,9 +147,7 @@ class Parts:
         return Parts.open, (str(self.folder), self.digest)
 
     def rows_of(self, units: np.ndarray) -> np.ndarray:
-        """Return ``(k,)`` int64 number of rows of each of these units ``(k,)``, which are numbers in ascending
-        order.
-        """
+        """Return the ``(k,)`` int64 numbers of rows of ``(k,)`` units, given by their numbers in ascending order."""
         found = [np.zeros(0, dtype=np.int64)]
         for part, mine in self._by_part(units):
             offsets = self._opened(part)[1]
@@ -157,12 +156,12 @@ class Parts:
 
     def arrivals(self) -> np.ndarray:
         """Return ``(U,)`` numbers of all units, in the order in which they came first in the log; private."""
-        few = sum(part.rows for part in self.parts) < 2**32  # half of the memory
+        few = sum(part.rows for part in self.parts) < 2**32  # then uint32 halves the memory
         came, start = np.empty(self.units, dtype=np.uint32 if few else np.int64), 0
         for part in self.parts:
             came[start : start + part.units] = self._array(part.came, part.units)[0]
             start += part.units
-        # some at a time, for their numbers take more memory than the whole
+        # some units are sorted at a time, because the indices of a sort take more memory than the result
         order, start = np.empty(self.units, dtype=np.uint32 if self.units < 2**32 else np.int64), 0
         edges = np.linspace(0, sum(part.rows for part in self.parts), 2 + self.units // _SORTED).astype(np.int64)
         for low, high in pairwise(edges.tolist()):
@@ -172,11 +171,10 @@ class Parts:
         return order
 
     def table(self, units: np.ndarray, columns: Sequence[str]) -> pa.Table:
-        """Return the rows of these units ``(k,)``, which are numbers in ascending order; no page of another one is
-        wanted.
+        """Return the rows of ``(k,)`` units, given by their numbers in ascending order.
 
-        Where the units are neighbours the columns are views of the files, whose pages :meth:`forget` gives back, and
-        copies elsewhere.
+        No page of any other unit is needed. Where the numbers are consecutive, the columns are views of the files,
+        whose pages :meth:`forget` gives back. Elsewhere they are copies.
         """
         schema, found = self._schema(columns), []
         for part, mine in self._by_part(units):
@@ -192,10 +190,10 @@ class Parts:
         return pa.Table.from_batches(found, schema)
 
     def columns_in_blocks(self, columns: Sequence[str], rows: int = 1 << 16, check: bool = False) -> Iterator[pa.Table]:
-        """Yield all rows, those without an identifier too, ``rows`` at a time; views of the files.
+        """Yield all rows, also those without an identifier, ``rows`` at a time, as views of the files.
 
         Args:
-            check: do what :meth:`check` does to each part before its first row, while its files are at hand.
+            check: check each part as :meth:`check` does, before its first row is yielded.
         """
         schema, last = self._schema(columns), -1
         for part in range(len(self.parts)):
@@ -207,27 +205,28 @@ class Parts:
             self.forget()
 
     def forget(self) -> None:
-        """Give back the memory of pages that were read; they are read again from the files where they are wanted."""
+        """Give back the memory of pages that were read; pages that are needed again are read again from the files."""
         if hasattr(mmap, "MADV_DONTNEED"):
             for mapped in chain.from_iterable(maps for _, _, maps in self._maps.values()):
-                mapped.madvise(mmap.MADV_DONTNEED)  # of a file that is only read: no page is lost
+                mapped.madvise(mmap.MADV_DONTNEED)  # no page is lost, because the file is only read
 
     def check(self) -> None:
-        """Read everything once: the files are those of the manifest, and no unit is split. In the memory of a part's
-        identifiers.
+        """Read everything once, and check that the files are those of the manifest and that no unit is split.
+
+        This needs memory for the identifiers of one part.
 
         Raises:
-            DprlError: a file was changed, or the rows of a unit are not in one place. It names no unit.
+            DprlError: a file was changed, or the rows of a unit are not in one place; the message names no unit.
         """
         for _ in self.columns_in_blocks([], check=True):
             continue
 
-    # --- below the floor ------------------------------------------------------------------------------------------
+    # --- private methods ------------------------------------------------------------------------------------------
 
     def _check_part(self, number: int, last: int) -> int:
         """Refuse a part whose files are not those of the manifest, or whose units are not those of its identifiers.
 
-        Returns the last of these, ``last`` for none.
+        Return the part's last identifier of a unit, or ``last``, that of the parts before, where the part has none.
         """
         with _whole(self.folder):
             _require(all(sha256_of(self.folder / name) == digest for name, _, digest in self.parts[number].files))
@@ -237,11 +236,11 @@ class Parts:
         end, rows = int(offsets[-1]), batch.num_rows
         if end != rows and not (0 <= end < rows and number == len(self.parts) - 1):
             raise self._split()
-        if not np.array_equal(nobodys, np.arange(end, rows)):  # they come after all units
+        if not np.array_equal(nobodys, np.arange(end, rows)):  # rows of nobody come after all units
             raise self._split()
         codes = np.append(last, coded(batch.column(self.by).slice(0, end)))
         steps = np.diff(codes)
-        # the rows at which another identifier begins are the offsets: all of them, and no other one
+        # the offsets are exactly the rows at which another identifier begins
         if (steps < 0).any() or not np.array_equal(np.flatnonzero(steps), offsets[:-1]):
             raise self._split()
         return int(codes[-1])
@@ -285,34 +284,34 @@ class Parts:
         return found
 
     def _array(self, name: str, count: int) -> tuple[np.ndarray, mmap.mmap]:
-        """Return the ``count`` int64 numbers of a file, and its map."""
+        """Return the ``count`` int64 numbers in a file, and the map of the file."""
         path = self.folder / name
-        with _whole(self.folder), suppress_warnings():  # of a header that is odd Python
-            found: Any = npy.open_memmap(path, mode="r")  # which never unpickles
+        with _whole(self.folder), suppress_warnings():  # about a header that is odd Python
+            found: Any = npy.open_memmap(path, mode="r")  # this never unpickles
             _require(found.dtype == np.int64 and found.shape == (count,) and len(found.base) == path.stat().st_size)
         return np.asarray(found), found.base
 
 
 def coded(column: pa.Array | pa.ChunkedArray) -> np.ndarray:
-    """Return ``(R,)`` int64 codes of a column of identifiers of a log in parts, -1 for missing."""
+    """Return the ``(R,)`` int64 codes in a column of identifiers of a log in parts, -1 for missing."""
     filled = column.fill_null(-1) if column.null_count else column
     return filled.to_numpy()
 
 
 def lacking(identifiers: pa.Table) -> np.ndarray:
-    """Return ``(R,)`` whether one of these columns has no value."""
+    """Return ``(R,)`` whether a row lacks a value in any of these columns."""
     return np.logical_or.reduce([column.is_null().to_numpy() for column in identifiers.columns])
 
 
 def sha256_of(path: Path) -> str:
-    """Digest of a file, 64 hexadecimal digits."""
+    """Return the SHA-256 of a file, 64 hexadecimal digits."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 @contextmanager
 def _whole(folder: Path) -> Iterator[None]:
-    """Refuse a damaged folder: whatever readers raise where headers lie, and what :func:`_require` raises."""
+    """Refuse a folder as damaged for whatever readers raise over false headers, and what :func:`_require` raises."""
     try:
         yield
     except Exception:
@@ -327,7 +326,7 @@ def _require(sound: bool) -> None:
 
 
 def _parsed(manifest: dict[str, Any]) -> tuple[str, list[tuple[str, str]], tuple[Part, ...], str | None]:
-    """Return the manifest's column of the unit, names and types of all columns, parts, and what prepared the log."""
+    """Return the manifest's unit column, names and types of columns, parts, and digest of the log's preparation."""
     by, prepared = manifest["by"], manifest.get("prepared")
     columns = [(column["name"], column["type"]) for column in manifest["columns"]]
     parts = tuple(Part(**part) for part in manifest["parts"])

@@ -1,7 +1,7 @@
-"""The section ``[prepare]`` of a bounds file: how a table as people have it becomes a log. Public, as the bounds are.
+"""The section ``[prepare]`` of a bounds file: how an ordinary table becomes a log. It is public, as the bounds are.
 
 Everything is declared: which column plays which part, the codes of text, what comes before the first step. Nothing is
-learned from rows. :mod:`dprl.data.prepare_section` reads it, :mod:`dprl.data.prepared` carries it out.
+learned from rows. :mod:`dprl.data.prepare_section` reads the section, and :mod:`dprl.data.prepared` carries it out.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from dprl.protocols import Bounds
 
 SECTION = "prepare"
 MARK = b"dprl.prepare"
-"""Under this name the metadata of a prepared table hold the digest of the section that made it."""
+"""Name under which a prepared table's metadata hold the digest of the section that made the table."""
 
 
 @dataclass(frozen=True)
@@ -32,8 +32,8 @@ class Codes:
 
     Attributes:
         texts: the values as they stand in the column.
-        numbers: the number of each, where it is a quantity; None where the column is a category, which is an action by
-            its place in the list, and as a part of the observation one component for each value.
+        numbers: the number of each value, where the column is a quantity; None where it is a category. As an action, a
+            category's value is its place in the list. In the observation, a category is one component for each value.
     """
 
     texts: tuple[str, ...]
@@ -41,13 +41,13 @@ class Codes:
 
     @property
     def places(self) -> Sequence[float]:
-        """The number of each value, or its place."""
+        """The number of each value, or its place in the list where the column is a category."""
         return range(len(self.texts)) if self.numbers is None else self.numbers
 
 
 @dataclass(frozen=True)
 class Component:
-    """Column of the observation, as it is now or was ``lag`` steps before; ``first`` stands where nothing was yet."""
+    """Column of the observation, now or ``lag`` steps before; ``first`` is its value where there was no such step."""
 
     column: str
     lag: int = 0
@@ -56,7 +56,7 @@ class Component:
 
 @dataclass(frozen=True)
 class ByValue:
-    """Behaviour probabilities by the values of columns: one for each combination that is declared."""
+    """Behaviour probabilities by the values of columns: one probability for each declared combination of values."""
 
     by: tuple[str, ...]
     table: Mapping[tuple[str, ...], float]
@@ -64,25 +64,28 @@ class ByValue:
 
 @dataclass(frozen=True, kw_only=True)
 class Preparation:
-    """What the section ``[prepare]`` declares.
+    """Declarations of the section ``[prepare]``.
 
     A column whose name holds ``{step}`` or ``{next}`` stands for one column for each label in ``steps``.
 
     Attributes:
-        person: column that tells people apart, or None: every row is a person of its own.
+        person: column that tells people apart; None where every row is a person of its own.
         observation: components of the state.
         action: one column, or one for each component of a continuous action.
         reward: column of the outcome.
-        reward_less: column that is taken from it, such as what was measured before.
-        step: number or date by which a person's rows are ordered.
-        step_format: of dates that are no ISO dates, such as ``%d/%m/%Y``.
+        reward_less: column that is subtracted from the reward, such as what was measured before.
+        step: column of the number or date by which a person's rows are ordered.
+        step_format: format of dates that are not ISO dates, such as ``%d/%m/%Y``.
         episode: column that tells a person's trajectories apart.
-        steps: labels of the steps of a table with one row for each person; with ``{next}`` the last one only follows.
-        outcome: ``each`` step has its reward, or all of the trajectory stands at its end: the ``sum``, or the ``last``.
-        decisions: ``each`` step is one, or only the ``first``.
+        steps: labels of the steps of a table with one row for each person. Where a name has ``{next}``, the last label
+            only gives the values after the last step.
+        outcome: ``each`` where each step has its reward; ``sum`` or ``last`` where the trajectory has one reward at its
+            end, the sum or the last of its values.
+        decisions: ``each`` step is a decision, or only the ``first``.
         terminated: column, or whether every trajectory ends at its last row (true) or is cut off there (false).
-        censored: column that says whether a person was lost in a step, or true: whoever has no reward was; or None.
-        behavior_prob: column, one number for all, probabilities by value, or None.
+        censored: column that says whether a person was lost in a step; true where a person without a reward was lost;
+            or None.
+        behavior_prob: column, one number for all rows, probabilities by value, or None.
         codes: declared values of columns.
         keep: further columns of numbers, such as probabilities of a target policy.
         declared: the section as it was written.
@@ -118,12 +121,12 @@ class Preparation:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """Labels of the steps that become rows; one empty label where the table has its rows already."""
+        """Labels of the steps that become rows; one empty label where each row of the table is one step."""
         follows = any("{next}" in name for name in self.names())
         return (self.steps[:-1] if follows else self.steps) or ("",)
 
     def columns_of(self, name: str) -> tuple[str, ...]:
-        """Return the columns of the table behind a name, one for each step, or one for all of them."""
+        """Return the columns of the table behind a name: one for each step, or one for all steps."""
         if not self.steps or not varies(name):
             return (name,)
         following = [*self.steps[1:], ""]
@@ -151,7 +154,7 @@ class Preparation:
         return list(dict.fromkeys(chain.from_iterable(map(self.columns_of, self.names()))))
 
     def components(self) -> list[str]:
-        """Return what each component of the observation is called."""
+        """Return the name of each component of the observation."""
         return [
             called(component.column, component.lag) + ("" if value is None else f" = {value}")
             for component in self.observation
@@ -159,12 +162,12 @@ class Preparation:
         ]
 
     def category(self, name: str) -> tuple[str, ...] | None:
-        """Return the values of a column that is a category; None for one of numbers."""
+        """Return the values of a column that is a category; None for a column of numbers."""
         codes = self.codes.get(name)
         return codes.texts if codes is not None and codes.numbers is None else None
 
     def action_names(self, bounds: Bounds) -> tuple[str, ...] | None:
-        """Return what the discrete actions are called; None where their codes do not say it of each."""
+        """Return the names of the discrete actions; None where the codes do not name each action."""
         codes = None if bounds.actions is None else self.codes.get(self.action[0])
         if codes is None:
             return None
@@ -173,7 +176,7 @@ class Preparation:
         return tuple(names[number] for number in sorted(names)) if each else None
 
     def written(self, identifiers: Mapping[str, pa.DataType]) -> pa.Schema:
-        """Return the columns of the log and their types; ``identifiers`` has those of the table's own."""
+        """Return the columns of the log and their types; ``identifiers`` has the types of the table's columns."""
         row = {"person_id": identifiers[self.person]} if self.person else {}
         if self.stepwise:
             row["episode_id"] = identifiers[self.episode or self.person] if self.person else pa.int64()
@@ -187,7 +190,7 @@ class Preparation:
         return pa.schema(row.items(), metadata={MARK: self.digest})
 
     def check_bounds(self, bounds: Bounds) -> None:
-        """Refuse bounds that describe another log than this."""
+        """Refuse bounds that describe another log than the one that this section makes."""
         found = self.components()
         if len(found) != len(bounds.observation):
             raise wrong(
@@ -228,7 +231,7 @@ class Preparation:
             raise wrong("a behaviour probability is above 1.")
 
     def check(self, names: Sequence[str], kinds: Mapping[str, pa.DataType | None]) -> None:
-        """Refuse a table that lacks a column of these, has it twice or in a type that cannot play the part."""
+        """Refuse a table in which a column of the section is missing, occurs twice or has a type unfit for its part."""
         for name, part in self.parts():
             for column in self.columns_of(name):
                 if column not in kinds:
@@ -264,15 +267,15 @@ def varies(name: str) -> bool:
 
 
 def called(column: str, lag: int) -> str:
-    """Return what a column is called, as it is now or was some steps before."""
+    """Return the name of a column's value now, or ``lag`` steps before."""
     return column if lag == 0 else f"previous {column}" if lag == 1 else f"{column} {lag} steps before"
 
 
 def is_lagged(name: str) -> bool:
-    """Tell whether a name is what :func:`called` calls a column as it was some steps before."""
+    """Tell whether a name is one that :func:`called` gives to a column's value some steps before."""
     return name.startswith("previous ") or name.endswith(" steps before")
 
 
 def wrong(sentence: str) -> DprlError:
-    """Return the error of a section in which something is wrong."""
+    """Return the error for a section ``[prepare]`` in which something is wrong."""
     return DprlError(f"[prepare]: {sentence}")

@@ -1,4 +1,4 @@
-"""Reading of the section ``[prepare]``: TOML in, :class:`~dprl.data.preparation.Preparation` out, or one sentence."""
+"""Read the section ``[prepare]`` from TOML into a :class:`~dprl.data.preparation.Preparation`, or refuse it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def read_preparation(section: Any) -> Preparation:
     """Return what the section declares.
 
     Raises:
-        DprlError: what is wrong with it, in one sentence.
+        DprlError: something is wrong with the section; the message says what, in one sentence.
     """
     if not isinstance(section, Mapping):
         raise wrong("it must be a table: a section of the bounds file.")
@@ -118,7 +118,7 @@ def _names(name: str, value: Any) -> tuple[str, ...]:
 
 
 def _once(texts: Iterable[str], words: Callable[[str], str]) -> None:
-    """Refuse a text that stands there twice; numbers are the same when they are equal."""
+    """Refuse a text that occurs twice; texts of equal numbers count as the same."""
     seen = set()
     for text in texts:
         value = float(text) if re.match(NUMBER, text) else text
@@ -187,7 +187,7 @@ def _behavior(name: str, value: Any) -> str | float | ByValue:
 
 
 def _flatten(table: Any, key: tuple[str, ...], depth: int, found: dict[tuple[str, ...], float]) -> None:
-    """Put the leaves of nested tables into ``found``."""
+    """Put the probabilities in nested tables into ``found``, by the names that lead to them."""
     if len(key) == depth:
         found[key] = _probability(table)
         return

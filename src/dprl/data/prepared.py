@@ -1,9 +1,9 @@
-"""A raw table made into a log as its section ``[prepare]`` declares: each person's rows from that person's rows alone.
+"""Make a raw table into a log as its section ``[prepare]`` declares: each person's rows from only that person's rows.
 
-Whatever the cells hold, this succeeds: what is none of the declared codes, no number or no date is missing, and what
-is missing makes its trajectory contribute nothing, as in every log. What one person's rows become depends on no other
-row: to add a person adds that person's rows and changes none. Where every row is a person of its own, its number in the
-table stands as a label and as nothing else.
+This succeeds whatever the cells hold. A cell that holds none of the declared codes, no number or no date, as its column
+asks for, is missing, and a missing cell makes its trajectory contribute nothing, as in every log. What one person's
+rows become depends on no other row: adding a person adds that person's rows and changes no others. Where every row is a
+person of its own, the row's number in the table is a label and nothing else.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _BLANK = r"^\s*(|\.|NA|N/A|NaN|nan|NULL|null)\s*$"
 
 
 def becoming(source: OpenedLog, preparation: Preparation) -> OpenedLog:
-    """Return a table as the log that it becomes when its rows are read; refused where the section does not fit."""
+    """Return the log that a table becomes when its rows are read; refuse a table that the section does not fit."""
     kinds = source.kinds
     if isinstance(source, Columns):
         kinds = {name: None if kind is ANY else kind for name, kind in kinds.items()}  # without a type: read as text
@@ -45,19 +45,19 @@ def becoming(source: OpenedLog, preparation: Preparation) -> OpenedLog:
 
 
 class _Making:
-    """One table on its way to a log, its cells of CSV as text: a row for each step, in the order of the table.
+    """Table on its way to a log, with CSV cells as text: it has a row for each step, in the order of the table.
 
     Attributes:
-        made: what is declared.
+        made: the declarations of the section.
         wide: number of steps that one row of the table becomes.
-        row: ``(R,)`` number of the row of the table that a row was in.
-        group: ``(R,)`` number of the trajectory of a row.
-        there: ``(R,)`` false for a step that the table has no cells for, and where a name is missing.
-        order: ``(N,)`` those rows that are there, by trajectory and step.
-        place: ``(R,)`` number of a row in that order, from 0 in each trajectory.
-        t: ``(R,)`` rows of the same trajectory with a smaller step, NaN where the row has none.
+        row: ``(R,)`` number of the table's row from which a row comes.
+        group: ``(R,)`` number of a row's trajectory.
+        there: ``(R,)`` false for a step without cells in the table, and for a row whose person or episode has no name.
+        order: ``(N,)`` the rows that are there, ordered by trajectory and step.
+        place: ``(R,)`` position of a row in its trajectory, from 0.
+        t: ``(R,)`` number of rows of the same trajectory with a smaller step, NaN where the row has no step.
         last: ``(R,)`` whether the row is the last of its trajectory.
-        sound: ``(R,)`` whether every row of the trajectory has a step of its own.
+        sound: ``(R,)`` whether every row of the trajectory has a step, and no two rows have the same step.
     """
 
     def __init__(self, table: pa.Table, made: Preparation) -> None:
@@ -68,7 +68,7 @@ class _Making:
         step = self._steps()
         person = self._each(made.person, codes) if made.person else self.row
         episode = self._each(made.episode, codes) if made.episode else np.zeros(self.rows, dtype=np.int64)
-        # whoever has no name is nobody: together such rows would be one trajectory, to which others add rows
+        # rows without a name belong to nobody: together they would be one trajectory, to which any person may add rows
         self.there &= (person >= 0) & (episode >= 0)
         if not (made.step or made.steps):  # every row is a trajectory of its own
             person = np.arange(self.rows)
@@ -90,7 +90,7 @@ class _Making:
         self.sound = each(~broken[grouped.index])
 
     def log(self, written: pa.Schema) -> pa.Table:
-        """Return the columns ``written``, as :meth:`Preparation.written` returns them."""
+        """Return the log with the columns ``written``, which :meth:`Preparation.written` returns."""
         made, columns = self.made, dict[str, Any]()
         if made.person:
             columns["person_id"] = self._identifiers(made.person)
@@ -126,7 +126,7 @@ class _Making:
         return one_array(plain(self.table.column(name))).take(pa.array(self.row))
 
     def _present(self) -> np.ndarray:
-        """Tell which steps of a row are there: those up to the last one with an action or a reward."""
+        """Tell which steps of a row are there: those up to the last step with an action or a reward."""
         cells = [name for name in (*self.made.action, self.made.reward) if varies(name)]
         if self.wide == 1 or not cells:
             return np.ones(self.rows, dtype=bool)
@@ -147,7 +147,7 @@ class _Making:
         return self._each(name, lambda column: places(column, texts))
 
     def _values(self, name: str) -> np.ndarray:
-        """Return ``(R,)`` numbers behind a name, NaN for what is missing; of a category its place."""
+        """Return the ``(R,)`` numbers behind a name, NaN for missing ones; for a category, the places of its values."""
         declared = self.made.codes.get(name)
         if declared is None:
             return self._each(name, numbers)
@@ -170,7 +170,7 @@ class _Making:
         return found
 
     def _before(self, values: np.ndarray, lag: int, first: float) -> np.ndarray:
-        """Return what stood ``lag`` steps before, and ``first`` where nothing did."""
+        """Return the values ``lag`` steps before, and ``first`` where there was no such step."""
         out = np.full(self.rows, first)
         behind = np.arange(len(self.order)) - lag
         there = self.place[self.order] >= lag
@@ -184,7 +184,7 @@ class _Making:
                 values = values - self._values(made.reward_less)
         if made.outcome == "each":
             return values
-        # in the order of a trajectory's own rows, one after the other: to the last bit nobody else's matter
+        # summed in the order of the trajectory's own rows, so that to the last bit no other rows matter
         whole = values[order[self.last[order]]]
         if made.outcome == "sum":
             whole = np.bincount(self.group[order], weights=values[order])
@@ -193,7 +193,7 @@ class _Making:
         return np.where(self.sound, np.where(at, whole, 0.0), np.nan)
 
     def _ends(self) -> np.ndarray:
-        """Return ``(R,)`` whether a trajectory ends there, NaN where the table does not say."""
+        """Return ``(R,)`` whether the trajectory ends at a row, NaN where the table does not say."""
         named = self.made.terminated
         if self.made.decisions == "first":
             return np.ones(self.rows)
@@ -203,8 +203,9 @@ class _Making:
         return ends if varies(named) or not self.made.steps else np.where(self.last, ends, 0.0)
 
     def _lost(self, reward: np.ndarray) -> np.ndarray:
-        """Return ``(R,)`` whether people were lost in a step, NaN where the table does not say; of their first decision
-        alone, whether they ever were.
+        """Return ``(R,)`` whether the person was lost in a step, NaN where the table does not say.
+
+        Where only first decisions count, a column tells whether the person was lost in any step.
         """
         named = self.made.censored
         if not isinstance(named, str):
@@ -223,15 +224,16 @@ class _Making:
             level, place = np.unique(np.array(texts, object), return_inverse=True)
             at.append(place)
             found.append(self._each(name, lambda column, level=level: places(column, list(level))))
-            sizes.append(len(level) + 1)  # the last place is that of what is not declared
+            sizes.append(len(level) + 1)  # the last place is for values that are not declared
         table = np.full(sizes, np.nan)
         table[tuple(at)] = list(declared.table.values())
         return table[tuple(found)]
 
 
 def count_unread(table: pa.Table, made: Preparation) -> dict[str, tuple[int, int]]:
-    """Return by column how many cells hold something that is no number, no date or none of the declared codes, and how
-    many are empty. NOT private.
+    """Return how many cells of each column cannot be read, and how many are empty. NOT private.
+
+    A cell that cannot be read holds something that is no number, no date or none of the declared codes.
     """
 
     def unread(name: str, part: str, column: pa.ChunkedArray) -> np.ndarray:
@@ -251,9 +253,7 @@ def count_unread(table: pa.Table, made: Preparation) -> dict[str, tuple[int, int
 
 
 def count_nameless(table: pa.Table, made: Preparation) -> int:
-    """Return how many rows of the table are in no log, because a name of their person or episode is missing. NOT
-    private.
-    """
+    """Return how many rows of the table are in no log, because their person or episode has no name. NOT private."""
     named = [codes(plain(table.column(column))) >= 0 for column in (made.person, made.episode) if column]
     return int((~np.logical_and.reduce(named)).sum()) if named else 0
 
@@ -262,15 +262,15 @@ def count_nameless(table: pa.Table, made: Preparation) -> int:
 
 
 def places(column: pa.ChunkedArray, texts: Sequence[str]) -> np.ndarray:
-    """Return ``(R,)`` which of the declared texts a cell holds, -1 for none of them.
+    """Return ``(R,)`` the place of the declared text that a cell holds, -1 where it holds none of the texts.
 
-    Space around a text does not matter, and numbers are the same when they are equal: ``1`` is ``1.0``.
+    Space around a text does not matter, and texts of equal numbers are the same: ``1`` is ``1.0``.
     """
     found = np.full(len(column), -1, dtype=np.int64)
     if pa.types.is_boolean(column.type):
         column, texts = pc.cast(column, pa.string()), [text.lower() for text in texts]
     if is_text(column.type):
-        # cells of CSV come one character for each byte
+        # cells of CSV have one character for each byte
         spelled = [*texts, *(text.encode().decode("latin-1") for text in texts)]
         trimmed = pc.ascii_trim_whitespace(pc.cast(column, pa.large_string()))  # type: ignore[attr-defined]
         index = pc.index_in(trimmed, value_set=pa.array(spelled, pa.large_string()))  # type: ignore[attr-defined]
@@ -285,7 +285,7 @@ def places(column: pa.ChunkedArray, texts: Sequence[str]) -> np.ndarray:
 
 
 def moments(column: pa.ChunkedArray, form: str | None) -> np.ndarray:
-    """Return ``(R,)`` numbers in the order of the numbers or dates of a column, NaN for what is neither."""
+    """Return ``(R,)`` numbers with the order of the column's numbers or dates, NaN for a cell that is neither."""
     if pa.types.is_date(column.type) or pa.types.is_timestamp(column.type):
         return numbers(pc.cast(column, pa.int32() if column.type == pa.date32() else pa.int64()))
     if not is_text(column.type):
@@ -296,7 +296,7 @@ def moments(column: pa.ChunkedArray, form: str | None) -> np.ndarray:
         return dates
     values = numbers(column)
     values = np.where(np.isnan(values), dates, values)
-    # what is left has a clock or is no date: cell by cell, for whatever reads all together may raise
+    # a cell that is left has a time of day or is no date; cells are read one by one, as reading them together may raise
     unread = np.flatnonzero(np.isnan(values))
     for i, cell in zip(unread, column.take(pa.array(unread)), strict=True):
         values[i] = quietly(lambda cell=cell: _moment(cell.as_py()), np.nan)
@@ -304,7 +304,7 @@ def moments(column: pa.ChunkedArray, form: str | None) -> np.ndarray:
 
 
 def _truths(values: np.ndarray) -> np.ndarray:
-    """Return 1 for what is not zero, 0 for what is, and NaN for what is missing."""
+    """Return 1 for values that are not zero, 0 for zeros, and NaN for missing values."""
     return np.where(np.isnan(values), np.nan, values != 0.0)
 
 

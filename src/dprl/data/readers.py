@@ -1,6 +1,6 @@
 """Logs from Parquet, CSV, Arrow tables, data frames and plain arrays.
 
-Opening a log looks at names and types alone. The rows are read by :meth:`Log.load`, after the ledger was charged.
+Opening a log looks only at names and types. :meth:`Log.load` reads the rows, after the ledger was charged.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ UNITS = ("trajectory", "person", TRANSITION)
 
 @dataclass(frozen=True)
 class Log:
-    """A log whose schema was checked and whose rows were not read."""
+    """Log whose schema was checked and whose rows were not read yet."""
 
     name: str
     bounds: Bounds
@@ -46,18 +46,18 @@ class Log:
 
     @property
     def says_what_ends(self) -> bool:
-        """Whether a column says of each trajectory if an event ended it, and nobody takes that for granted."""
+        """Whether a column says of each trajectory if an event ended it; otherwise this is only assumed."""
         if self.preparation is not None:
             return isinstance(self.preparation.terminated, str)
         return isinstance(self.source, Trajectories) or "terminated" in self.schema.scalars
 
     def load(self, inspect: Callable[[Mapping[str, np.ndarray]], object] | None = None) -> Trajectories:
-        """Read the rows. Whatever they hold, this succeeds; what cannot be used contributes zero.
+        """Return the trajectories of all rows; this succeeds whatever the rows hold, and unusable ones contribute zero.
 
         Args:
             inspect: called once with the raw columns, before anything is clamped, cut or dropped, as
-                :func:`~dprl.data.trajectories.assemble` takes them; what it raises ends the loading. Of a log that was
-                opened from :class:`Trajectories` it gets their arrays, which are clamped already.
+                :func:`~dprl.data.trajectories.assemble` takes them; what it raises ends the loading. For a log that was
+                opened from :class:`Trajectories` it is called with their arrays, which are clamped already.
         """
         if isinstance(self.source, Trajectories):
             if inspect is not None:
@@ -66,7 +66,7 @@ class Log:
             return self.source
         if isinstance(self.source, Parts):
             self.source.check()
-        # nested, so that no name keeps the table in memory while the arrays are made of it
+        # nested calls, so that no name keeps the table in memory while arrays are made of the columns
         columns = self._raw(self.source.read(self.schema))
         if inspect is not None:
             inspect(columns)
@@ -75,10 +75,10 @@ class Log:
         return loaded
 
     def take(self, units: np.ndarray) -> Trajectories:
-        """Return some units of a log in parts, ``(k,)`` numbers in ascending order: what :meth:`load` has of them,
-        alone.
+        """Return the trajectories of ``(k,)`` units of a log in parts, given by their numbers in ascending order.
 
-        :meth:`Parts.check <dprl.data.parts.Parts.check>` or :meth:`claim_in_blocks` comes first, once.
+        They are the trajectories that :meth:`load` returns for these units. Call
+        :meth:`Parts.check <dprl.data.parts.Parts.check>` or :meth:`claim_in_blocks` once before.
         """
         parts = self._parts()
         taken = assemble(self._raw(parts.table(units, self.schema.columns())), self.bounds, self.unit)
@@ -86,15 +86,17 @@ class Log:
         return taken
 
     def claim_in_blocks(self, inspect: Callable[[Iterable[Mapping[str, np.ndarray]]], object]) -> None:
-        """Check a log in parts, and call ``inspect`` with its rows: mappings of some rows each, of all together what
-        :meth:`load` hands to its own ``inspect``. In bounded memory: it is to go through them once.
+        """Check a log in parts, and call ``inspect`` with its rows in blocks, in bounded memory.
+
+        Each block is a mapping of some rows' columns; together the blocks are what :meth:`load` gives to its own
+        ``inspect``. ``inspect`` may go through the blocks only once.
 
         Raises:
-            DprlError: see :meth:`Parts.check <dprl.data.parts.Parts.check>`, which this does on the way.
+            DprlError: the log fails :meth:`Parts.check <dprl.data.parts.Parts.check>`, which this includes.
         """
         blocks = map(self._raw, self._parts().columns_in_blocks(self.schema.columns(), check=True))
         inspect(blocks)
-        for _ in blocks:  # what was not looked at is checked all the same
+        for _ in blocks:  # blocks that ``inspect`` left out are checked all the same
             continue
 
     def _parts(self) -> Parts:
@@ -126,9 +128,9 @@ class Log:
             out.setdefault(part, np.full(rows, value))
         if one_step and "episode_id" not in out:
             out["t"] = np.zeros(rows)
-        # one-step rows need no episode id: each is an episode of its own
+        # one-step rows need no episode id: each row is an episode of its own
         out["episode"] = out.pop("episode_id", np.arange(rows))
-        out["person"] = out.pop("person_id", out["episode"])  # which only a log by person has
+        out["person"] = out.pop("person_id", out["episode"])  # only a log by person has people
         return out
 
 
@@ -141,24 +143,24 @@ def read_log(
     target_columns: Sequence[str] = (),
     behavior_policy: Any = None,
 ) -> Log:
-    """Open a log and check its schema, reading no row.
+    """Open a log and check its schema, without reading any row.
 
     Args:
         source: path of a ``.parquet`` or ``.csv`` file or of a folder that ``dprl data partition`` made; a table of
-            Arrow, pandas or polars (a lazy one, too), or whatever gives an Arrow stream; a mapping of arrays, such as
+            Arrow, pandas or polars (a lazy one, too), or any object with an Arrow stream; a mapping of arrays, such as
             the feedback of obp or a logged dataset of SCOPE-RL; a dataset of Minari, or ``minari:DATASET-ID``. Where
-            ``bounds`` have a section ``[prepare]`` it is the table that the section is about, or the log that
-            :func:`dprl.prepare` made of it.
-        bounds: public bounds, or the TOML file they are in.
-        unit: ``person``, ``trajectory`` or ``transition``; by default a person if ``person`` names a column or the log
-            has a column ``person_id``, which protects more, and a trajectory otherwise. A transition protects one row
-            and no more: ``bounds`` then declare how many of those there are, and each row holds its next observation.
+            ``bounds`` have a section ``[prepare]``, the source is the table that the section describes, or the log that
+            :func:`dprl.prepare` made of that table.
+        bounds: public bounds, or a TOML file with them.
+        unit: ``person``, ``trajectory`` or ``transition``. The default is person, which protects more, if ``person``
+            names a column or the log has a column ``person_id``, and trajectory otherwise. The unit transition protects
+            only one row: ``bounds`` then declare the number of rows, and each row holds its next observation.
         person: column that identifies the person.
         target_columns: columns with the probability of the logged action under a target policy.
         behavior_policy: public behaviour policy, for a log without behaviour probabilities.
 
     Raises:
-        DprlError: names the column that is missing or of a wrong type, or the bound that is.
+        DprlError: a column or a bound is missing or of a wrong type; the message names it.
     """
     if isinstance(source, Trajectories):
         return _of_trajectories(source, target_columns, behavior_policy)
@@ -243,16 +245,16 @@ def _of_trajectories(source: Trajectories, target_columns: Sequence[str], behavi
     return Log("trajectories in memory", source.bounds, source.unit, None, known, source, behavior_policy)
 
 
-# --- a table as people have it --------------------------------------------------------------------------------------
+# --- an ordinary table ----------------------------------------------------------------------------------------------
 
 
 def prepare(source: Any, bounds: Mapping[str, Any] | str | Path, out: str | Path | None = None) -> pa.Table:
     """Return the log that a table becomes by the section ``[prepare]`` of the bounds, and write it to ``out``.
 
-    Each person's rows become rows of that person, and depend on no other person's: to add or remove a person adds or
-    removes that person's rows and changes none. So whatever a release of the log promises a person, it promises the
-    person of the table. Nothing is learned from rows: a value that is not declared is missing, without a word, and its
-    trajectory contributes nothing.
+    Each person's rows become rows of that person, and depend on no other person's rows: adding or removing a person
+    adds or removes that person's rows and changes no others. So whatever a release of the log promises to a person, it
+    promises to the same person in the table. Nothing is learned from rows: a value that is not declared counts as
+    missing, without a message, and its trajectory contributes nothing.
 
     Args:
         source: path of a ``.parquet`` or ``.csv`` file, a pyarrow Table, a data frame or a mapping of arrays.
@@ -260,10 +262,10 @@ def prepare(source: Any, bounds: Mapping[str, Any] | str | Path, out: str | Path
         out: new Parquet file of mode 0600, which appears whole or not at all.
 
     Returns:
-        One row for each transition, as :func:`dprl.read_log` reads it. As private as the table.
+        A table with one row for each transition, as :func:`dprl.read_log` reads it. It is as private as ``source``.
 
     Raises:
-        DprlError: what is wrong with the section, a column that the table lacks, or a file that is there already.
+        DprlError: something is wrong with the section, the table lacks a column, or ``out`` is there already.
     """
     _, preparation = read_public(bounds)
     if preparation is None:

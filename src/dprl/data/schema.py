@@ -1,4 +1,4 @@
-"""Column names of a log, their aliases in other libraries, what was opened, and what is checked before it is read."""
+"""Column names of a log, their aliases in other libraries, the opened log, and the checks before its rows are read."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from dprl.protocols import Bounds
 if TYPE_CHECKING:
     from dprl.data.parts import Parts
 
-# Names used by Open Bandit Pipeline, SCOPE-RL, d3rlpy and Minari for the same things; the last ones of observation,
-# action, reward and behavior_prob are those of the Open Bandit Dataset's own files.
+# Names that Open Bandit Pipeline, SCOPE-RL, d3rlpy and Minari use for the same parts; the last names of observation,
+# action, reward and behavior_prob are those in the Open Bandit Dataset's own files.
 ALIASES: dict[str, tuple[str, ...]] = {
     "episode_id": ("episode", "trajectory_id", "trajectory"),
     "t": ("step", "timestep", "time_step"),
@@ -43,7 +43,7 @@ IDENTIFIERS = ("episode_id", "person_id")
 
 @dataclass(frozen=True)
 class Schema:
-    """Which column of a log plays which part. Made from names and types alone; public.
+    """Choice of the column of a log that plays each part. It is made only from names and types, and it is public.
 
     Attributes:
         scalars: part -> column name.
@@ -54,22 +54,23 @@ class Schema:
     vectors: dict[str, tuple[str, ...]]
 
     def columns(self) -> list[str]:
-        """Columns to read, without repetition."""
+        """Return the columns to read, without repetition."""
         wanted = list(self.scalars.values()) + [c for names in self.vectors.values() for c in names]
         return list(dict.fromkeys(wanted))
 
 
 @dataclass(frozen=True)
 class OpenedLog:
-    """What was opened as a log: names and types of its columns; rows are read when they are asked for.
+    """Opened log: names and types of its columns, and a function that reads rows when they are asked for.
 
     Attributes:
         name: public name.
-        names: of the columns.
-        types: of the columns; None of CSV, whose cells are only known once they are read. A null type fits all.
-        rows: returns columns by their names.
-        prepared: digest of the section ``[prepare]`` that made it, if one did.
-        raw: table of which a section ``[prepare]`` makes it when its rows are read.
+        names: names of the columns.
+        types: types of the columns; None for CSV, whose cells are known only once they are read. A null type fits all
+            parts.
+        rows: returns the columns of the given names.
+        prepared: digest of the section ``[prepare]`` that made the log, if one did.
+        raw: table from which a section ``[prepare]`` makes the log when its rows are read.
     """
 
     name: str
@@ -81,11 +82,11 @@ class OpenedLog:
 
     @property
     def kinds(self) -> dict[str, pa.DataType | None]:
-        """Type of each column, None of CSV."""
+        """Type of each column, None for CSV."""
         return dict(zip(self.names, self.types or [None] * len(self.names), strict=True))
 
     def read(self, schema: Schema) -> pa.Table:
-        """Return the columns that play a part."""
+        """Return the columns that play a part in ``schema``."""
         return self.rows(schema.columns())
 
 
@@ -98,14 +99,14 @@ def match(
     needs_behavior: bool = True,
     target_columns: Sequence[str] = (),
 ) -> Schema:
-    """Find the columns of a log; raises one sentence naming the column that is missing or has a wrong type.
+    """Find the columns of a log; raise in one sentence that names the column that is missing or has a wrong type.
 
     Args:
-        source: what was opened, of which the names and types of columns are looked at.
-        bounds: public bounds. With a horizon of 1 each row may be an episode of its own, as in bandit logs. Where they
-            declare no hazard of being censored, the log may have a column of it.
-        unit: ``person``, ``trajectory``, or ``transition``: a row then stands for itself, with its next observation,
-            and neither identifiers nor steps are looked at.
+        source: opened log, of which only the names and types of columns are looked at.
+        bounds: public bounds. With a horizon of 1 each row may be an episode of its own, as in bandit logs. Where the
+            bounds declare no hazard of being censored, the log may have a column ``uncensored_prob``.
+        unit: ``person``, ``trajectory`` or ``transition``. With ``transition`` a row stands for itself, with its next
+            observation, and neither identifiers nor steps are looked at.
         unit_column: column that identifies the person.
         needs_behavior: whether the behaviour probability must be in the log.
         target_columns: further columns holding probabilities of a target policy.
@@ -168,7 +169,7 @@ def match(
 
 
 def _vector(part: str, size: int, kinds: Mapping[str, pa.DataType | None]) -> tuple[str, ...]:
-    """Return the columns of a vector of this size, () where there are none; refused where they cannot hold it."""
+    """Return the columns of a vector of this size, () where there are none; refuse columns that cannot hold it."""
     columns = columns_of(part, kinds)
     if not columns:
         return ()
@@ -193,12 +194,12 @@ def _vector(part: str, size: int, kinds: Mapping[str, pa.DataType | None]) -> tu
 
 
 def column_of(part: str, names: Collection[str]) -> str | None:
-    """Return the column that plays a part, by its name; None where there is none."""
+    """Return the column that has the name of a part, or an alias of it; None where there is none."""
     return next((c for c in (part, *ALIASES[part]) if c in names), None)
 
 
 def columns_of(part: str, names: Collection[str]) -> tuple[str, ...]:
-    """Return the columns of a part: several that are numbered, or one; () where there are none."""
+    """Return the columns of a part: several numbered ones, or a single one; () where there are none."""
     single = column_of(part, names)
     return numbered(part, names) or (() if single is None else (single,))
 
@@ -225,7 +226,7 @@ def _missing(part: str) -> DprlError:
 
 
 def check_once(names: Sequence[str], columns: Collection[str], what: str) -> None:
-    """Refuse a log or a table, as ``what`` says, in which one of these columns stands twice."""
+    """Refuse a log or a table in which one of these columns occurs twice; ``what`` says which of both it is."""
     for column in columns:
         if names.count(column) > 1:
             raise DprlError(f"The {what} has more than one column {column!r}.")
@@ -237,7 +238,7 @@ def is_list(kind: pa.DataType | None) -> TypeGuard[pa.DataType]:
 
 
 def check_number(column: str, kind: pa.DataType | None, flag: bool = False) -> None:
-    """Refuse a column that cannot hold numbers, or with ``flag`` true and false."""
+    """Refuse a column that cannot hold numbers, or true and false where it is a ``flag``."""
     if not _is_any(kind, "integer", "floating", "boolean", "null", "decimal"):
         raise DprlError(f"Column {column!r} has type {kind}; it must hold {'true or false' if flag else 'numbers'}.")
 
@@ -250,12 +251,12 @@ def check_identifier(column: str, kind: pa.DataType | None) -> None:
 
 
 def plain_type(kind: pa.DataType | None) -> pa.DataType | None:
-    """Return the type of the values of a column, whether they stand in it or in its dictionary."""
+    """Return the type of a column's values, whether these are in the column or in its dictionary."""
     return kind.value_type if kind is not None and pa.types.is_dictionary(kind) else kind
 
 
 def is_text(kind: pa.DataType | None) -> bool:
-    """Tell whether a column holds text; that of CSV, which has no types, does."""
+    """Tell whether a column holds text; a column of CSV, which has no type, does."""
     return _is_any(kind, "string", "large_string")
 
 
@@ -263,12 +264,12 @@ def comparable(kind: pa.DataType | None) -> pa.DataType:
     """Return the widest type of a column's own kind, in which its identifiers can be compared."""
     kind = plain_type(kind)
     if is_text(kind):
-        return pa.large_string()  # more than 2 GiB of text would not fit together
+        return pa.large_string()  # a string array cannot hold more than 2 GiB of text
     if pa.types.is_floating(kind):
         return pa.float64()
     return pa.int64() if pa.types.is_integer(kind) and kind != pa.uint64() else kind
 
 
 def _is_any(kind: pa.DataType | None, *names: str) -> bool:
-    """Tell whether a type is one of those that pyarrow calls by these names; None is any."""
+    """Tell whether a type is of one of the kinds that pyarrow calls by these names; None is of every kind."""
     return kind is None or any(getattr(pa.types, f"is_{name}")(kind) for name in names)

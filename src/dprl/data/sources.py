@@ -1,6 +1,6 @@
-"""What is read as a log: protocols, so that no other library is imported for them; and how each is opened.
+"""Sources that can be read as a log, and how each is opened. Opening looks only at names and types.
 
-Opening looks at names and types alone.
+Objects of other libraries are described by protocols, so that none of these libraries is imported.
 """
 
 # ruff: noqa: D102 (members of a protocol say what they are by their names)
@@ -68,11 +68,11 @@ class Episodes(Protocol):
 LogSource: TypeAlias = (
     "Log | Trajectories | str | Path | Mapping[str, Any] | ArrowStream | LazyTable | DataFrame | Episodes"
 )
-"""What is read as a log."""
+"""Objects that can be read as a log."""
 
 
 def open_source(source: Any) -> OpenedLog:
-    """Return what can be read as a log, or as a table of which one is made; no row is read."""
+    """Return an opened log, or an opened table from which a log can be made; no row is read."""
     named = path_of(source)
     if is_minari(source):
         in_memory = "dataset in memory"
@@ -103,12 +103,12 @@ def open_source(source: Any) -> OpenedLog:
 
 
 def is_minari(source: Any) -> bool:
-    """Tell whether it is a dataset of Minari, or the name of one."""
+    """Tell whether a source is a Minari dataset, or the name of one."""
     return path_of(source).startswith("minari:") or hasattr(source, "iterate_episodes")
 
 
 def path_of(source: Any) -> str:
-    """Return a path, or the name of a dataset; nothing for what is in memory."""
+    """Return the path of a source, or the name of a dataset; an empty text for a source in memory."""
     return str(source) if isinstance(source, str | Path) else ""
 
 
@@ -125,7 +125,7 @@ def _open_file(path: Path) -> OpenedLog:
     if path.suffix.lower() not in (".parquet", ".pq"):
         raise DprlError(f"The log {path.name!r} must be a .parquet or .csv file.")
     schema = pq.read_schema(path)
-    # pyarrow reads such a file or not, depending on whether it has rows
+    # whether pyarrow reads a file with a name twice depends on whether the file has rows
     check_once(schema.names, schema.names, "log")
     return _of_schema(path.name, schema, partial(_rows_of_file, path))
 
@@ -133,7 +133,7 @@ def _open_file(path: Path) -> OpenedLog:
 def _rows_of_file(path: Path, names: list[str]) -> pa.Table:
     with whole(path):
         if path.suffix.lower() == ".csv":
-            # every cell as text: a bad one then becomes a missing number instead of an error that quotes it
+            # every cell is read as text: a bad cell then becomes a missing number instead of an error that quotes it
             return csv_file.read_cells(path, names)
         # read_table would import pandas, and take folders' names for columns
         with pq.ParquetFile(path) as file:

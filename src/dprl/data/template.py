@@ -1,4 +1,4 @@
-"""A bounds file to fill in, from the names and types of a log's columns alone: no row is read."""
+"""A bounds file to fill in, made only from the names and types of a log's columns: no row is read."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from dprl.errors import DprlError
 
 
 def bounds_template(source: Any, person: str | None = None) -> str:
-    """Write a commented bounds file for a log, with ``"?"`` wherever a public fact is to be filled in.
+    """Return a commented bounds file for a log, with ``"?"`` wherever a public fact is to be filled in.
 
     Args:
         source: a log, as :func:`dprl.read_log` takes it.
         person: column that identifies the person.
 
     Returns:
-        TOML. :func:`~dprl.data.bounds_file.read_bounds` names what is still to be filled in.
+        Text in TOML. :func:`~dprl.data.bounds_file.read_bounds` names the facts that are still to be filled in.
 
     Raises:
-        DprlError: the log cannot be opened, or has no such column.
+        DprlError: the log cannot be opened, or has no column ``person``.
     """
     opened = open_source(source)
     names, kinds = opened.names, opened.kinds
@@ -68,14 +68,14 @@ def _template() -> Any:
     environment = Environment(
         undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
     )
-    # a name as it may stand in a comment is one line; and text, or a list of texts, as it is written in TOML
+    # ``shown`` writes a name on one line, for a comment; ``toml`` writes text, or a list of texts, as TOML does
     environment.filters["shown"] = lambda column: column if column and column.isprintable() else repr(column)
     environment.filters["toml"] = partial(json.dumps, ensure_ascii=False)
     return environment.from_string(resources.files("dprl.data").joinpath("bounds.toml.j2").read_text("utf-8"))
 
 
 def _components(part: str, found: Mapping[str, tuple[str, ...]], kinds: Mapping[str, Any]) -> tuple[Sequence[str], str]:
-    """Return what the components of a vector are called, and what more of them there may be."""
+    """Return the names of a vector's components, and words for further components that there may be."""
     columns = found[part] or (part,)
     kind = kinds.get(columns[0])
     if len(columns) == 1 and schemas.is_list(kind):
@@ -85,7 +85,7 @@ def _components(part: str, found: Mapping[str, tuple[str, ...]], kinds: Mapping[
 
 
 def _steps_in(names: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
-    """Return names with ``{step}`` for columns that end in a number, and the labels of steps that these may be."""
+    """Return names with ``{step}`` for columns that end in a number, and those numbers as possible labels of steps."""
     families: dict[str, list[str]] = {}
     for name in names:
         if numbered := re.fullmatch(r"(.*[^0-9])([0-9]{1,3})", name):
@@ -96,5 +96,5 @@ def _steps_in(names: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
 
 
 def _is_text(kind: pa.DataType | None) -> bool:
-    """Tell whether a column is known to hold text; that of CSV, which has no types, may hold numbers."""
+    """Tell whether a column is known to hold text; a column of CSV, which has no type, may hold numbers."""
     return kind is not None and schemas.is_text(schemas.plain_type(kind))

@@ -1,12 +1,12 @@
 """Logged trajectories as flat arrays with offsets, grouped by privacy unit and clamped to public bounds.
 
-Nothing in here raises because of what is in the rows: a row that cannot be used makes its episode contribute zero,
-and that is all.
+Nothing in this module raises because of what the rows hold: a row that cannot be used makes its episode contribute
+zero, and that is all.
 
-Under the privacy unit "transition", one tuple (s, a, r, s'), every row stands for itself. What it becomes is made of
-its own cells alone: the next state stands in it, there is no time step and no identifier, and no row is checked against
-another one. So no row that is broken, missing or repeated changes what any other row contributes. What follows for the
-guarantee: docs/proofs/transition.md.
+Under the privacy unit "transition", one tuple (s, a, r, s'), every row stands for itself. What a row becomes depends
+only on its own cells: the row holds the next state, there is no time step and no identifier, and no row is checked
+against another row. So no row that is broken, missing or repeated changes what any other row contributes. For what
+follows for the guarantee see docs/proofs/transition.md.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ _PER_ROW = ("observation", "next_observation", "action", "reward", "behavior_pro
 
 @dataclass(frozen=True)
 class Trajectories:
-    """A log in memory. Private: never printed, never put into a message.
+    """Log in memory. It is private: never printed, never put into a message.
 
     Transitions of an episode are contiguous and in order of ``t``; episodes of a unit are contiguous.
 
     Attributes:
-        observation, next_observation: ``(N, d)`` float64 states, clamped to the bounds; what was missing is filled.
-        action: ``(N,)`` int64, -1 where it is none of the declared actions; ``(N, k)`` float64 when continuous.
+        observation, next_observation: ``(N, d)`` float64 states, clamped to the bounds; missing values are filled.
+        action: ``(N,)`` int64, -1 for an action that is not declared; ``(N, k)`` float64 when continuous.
         reward: ``(N,)`` float64, clamped.
         behavior_prob: ``(N,)`` probability (or density) of the logged action under the behaviour policy.
         target_prob: column name -> ``(N,)`` probability of the logged action under a target policy.
@@ -41,10 +41,11 @@ class Trajectories:
         episode_offsets: ``(E + 1,)``; episode ``e`` owns transitions ``[offsets[e], offsets[e+1])``.
         unit_offsets: ``(U + 1,)``; unit ``u`` owns episodes ``[offsets[u], offsets[u+1])``.
         valid: ``(E,)`` false for an episode that contributes zero.
-        bounds: the public bounds the arrays were clamped to.
+        bounds: the public bounds to which the arrays were clamped.
         stays: ``(N,)`` probability of remaining uncensored in the step, 0 in the row in which a person was lost; None
-            where nobody is.
-        unit: ``person``, ``trajectory``, or ``transition``: every row is then an episode and a unit of its own.
+            where the log has no censoring.
+        unit: ``person``, ``trajectory`` or ``transition``. With ``transition`` every row is an episode and a unit of
+            its own.
     """
 
     observation: np.ndarray = field(repr=False)
@@ -69,13 +70,13 @@ class Trajectories:
 
     @property
     def units(self) -> int:
-        """Number of units that are in the log: private, unlike ``bounds.units``."""
+        """Number of units that are in the log. It is private, unlike ``bounds.units``."""
         return len(self.unit_offsets) - 1
 
     def of_units(self, kept: np.ndarray, bounds: Bounds) -> Trajectories:
-        """Return the log of the units that are ``kept`` ``(U,)`` alone, under other public bounds of as many steps.
+        """Return the log of only the units that are ``kept`` ``(U,)``, under other public bounds of the same horizon.
 
-        A unit's own numbers are the same, whoever else is kept.
+        A unit's numbers do not depend on which other units are kept.
         """
         episodes = np.repeat(kept, np.diff(self.unit_offsets))
         rows = np.repeat(episodes, self.lengths())
@@ -88,7 +89,7 @@ class Trajectories:
         )
 
     def _of_rows(self, rows: np.ndarray) -> Trajectories:
-        """Return the same with some of its rows, or with all of them in another order; offsets stay."""
+        """Return the log with some of its rows, or with all rows in another order; the offsets stay as they were."""
         return replace(
             self,
             **{name: getattr(self, name)[rows] for name in _PER_ROW},
@@ -97,22 +98,22 @@ class Trajectories:
         )
 
     def lengths(self) -> np.ndarray:
-        """Return ``(E,)`` transitions of each episode."""
+        """Return the ``(E,)`` number of transitions of each episode."""
         return np.diff(self.episode_offsets)
 
     def episode_of(self) -> np.ndarray:
-        """Return ``(N,)`` episode index of each transition."""
+        """Return the ``(N,)`` episode index of each transition."""
         return np.repeat(np.arange(self.episodes), self.lengths())
 
     def time(self) -> np.ndarray:
-        """Return ``(N,)`` position within the episode, from 0."""
+        """Return the ``(N,)`` position of each transition within its episode, from 0."""
         return np.arange(len(self.reward)) - np.repeat(self.episode_offsets[:-1], self.lengths())
 
     def in_step(self) -> Iterator[tuple[int, np.ndarray]]:
-        """Yield each step, and the indices of the episodes that are longer, the longest first.
+        """Yield each step, and the indices of the episodes that have this step, the longest episode first.
 
-        One step of all episodes at a time: what is made of an episode's own rows alone is the same, to the last bit,
-        whoever else is there.
+        So one step of all episodes is done at a time, and what is computed from only an episode's own rows is the
+        same, to the last bit, whichever other episodes there are.
         """
         lengths = self.lengths()
         order = np.argsort(-lengths, kind="stable")
@@ -121,22 +122,22 @@ class Trajectories:
             yield t, order[: int(np.searchsorted(shorter, -t, side="left"))]
 
     def unit_of_episode(self) -> np.ndarray:
-        """Return ``(E,)`` unit index of each episode."""
+        """Return the ``(E,)`` unit index of each episode."""
         return np.repeat(np.arange(self.units), np.diff(self.unit_offsets))
 
 
 def assemble(columns: Mapping[str, np.ndarray], bounds: Bounds, unit: str) -> Trajectories:
-    """Sort, group, clamp and mark: from raw columns to :class:`Trajectories`.
+    """Return :class:`Trajectories` from raw columns, which are sorted, grouped, clamped and marked.
 
-    The result does not depend on the order of the rows. Rows without an identifier are dropped; an episode that is
-    broken in any way (a missing or repeated step, a cell that is no number, a probability outside (0, 1], a flag
-    before its end) contributes zero; one that is longer than the public horizon is cut. Under the unit ``transition``
-    every row is an episode and a unit of its own, and identifiers, ``t`` and ``truncated`` are left alone.
+    The result does not depend on the order of the rows. Rows without an identifier are dropped. An episode that is
+    broken in any way (a missing or repeated step, a cell that is not a number, a probability outside (0, 1], a flag
+    before its end) contributes zero. An episode that is longer than the public horizon is cut. Under the unit
+    ``transition`` every row is an episode and a unit of its own, and identifiers, ``t`` and ``truncated`` are ignored.
 
     Args:
         columns: ``observation`` ``(R, d)``, ``action``, ``reward``, ``behavior_prob``, ``terminated``, ``truncated``,
             optional ``next_observation``, ``target:NAME``; integer codes ``episode`` and ``person`` ``(R,)`` with -1
-            for missing; ``t``. Floats, with NaN for what could not be read.
+            for missing; ``t``. All but the codes are floats, with NaN for cells that could not be read.
         bounds: public bounds.
         unit: ``person``, ``trajectory`` or ``transition``.
     """
@@ -154,7 +155,7 @@ def assemble(columns: Mapping[str, np.ndarray], bounds: Bounds, unit: str) -> Tr
         following, has_next = next_in_the_row(columns, rows, bounds)
     else:
         following = np.zeros((len(rows), len(bounds.state)))
-        # the next row of the same episode; the row after the horizon's cut counts, only its own use is forbidden
+        # the next state is in the next row of the same episode, even where the horizon cuts off that row itself
         inside = np.flatnonzero(kept)[has_next]
         following[has_next] = _clamp(_states(columns, "observation", order[inside + 1], bounds), bounds.state)
 
@@ -189,10 +190,10 @@ def assemble(columns: Mapping[str, np.ndarray], bounds: Bounds, unit: str) -> Tr
 
 
 def _canonical_order(log: Trajectories) -> np.ndarray:
-    """Return ``(N,)`` rows in the order of the bits of their clamped contents, which tell 0.0 from -0.0.
+    """Return the ``(N,)`` rows in the order of the bits of their clamped contents, which tell 0.0 from -0.0.
 
-    No identifier says which was first, and two rows that are the same in everything are interchangeable. So a log of
-    rows that stand for themselves does not depend on the order in which they stand.
+    No identifier says which row was first, and two rows that are the same in everything are interchangeable. So a log
+    whose rows stand for themselves does not depend on the order of its rows.
     """
     parts = [getattr(log, name) for name in (*_PER_ROW, "valid")]
     parts += [log.target_prob[name] for name in sorted(log.target_prob)]
@@ -205,7 +206,7 @@ def next_in_the_row(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the next states ``(N, d)`` of these rows, clamped, and whether they are known ``(N,)``.
 
-    One of which every component is missing is unknown, whatever a missing component becomes.
+    A next state whose components are all missing is unknown, whatever fills a missing component.
     """
     following = _states(columns, "next_observation", rows, bounds)  # _HUGE is beyond single precision
     with np.errstate(invalid="ignore"):
@@ -216,12 +217,12 @@ def next_in_the_row(
 
 
 class Grouped(NamedTuple):
-    """Which rows belong together: positions of rows that have their identifiers, by unit, episode and time."""
+    """Grouping of the rows that have their identifiers, in the order of unit, episode and time."""
 
-    order: np.ndarray  # (N,) rows of the log
-    index: np.ndarray  # (N,) number of the episode
-    position: np.ndarray  # (N,) within the episode, from 0
-    last: np.ndarray  # (N,) whether the episode ends here
+    order: np.ndarray  # (N,) numbers of rows of the log
+    index: np.ndarray  # (N,) number of the row's episode
+    position: np.ndarray  # (N,) position within the episode, from 0
+    last: np.ndarray  # (N,) whether the row is the last of its episode
     owner: np.ndarray  # (E,) code of the episode's unit
 
 
@@ -233,7 +234,7 @@ def _grouped(columns: Mapping[str, np.ndarray], unit: str) -> Grouped:
 
 
 def group(person: np.ndarray, episode: np.ndarray, t: np.ndarray) -> Grouped:
-    """Return which of the ``(R,)`` rows belong together: codes of persons and episodes, -1 for nobody, and times."""
+    """Return the grouping of ``(R,)`` rows by times and codes of persons and episodes, -1 for a missing identifier."""
     order = np.lexsort((t, episode, person))
     order = order[(episode[order] >= 0) & (person[order] >= 0)]
     episode, person = episode[order], person[order]
@@ -247,7 +248,7 @@ def group(person: np.ndarray, episode: np.ndarray, t: np.ndarray) -> Grouped:
 
 
 def starts(values: np.ndarray) -> np.ndarray:
-    """Return ``(N,)`` whether each value is another one than the value before it; the first is."""
+    """Return ``(N,)`` whether each value differs from the value before it; true for the first value."""
     return np.append(True, values[1:] != values[:-1])[: len(values)]
 
 
@@ -269,11 +270,11 @@ def _defects(
             with np.errstate(invalid="ignore"):
                 sound = (np.abs(cells) <= _HUGE).all(axis=1)
             if name in ("reward", "terminated", "truncated"):
-                sound |= lost  # nobody saw it, and its weight is zero
+                sound |= lost  # nobody saw the cell of a lost person, and its weight is zero
             yield "cells_that_are_no_number", np.asarray(~sound)
     probability = columns["behavior_prob"][rows]
     with np.errstate(invalid="ignore"):
-        # what is no number is no number: counted above
+        # NaN makes these comparisons false; it is counted above
         yield "behavior_probability_not_positive", probability <= 0.0
         if bounds.actions is not None:
             yield "behavior_probability_above_one", probability > 1.0
@@ -283,11 +284,12 @@ def _defects(
 
 
 def count_defects(columns: Mapping[str, np.ndarray], bounds: Bounds, unit: str) -> dict[str, int]:
-    """Return number of episodes that contribute nothing, by reason; one with several defects counts under each. NOT
-    private.
+    """Return the number of episodes that contribute nothing, by reason. NOT private.
+
+    An episode with several defects counts under each of its reasons.
 
     Args:
-        columns, bounds, unit: as :func:`assemble` takes them, in arrays of float64.
+        columns, bounds, unit: as :func:`assemble` takes them, with columns of float64.
     """
     grouped = _grouped(columns, unit)
     found: dict[str, np.ndarray] = {}  # a reason may be given several times
@@ -297,9 +299,9 @@ def count_defects(columns: Mapping[str, np.ndarray], bounds: Bounds, unit: str) 
 
 
 def _states(columns: Mapping[str, np.ndarray], name: str, rows: np.ndarray, bounds: Bounds) -> np.ndarray:
-    """Return the states ``(N, d)`` of these rows: what is missing has its public fill, and flags of that come last.
+    """Return the states ``(N, d)`` of these rows, with public fills for missing values, and their flags last.
 
-    A row's state is made of its own cells. What is missing without a fill stays NaN.
+    A row's state is made of its own cells. A missing value without a fill stays NaN.
     """
     observed = _rows(columns[name][rows])
     if bounds.fill is None:
@@ -310,7 +312,7 @@ def _states(columns: Mapping[str, np.ndarray], name: str, rows: np.ndarray, boun
 
 
 def flags(columns: Mapping[str, np.ndarray], name: str, rows: np.ndarray) -> np.ndarray:
-    """Return ``(N,)`` whether these rows' cells are true; what could not be read is not, and its episode is broken."""
+    """Return ``(N,)`` whether these rows' cells are true. Unreadable cells are not, and they break their episodes."""
     return np.nan_to_num(columns[name][rows], nan=0.0) != 0.0
 
 
