@@ -15,7 +15,7 @@ import pytest
 
 from dprl.accounting import events
 from dprl.accounting.accountant import epsilon_of
-from dprl.accounting.advisories import ADVISORIES, MENDED, WithdrawnError
+from dprl.accounting.advisories import ADVISORIES, FIRST_SOUND_VERSION, WithdrawnError
 from dprl.accounting.certificate import seal, write
 from dprl.accounting.verification import verify
 from dprl.errors import DprlError, UnreadableError
@@ -138,7 +138,7 @@ def test_advisories_are_the_same(alone):
     assert [(name, withdraws) for name, withdraws, _ in alone.ADVISORIES] == [
         (one.name, one.withdraws) for one in ADVISORIES
     ]
-    assert MENDED == (0, 2, 0)
+    assert FIRST_SOUND_VERSION == (0, 2, 0)
 
 
 @pytest.mark.slow

@@ -28,7 +28,7 @@ from dprl.accounting.rows import OF_SAMPLED_USERS, PATHS, draws
 from dprl.errors import DprlError, require
 
 Certificate = Mapping[str, Any]
-MENDED = (0, 2, 0)
+FIRST_SOUND_VERSION = (0, 2, 0)
 """First version without any of the defects."""
 
 
@@ -38,14 +38,14 @@ class Advisory:
 
     Attributes:
         name: name by which the advisory is cited, ``DPRL-YEAR-NUMBER``.
-        speaks_of: tells whether a certificate of an earlier version is of the kind concerned.
+        applies_to: tells whether a certificate of an earlier version is of the kind concerned.
         words: what is wrong, as the end of a sentence about the certificate.
         withdraws: True where every certificate of the kind is false. Else only some are, and the reader is cautioned.
         corrected: returns the epsilon that is proved for the release at its stated delta; None where there is no proof.
     """
 
     name: str
-    speaks_of: Callable[[Certificate], bool]
+    applies_to: Callable[[Certificate], bool]
     words: str
     withdraws: bool = True
     corrected: Callable[[Certificate], float] | None = None
@@ -72,7 +72,7 @@ def check(path: Path, content: Certificate) -> tuple[str, ...]:
     """
     cautions = []
     for one in ADVISORIES:
-        if not (_version(content) < MENDED and one.speaks_of(content)):
+        if not (_version(content) < FIRST_SOUND_VERSION and one.applies_to(content)):
             continue
         if not one.withdraws:
             cautions.append(f"{one.name}: {one.words}.")
