@@ -1,1 +1,1 @@
-"""Experiments: simulated domains with known values, the methods compared on them, and the figures of papers."""
+"""Experiments: simulated domains with known values, methods that are compared on them, and figures of papers."""

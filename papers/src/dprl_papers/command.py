@@ -1,4 +1,4 @@
-"""``dprl reproduce``: a paper's figures again, in one page beside what the paper says."""
+"""``dprl reproduce``: compute a paper's figures again, and show them on one page beside what the paper says."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def reproduce(
 ) -> None:  # fmt: skip
     """Regenerate a paper's figures and tables from simulations, and write them as one HTML page.
 
-    A run that was interrupted goes on where it was: the same command computes what is missing.
+    An interrupted run can be continued: the same command computes only what is missing.
     """
     one_thread_a_cell()
     from dprl_papers.harness.spec import load_paper, papers
@@ -62,7 +62,7 @@ def reproduce(
         typer.echo("\n".join(str(path) for path in write_pages(spec.number, folder / "results.json")))
         return
     if figure is not None and plugin is None:
-        spec.figure(figure)  # before anything heavy is imported
+        spec.figure(figure)  # refuses an unknown name before slow imports
 
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -89,7 +89,7 @@ def reproduce(
 
 
 def _words(results: dict[str, Any], report: Path) -> str:
-    """Return what is printed at the end: what came out of each claim, and where the page is."""
+    """Return the text that is printed at the end: the verdict of each claim, and the path of the page."""
     lines = [
         f"{figure['name']}: {claim['verdict']}: {claim['words']} {claim['text'][:1].upper()}{claim['text'][1:]}"
         for figure in results["figures"]
@@ -99,7 +99,7 @@ def _words(results: dict[str, Any], report: Path) -> str:
 
 
 def _list(specifications: Sequence[Paper], as_json: bool) -> None:
-    """Print papers with their figures, and what those need that is not installed with the library."""
+    """Print the papers with their figures, and name the optional dependency that a figure needs."""
     if as_json:
         found = {
             spec.number: {

@@ -1,4 +1,4 @@
-"""What the noise of a paper tells by its first noisy sum alone, and the words in which ``dprl calibrate`` says it."""
+"""What the first noisy sum alone says about the privacy of a paper's noise, and the words for ``dprl calibrate``."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from dprl_papers.one_unit import MOVED, RELATION
 def noise_in_words(
     config: ValueFunctionConfig, budget: Budget, *, bounds: Any, features: str
 ) -> tuple[dict[str, Any], str]:
-    """Return the noise of a calibration as published and what the theorem behind it assumes, as data and in words."""
+    """Return the noise of a calibration as published, and the assumptions of its theorem, as data and in words."""
     plan = make_plan(config, read_bounds(bounds), budget, [ColumnPolicy()], features, TOTAL_VARIATION)
     mechanism, units = plan.stages[-1].mechanism, plan.bounds.units
     assert plan.claim is not None
     conditions = plan.claim.conditions
-    multiplier = MOVED * mechanism.noise_multiplier  # over one clip norm, as papers print it
+    multiplier = MOVED * mechanism.noise_multiplier  # relative to one clip norm, as papers print it
     least = initial_release_epsilon(units, multiplier, MOVED, budget.delta)
     made = {
         "algorithm": plan.name,
@@ -48,18 +48,21 @@ def noise_in_words(
 
 
 def initial_release_epsilon(units: int, sigma: float, push: float, delta: float) -> float:
-    """Return epsilon of (p_0, d_0) alone: exact for the pair below, and so a lower bound for Algorithm 1.
+    """Return the epsilon of the first release (p_0, d_0) alone.
 
-    Two data sets of n records, all of which push by -G v but for the one that is replaced, which pushes by the rest of
-    ``push`` the other way, v a unit vector. What is released is N(0, sigma^2) against
-    (1 - 1/n) N(0, sigma^2) + (1/n) N(push G, sigma^2) along v. The likelihood ratio increases, so with the threshold x
-    at which it is e^epsilon, delta(epsilon) = (1-q) Q(x) + q Q(x - s) - e^epsilon Q(x) with s = push/sigma, Q the
-    normal tail and q = 1/n; it decreases in epsilon.
+    It is exact for the pair of data sets below, and therefore a lower bound on the epsilon of Algorithm 1.
+
+    Both data sets have n records. In the first, every record pushes the sum by -G v, where v is a unit vector. In the
+    second, one record pushes by (``push`` - 1) G v instead. A step takes one of the n records. Along v, and up to the
+    common shift by -G, the release is N(0, sigma^2) for the first and (1 - 1/n) N(0, sigma^2) + (1/n) N(push G,
+    sigma^2) for the second. The likelihood ratio increases. Let x be the threshold at which it is e^epsilon, s =
+    push/sigma, Q the normal tail and q = 1/n. Then delta(epsilon) = (1-q) Q(x) + q Q(x - s) - e^epsilon Q(x), which
+    decreases in epsilon.
 
     Args:
-        units: n.
-        sigma: over G.
-        push: how far the replaced record moves the sum, over G.
+        units: number of records n.
+        sigma: standard deviation of the noise, over G.
+        push: how far replacing the record moves the sum, over G.
     """
     from scipy.optimize import brentq
 
@@ -80,7 +83,7 @@ def _mixture_delta(epsilon: float, rate: float, shift: float) -> float:
     """Return sup_S P(S) - e^epsilon Q(S) of P = (1-rate) N(0, 1) + rate N(shift, 1) and Q = N(0, 1)."""
     from scipy.special import log_ndtr, ndtr
 
-    # log(e^epsilon - 1 + rate), without e^epsilon
+    # log(e^epsilon - 1 + rate), computed without e^epsilon, which may overflow
     log_gap = epsilon + math.log1p(-(1.0 - rate) * math.exp(-epsilon))
     x = (log_gap - math.log(rate)) / shift + shift / 2.0
     return float(rate * ndtr(shift - x) - math.exp(log_gap + float(log_ndtr(-x))))

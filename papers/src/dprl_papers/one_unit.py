@@ -1,7 +1,7 @@
-"""Sums as papers have them: of one uniformly chosen unit a step, where another unit may stand in its place.
+"""Noisy sums as papers have them: each step takes one uniformly chosen unit, and a neighbouring log replaces one unit.
 
-Relation: replace one, by which a clipped sum moves by twice the clip norm. No sum in here is a mechanism of dprl's: a
-release with one writes a statement.
+Relation: replace one. Replacing a unit moves a clipped sum by up to twice the clip norm. These sums are not mechanisms
+that dprl proves, so a release with one of them writes a statement and no certificate.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ C = TypeVar("C", bound=Config)
 
 @dataclass(frozen=True, kw_only=True)
 class ReplaceOne(GaussianSum):
-    """Sum over everybody, or over a sample, where one unit is replaced: its noise is over twice the clip norm."""
+    """Sum over all units, or over a sample, under the relation replace one: its sensitivity is twice the clip norm."""
 
     relation: str = RELATION
 
     @classmethod
     def of(cls, mechanism: GaussianSum) -> Self:
-        """Return the sum with the same noise under this relation."""
+        """Return a sum with the same noise as ``mechanism`` under this relation."""
         given = {f.name: getattr(mechanism, f.name) for f in fields(GaussianSum)}
         return cls(**given | {"relation": RELATION, "noise_multiplier": mechanism.noise_multiplier / MOVED})
 
     def _check_proved(self) -> None:
-        """Accept what no proof of dprl's covers: a release with it writes a statement."""
+        """Accept every mechanism, although no proof of dprl covers it: a release with it writes a statement."""
 
     def plain(self) -> Self:
         """Return the noiseless limit."""
@@ -48,10 +48,10 @@ class ReplaceOne(GaussianSum):
 
 @dataclass(frozen=True, kw_only=True)
 class OneUnit(ReplaceOne):
-    """Of one uniformly chosen unit a step.
+    """Sum of one uniformly chosen unit per step.
 
-    Replacing one of m units moves a step's sum by twice the clip norm with probability 1/m: that has the privacy loss
-    of a Poisson-sampled sum (docs/proofs/gpope.md). ``sampling_rate`` is 1/m.
+    Replacing one of m units moves the sum of a step by up to twice the clip norm, with probability 1/m. The privacy
+    loss is that of a Poisson-sampled sum with rate 1/m (docs/proofs/gpope.md), so ``sampling_rate`` is 1/m.
     """
 
     def expected(self, units: int) -> float:
@@ -73,7 +73,7 @@ class OneUnit(ReplaceOne):
 
 
 def one_a_step(shape: Query, units: int, noise_multiplier: float) -> Stage:
-    """Return the stage that a shape asks for, with a paper's noise, of one of ``units`` a step."""
+    """Return the stage that answers the query ``shape`` with a paper's noise, using one of ``units`` units per step."""
     mechanism = OneUnit(
         parts=((shape.dimension, shape.clip_norm),),
         noise_multiplier=noise_multiplier / MOVED,
@@ -84,14 +84,14 @@ def one_a_step(shape: Query, units: int, noise_multiplier: float) -> Stage:
 
 
 def one_unit_a_step(config: C, facts: PublicFacts) -> C:
-    """Return the options with the rate of one unit a step, as a statement says it."""
+    """Return the options with the sampling rate of one unit per step, in the form in which a statement shows them."""
     return config.replace(Provenance(f"one {facts.unit} a step"), sampling_rate=1.0 / facts.units)
 
 
 def claimed(
     shapes: Sequence[Query], units: int, noise_multiplier: float, conditions: tuple[Precondition, ...]
 ) -> Claimed:
-    """Return what an evaluation as published releases: the values, and one stage of one unit a step."""
+    """Return what an evaluation as published releases: the values, and one stage that uses one unit per step."""
     (shape,) = shapes
     stages = (one_a_step(shape, units, noise_multiplier),)
     return Claimed(stages, Claim(RELATION, conditions), ReplaceOne.of)

@@ -1,6 +1,8 @@
-"""What dprl finds by entry points: baselines, and calibrations as published; import strings, that load nothing.
+"""Entries that dprl finds by entry points: baselines, and calibrations as published.
 
-A release with one of these writes a statement and no certificate, whatever its noise.
+An entry names its module by an import string, so this file loads no algorithm.
+
+A release with any of these algorithms writes a statement and no certificate, whatever its noise.
 """
 
 from __future__ import annotations

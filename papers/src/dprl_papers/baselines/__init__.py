@@ -1,1 +1,1 @@
-"""Methods that exist to be compared with: none of them is in the library."""
+"""Baselines: methods that serve only for comparison; none of them is part of dprl itself."""

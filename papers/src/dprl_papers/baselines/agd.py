@@ -1,12 +1,11 @@
-"""DP-AGD: gradient descent whose budget of a step grows where no candidate step helps (Lee and Kifer, 2018).
+"""DP-AGD: gradient descent that spends more budget per step where no candidate step helps (Lee and Kifer, 2018).
 
-Algorithm 2 there, a baseline of paper 002. Privacy unit: a record. Relation: add or remove one. Released: every
-noisy gradient and every choice of a step. Accountant: zCDP; a Gaussian release of noise s costs ``C^2/(2 s^2)``,
-report noisy min with Laplace noise is epsilon-DP (the clipped objective is monotone in the records) and costs
-``epsilon^2/2`` (Bun and Steinke, 2016). Costs are chosen from released numbers, so their sum is held by a filter
-*before* each draw (Feldman and Zrnic, 2021: at every order alpha, a sum of at most ``alpha rho`` surely); as printed
-the loop overdraws once. Simulations alone: the noise is drawn in floating point from public seeds. Proof:
-docs/papers/002.md.
+It is their Algorithm 2, and a baseline of paper 002. Privacy unit: a record. Relation: add or remove one. Released:
+every noisy gradient and every choice of a step. Accountant: zCDP. A Gaussian release of noise s costs ``C^2/(2 s^2)``.
+Report noisy min with Laplace noise is epsilon-DP, because the clipped objective is monotone in the records, and costs
+``epsilon^2/2`` (Bun and Steinke, 2016). Costs are chosen from released numbers, so a filter bounds their sum *before*
+each draw (Feldman and Zrnic, 2021: at every order alpha, the sum is surely at most ``alpha rho``). As printed, the loop
+overdraws once. For simulations only: the noise is drawn in floating point from public seeds. Proof: docs/papers/002.md.
 """
 
 from __future__ import annotations
@@ -31,11 +30,12 @@ class AGD:
     """Public facts of a run.
 
     Attributes:
-        largest_loss: bound of a record's loss in the objective query; larger ones count as that.
-        candidates: step sizes tried beside 0.
-        splits: half of epsilon over this is what a query costs at first.
+        largest_loss: bound on a record's loss in the objective query; larger losses count as this bound.
+        candidates: number of step sizes that are tried besides 0.
+        splits: a query costs half of epsilon divided by this number at first.
         growth: gamma; a useless step multiplies the gradient's budget by 1 + gamma.
-        widening: eta; every ``period`` steps the largest candidate is 1 + eta times the largest that was chosen.
+        widening: eta; every ``period`` steps, the largest candidate becomes 1 + eta times the largest chosen step size
+            since.
         period: tau.
     """
 
@@ -54,7 +54,7 @@ class AGD:
 
 
 class Run(NamedTuple):
-    """What a run did, all of it released or counted."""
+    """Results of a run; everything in it is released or counted."""
 
     parameters: jax.Array
     """``(d,)`` at the end."""
@@ -86,22 +86,22 @@ class _State(NamedTuple):
 def budget_rho(budget: Budget) -> float:
     """Return rho of ``epsilon = rho + 2 sqrt(rho log(1/delta))`` (Bun and Steinke, 2016, Proposition 1.3)."""
     log = math.log(1.0 / budget.delta)
-    # the difference of the roots, without its cancellation
+    # the difference of the roots, in a form without cancellation
     return (budget.epsilon / (math.sqrt(log + budget.epsilon) + math.sqrt(log))) ** 2
 
 
 def query_rho(config: AGD, budget: Budget) -> float:
-    """Return what the first gradient, and every objective query, costs."""
+    """Return the cost rho of the first gradient, and of every objective query."""
     return 0.5 * (0.5 * budget.epsilon / config.splits) ** 2
 
 
 def most_rounds(config: AGD, budget: Budget) -> int:
-    """Return the most rounds that any run has.
+    """Return the largest number of rounds that a run can have.
 
-    Each costs at least an objective query, and a step or a refinement a gradient's share.
+    Each round costs at least an objective query and, for a step or a refinement, a gradient's share.
     """
     least = query_rho(config, budget) * (1.0 + min(config.growth, 1.0))
-    # a round number: budgets of about the same length share a compiled program
+    # a round number, so that similar budgets share a compiled program
     return -(-(math.ceil(budget_rho(budget) / least) + 1) // 50) * 50
 
 
@@ -121,10 +121,10 @@ def descend(
     """Return a run of at most ``rounds`` (:func:`most_rounds`) rounds.
 
     Args:
-        rho: of :func:`budget_rho`, in all.
-        query: of :func:`query_rho`.
-        clip_norm: C of a record's gradient.
-        widest: the largest candidate at first; steps are along the normalised gradient, so in units of theta.
+        rho: total cost, from :func:`budget_rho`.
+        query: cost of a query, from :func:`query_rho`.
+        clip_norm: clip norm C of a record's gradient.
+        widest: the largest candidate at first. Steps are along the normalised gradient, so it is in units of theta.
         seed: () public number of the run.
     """
     mechanism, noise = unit_sum(loss.dimension), noise_of(seed)
@@ -134,7 +134,7 @@ def descend(
     fractions = jnp.arange(config.candidates + 1, dtype=jnp.float32) / config.candidates
 
     def measured(parameters: jax.Array, price: Any, step: Any) -> jax.Array:
-        """Return the noisy sum of gradients at a cost of ``price``: noise of ``C / sqrt(2 price)``."""
+        """Return the noisy sum of gradients at a cost of ``price``: its noise is ``C / sqrt(2 price)``."""
         total = mechanism.clipped_sum(loss.gradients(parameters, records) / clip_norm, every)
         std = 1.0 / jnp.sqrt(2.0 * price)
         return (clip_norm * mechanism.add_noise(total, std * mechanism.draw(noise, step))).astype(jnp.float32)
@@ -154,7 +154,7 @@ def descend(
         chosen = noisy_minimum(laplace, step, jax.vmap(penalised)(tried), config.largest_loss, query)
         useful = chosen > 0
         size = fractions[chosen] * state.widest
-        # a useless direction: more of the budget, averaged with what was measured before (GradAvg)
+        # a useless direction: spend more budget, and average with the earlier measurement (GradAvg)
         extra = config.growth * state.price
         dearer = state.left - cost >= extra
         again = measured(state.parameters, extra, 2 * step + 1)
@@ -166,7 +166,7 @@ def descend(
             parameters=jnp.where(useful, tried[chosen], state.parameters),
             gradient=jnp.where(useful, gradient, refined),
             price=jnp.where(useful, state.price, state.price + extra),
-            # where a refinement cannot be paid the run ends: nothing is left to be admitted
+            # where the budget does not cover a refinement, the run ends: nothing is left to admit a round
             left=jnp.where(useful, state.left - cost, jnp.where(dearer, state.left - cost - extra, 0.0)),
             widest=jnp.where(full, (1.0 + config.widening) * largest, state.widest),
             chosen=jnp.where(full, 0.0, largest),
@@ -176,7 +176,7 @@ def descend(
             objectives=state.objectives + 1,
         )
         after = jax.tree.map(lambda new, old: jnp.where(admitted, new, old).astype(old.dtype), after, state)
-        # what could not be paid stays unpaid
+        # after a round that is not admitted, no later round is
         after = after._replace(left=jnp.where(admitted, after.left, 0.0))
         return after, after.parameters
 

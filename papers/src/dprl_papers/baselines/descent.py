@@ -1,9 +1,9 @@
-"""Noisy gradient descent on records, with uniform noise: the baselines SGD-Adv and SGD-MA of paper 002.
+"""Noisy gradient descent on records, with equal noise in all steps: the baselines SGD-Adv and SGD-MA of paper 002.
 
-Algorithm: Bassily, Smith and Thakurta (2014); Abadi et al. (2016). Privacy unit: a record. Relation: add or remove
-one. Released: every noisy sum, hence every iterate. Two accountants, both correct: ``strong-composition``, which is
-what SGD-Adv stands for (Dwork, Rothblum and Vadhan, 2010, Theorem III.3), and ``pld``, tighter than the moments
-accountant of SGD-MA. Simulations alone: the noise is drawn in floating point from public seeds. Proof:
+Algorithm: Bassily, Smith and Thakurta (2014); Abadi et al. (2016). Privacy unit: a record. Relation: add or remove one.
+Released: every noisy sum, hence every iterate. There are two accountants, both correct: ``strong-composition``, which
+is that of SGD-Adv (Dwork, Rothblum and Vadhan, 2010, Theorem III.3), and ``pld``, which is tighter than the moments
+accountant of SGD-MA. For simulations only: the noise is drawn in floating point from public seeds. Proof:
 docs/papers/002.md.
 """
 
@@ -32,9 +32,9 @@ class Descent:
     """Public facts of a run.
 
     Attributes:
-        steps: T.
-        sampling_rate: q of the Poisson batches.
-        accounting: see the header.
+        steps: number of steps T.
+        sampling_rate: sampling rate q of the Poisson batches.
+        accounting: the accountant; see the module's docstring.
     """
 
     steps: int
@@ -44,11 +44,11 @@ class Descent:
     def __post_init__(self) -> None:
         if self.accounting not in ("strong-composition", "pld"):
             raise DprlError("The accounting of a descent is strong-composition or pld.")
-        events.poisson_gaussian(self.sampling_rate, 1.0, self.steps)  # refuses what is out of range
+        events.poisson_gaussian(self.sampling_rate, 1.0, self.steps)  # refuses numbers out of range
 
 
 def noise_multiplier(config: Descent, budget: Budget) -> float:
-    """Return standard deviation of a step's noise over C."""
+    """Return the standard deviation of a step's noise over C."""
     if config.accounting == "pld":
         return noise_multiplier_for(
             lambda z: events.poisson_gaussian(config.sampling_rate, z, config.steps), budget, tolerance=1e-4
@@ -57,11 +57,11 @@ def noise_multiplier(config: Descent, budget: Budget) -> float:
 
 
 def step_budget(budget: Budget, steps: int, sampling_rate: float = 1.0) -> Budget:
-    """Return what one of ``steps`` may cost on its own sample, so that strong composition keeps all of them within
-    ``budget``.
+    """Return the budget of one of ``steps`` on its own sample with which strong composition stays within ``budget``.
 
-    Half of delta is the composition's slack, the other half is shared: ``sqrt(2 T ln(2/delta)) e + T e (exp(e) - 1)``
-    must be at most epsilon. Poisson sampling turns (e', d') into (log(1 + q (exp(e') - 1)), q d').
+    Half of delta is the composition's slack, and the steps share the other half.
+    ``sqrt(2 T ln(2/delta)) e + T e (exp(e) - 1)`` must be at most epsilon. Poisson sampling turns (e', d') into (log(1
+    + q (exp(e') - 1)), q d').
     """
     slack = math.sqrt(2.0 * steps * math.log(2.0 / budget.delta))
     low, high = 0.0, budget.epsilon
@@ -86,9 +86,9 @@ def descend(
     """Return ``(T + 1, d)`` iterates of ``theta - step_size (noisy mean gradient + gradient of the penalty)``.
 
     Args:
-        multiplier: of :func:`noise_multiplier`, or 0 for no noise.
-        clip_norm: C of a record's gradient.
-        step_size: of the mean gradient.
+        multiplier: from :func:`noise_multiplier`, or 0 for no noise.
+        clip_norm: clip norm C of a record's gradient.
+        step_size: factor of the mean gradient.
         seed: () public number of the run.
     """
     mechanism, noise = unit_sum(loss.dimension, config.sampling_rate), noise_of(seed)

@@ -1,10 +1,10 @@
 """First-visit evaluation in a finite set of states, from noisy visit counts and sums of returns.
 
-Paper: Balle, Gomrokchi and Precup (2016), "Differentially private policy evaluation": the estimators LSL and LSW; the
-privacy is not theirs (they add noise to the answer: smooth_sensitivity.py, docs/papers/balle-2016.md).
+Paper: Balle, Gomrokchi and Precup (2016), "Differentially private policy evaluation", for the estimators LSL and LSW.
+The privacy mechanism is not theirs: they add noise to the answer (smooth_sensitivity.py, docs/papers/balle-2016.md).
 Privacy unit: a trajectory, or a person with all their trajectories. Relation: add or remove one.
-Released: one noisy vector, the counts of visits and the sums of first-visit returns; the rest is post-processing.
-A release of it writes a statement. Proof: docs/proofs/first-visit.md.
+Released: one noisy vector with the counts of visits and the sums of first-visit returns. The rest is post-processing. A
+release of it writes a statement. Proof: docs/proofs/first-visit.md.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from dprl.errors import DprlError
 
 @dataclass(frozen=True, kw_only=True)
 class FirstVisit(ValueFunctionConfig):
-    """Options of first-visit evaluation; public facts, all of them. The features must be tabular.
+    """Options of first-visit evaluation; all of them are public facts. The features must be tabular.
 
     Attributes:
-        estimator: ``lsl``: sums of returns over counts plus a ridge, shrunk to a common value. ``lsw``: averages of
-            returns, with counts that are never taken to be less than the ridge.
-        ridge: the ridge, in standard deviations of the noise in a sum of returns: what is seen less often than that is
-            not told from noise.
-        kappa: weight of a visit against a return of half the value range, within a unit's clip.
-        intercept: ``lsl`` shrinks to a common value that is fitted, without a ridge, to the same noisy sums; else to
-            the middle of the public range.
+        estimator: ``lsl`` divides sums of returns by counts plus a ridge, and shrinks values to a common value. ``lsw``
+            averages returns, with counts that are taken to be at least the ridge.
+        ridge: the ridge, in standard deviations of the noise in a sum of returns; a state with fewer visits than this
+            cannot be told from noise.
+        kappa: weight of a visit relative to a return of half the value range, within a unit's clip norm.
+        intercept: whether the common value of ``lsl`` is fitted, without a ridge, to the same noisy sums; otherwise it
+            is the middle of the public range.
     """
 
     estimator: Literal["lsl", "lsw"] = "lsl"
@@ -57,22 +57,23 @@ class FirstVisit(ValueFunctionConfig):
 
 
 def states_of(facts: PublicFacts) -> int:
-    """Return number of public states; refuses features that are not one indicator a state."""
+    """Return the number of public states; refuse features that are not one indicator per state."""
     if facts.features.name != "tabular":
         raise DprlError("first-visit: visits are counted in a finite set of states; use tabular features.")
     return facts.features.size
 
 
 def unit_norm(kappa: float, states: int, horizon: int) -> float:
-    """Return largest norm of a unit's vector: ``min(states, horizon)`` visits at most, each ``(kappa, y)``, ``|y| <=
-    1``.
+    """Return the largest norm of a unit's vector.
+
+    A unit has at most ``min(states, horizon)`` first visits, each ``(kappa, y)`` with ``|y| <= 1``.
     """
     return math.sqrt(min(states, horizon) * (kappa**2 + 1.0))
 
 
 @dataclass(frozen=True)
 class FirstVisitProgram:
-    """One release; ``ratio`` is the scale of the returns in the rows (1 on-policy)."""
+    """Program of one release; ``ratio`` is the scale of the returns in the rows (1 on-policy)."""
 
     config: FirstVisit
     size: int
@@ -83,15 +84,17 @@ class FirstVisitProgram:
 
     @property
     def penalty(self) -> float:
-        """lambda', in visits: ``ridge`` standard deviations of the noise in a sum of returns, in value units."""
+        """The ridge lambda' in visits: ``ridge`` standard deviations of the noise in a sum of returns."""
         return self.config.ridge * self.ratio * self.stages[0].mechanism.noise_std
 
     def init(self) -> jax.Array:
         return jnp.zeros(2 * self.size, dtype=jnp.float64)
 
     def contribution(self, stage: int, state: Any, block: Any) -> jax.Array:
-        """Return ``(B, 2n)``: kappa for each state visited, then the return from the first visit on; means over
-        trajectories.
+        """Return ``(B, 2n)`` contributions: kappa for each visited state, then the return from its first visit on.
+
+        Both are means over a unit's trajectories. A feature is an indicator times ``sqrt(n)``, so a projection on it
+        adds up the numbers of one state.
 
         A feature is an indicator times ``sqrt(n)``: projecting on it adds up what belongs to a state.
         """
@@ -113,7 +116,7 @@ class FirstVisitProgram:
         return values / math.sqrt(self.size)
 
     def _values(self, counts: jax.Array, returns: jax.Array) -> jax.Array:
-        """Return values in [-1, 1] units. The normal equations of LSL are diagonal: indicators do not overlap."""
+        """Return values in [-1, 1] units; the normal equations of LSL are diagonal, as indicators do not overlap."""
         if self.config.estimator == "lsw":
             return returns / jnp.maximum(counts, self.penalty)
         counts = jnp.maximum(counts, 0.0)

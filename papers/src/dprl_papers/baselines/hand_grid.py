@@ -1,7 +1,7 @@
-"""The best hand schedule of a grid, on public tasks: what a learned protector corrects and is held against.
+"""Grid search for the best hand schedule on public tasks, which a learned protector corrects and is compared with.
 
 All points of the grid run side by side on the same tasks with the same coins and noise. An optimum on the grid's edge
-says that the grid is too small (:meth:`Found.on_edge`). Public simulations only.
+shows that the grid is too small (:meth:`Found.on_edge`). For public simulations only.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ CHUNK = 25
 
 @dataclass(frozen=True, kw_only=True)
 class Grid:
-    """The candidates: every combination.
+    """Candidates of a search: every combination of these values.
 
     Attributes:
-        step_sizes: of the primal block, or of the one that there is.
-        ratios: of the dual block's step size to the primal one's.
-        clip_norms: as the option of the algorithm that is served.
-        offsets: of the diminishing schedule; None for constant steps.
-        tails: share of the iterates of which the mean is the answer.
+        step_sizes: step sizes of the primal block, or of the only block.
+        ratios: ratios of the dual block's step size to the primal block's.
+        clip_norms: clip norms, as in the option of the algorithm that is served.
+        offsets: offsets of the diminishing schedule; None for constant steps.
+        tails: shares of the last iterates whose mean is the answer.
     """
 
     step_sizes: tuple[float, ...]
@@ -58,7 +58,7 @@ class Point(NamedTuple):
 
 
 class Numbers(NamedTuple):
-    """Points as arrays, one number a point."""
+    """Points as arrays, with one number per point."""
 
     step_size: Any
     ratio: Any
@@ -69,24 +69,24 @@ class Numbers(NamedTuple):
 
 @dataclass(frozen=True)
 class Found:
-    """What a search gives.
+    """Result of a search.
 
     Attributes:
-        grid: that was searched.
-        losses: ``(tasks, points)`` mean over the repeats, over the task's reference.
+        grid: the grid that was searched.
+        losses: ``(tasks, points)`` mean losses over the repeats, relative to the task's reference.
     """
 
     grid: Grid
     losses: np.ndarray
 
     def best(self, by: str = "arithmetic") -> Point:
-        """Return the point of the least finite ``arithmetic`` or ``geometric`` mean over the tasks."""
+        """Return the point with the smallest finite ``arithmetic`` or ``geometric`` mean over the tasks."""
         with np.errstate(all="ignore"):
             means = self.losses.mean(axis=0) if by == "arithmetic" else np.exp(np.log(self.losses).mean(axis=0))
         return self.grid.points()[int(np.argmin(np.where(np.isfinite(means), means, np.inf)))]
 
     def on_edge(self, point: Point) -> list[str]:
-        """Return axes of numbers (step size, ratio, clip norm) on whose first or last value the point lies."""
+        """Return the axes among step size, ratio and clip norm on whose smallest or largest value the point lies."""
         axes = {
             "step_size": self.grid.step_sizes,
             "ratio": self.grid.ratios,
@@ -97,7 +97,7 @@ class Found:
 
 
 def search(simulation: Simulation, grid: Grid, tasks: int = 48, repeats: int = 2, seed: int = 0) -> Found:
-    """Run the whole grid under the simulation's noise, which is that of its budget, on ``tasks`` tasks of ``seed``."""
+    """Run the whole grid under the noise of the simulation's budget, on ``tasks`` tasks of ``seed``."""
     points = grid.points()
     made, keys = _tasks(simulation, tasks, repeats, seed)
     parts = []
@@ -122,12 +122,12 @@ def numbers_of(simulation: Simulation, points: list[Point]) -> Numbers:
 
 
 def with_point(family: Any, point: Point) -> Any:
-    """Return the family with this hand schedule."""
+    """Return the family of tasks with this hand schedule."""
     return dataclasses.replace(family, **fields_of(point))
 
 
 def fields_of(point: Point) -> dict[str, Any]:
-    """Return of the families of policy evaluation."""
+    """Return the fields of a family of policy-evaluation tasks for this hand schedule."""
     return {
         "clip_norm": point.clip_norm,
         "step_size": point.step_size,
@@ -153,9 +153,9 @@ def _losses(simulation: Simulation, tasks: Any, keys: Any, numbers: Numbers) -> 
 
 
 def hand_losses(simulation: Simulation, task: Any, key: jax.Array, numbers: Numbers) -> jax.Array:
-    """Return ``(points,)`` final losses over the task's reference of hand schedules with traced numbers.
+    """Return ``(points,)`` final losses, relative to the task's reference, of hand schedules with traced numbers.
 
-    The same steps, coins and noise as :func:`~dprl.protectors.simulation.unroll` with ``learned=False``.
+    Steps, coins and noise are the same as in :func:`~dprl.protectors.simulation.unroll` with ``learned=False``.
     """
     family, steps, size = simulation.family, simulation.hand.steps, simulation.family.dimension
     std = jnp.asarray(simulation.std, jnp.float32)

@@ -1,8 +1,8 @@
-"""DP-GLD: gradient Langevin dynamics, whose noise is the one that privacy asks for.
+"""DP-GLD: gradient Langevin dynamics, with the noise that privacy requires.
 
 Method: Wang, Chen and Xu (2019), Algorithm 1, after Raginsky, Rakhlin and Telgarsky (2017), in the primal-dual form of
-paper 000, section 6.2: ``x <- x - step * (mean gradient + N(0, s^2 I))`` over the whole log, and a uniformly random
-iterate as the answer. Clip, box, both step sizes and the calibration are ours (docs/papers/000.md, deviation 18).
+paper 000, section 6.2: ``x <- x - step * (mean gradient + N(0, s^2 I))`` over the whole log. The answer is a uniformly
+random iterate. Clip, box, both step sizes and the calibration are ours (docs/papers/000.md, deviation 18).
 Privacy unit: a transition, a trajectory, or a person with all their trajectories. Relation: add or remove one.
 Released: a start, and every noisy sum, hence every iterate. Proof: docs/proofs/dp-gld.md.
 """
@@ -22,10 +22,10 @@ from dprl_papers.baselines.primal_dual_sgd import GradientConfig
 
 @dataclass(frozen=True, kw_only=True)
 class DPGLD(GradientConfig):
-    """Options of DP-GLD; public facts, all of them.
+    """Options of DP-GLD; all of them are public facts.
 
-    Full batches only, which take long: by default 100 of them, with a primal step twice as large. The temperature is no
-    option: step sizes and budget imply it (``DPGLDProgram.temperature``).
+    Batches are full, which takes long, so by default there are 100 of them, with a primal step twice as large. The
+    temperature is no option, because step sizes and budget imply it (``DPGLDProgram.temperature``).
     """
 
     average: Literal["tail", "all", "last", "random"] | None = "random"
@@ -37,7 +37,7 @@ class DPGLD(GradientConfig):
         self._check("it takes full batches, sampling_rate = 1", self.sampling_rate in (None, 1.0))
 
     def rate(self, facts: PublicFacts) -> float:
-        """Return Everybody."""
+        """Return 1: every unit takes part in every step."""
         del facts
         return 1.0
 
@@ -53,13 +53,13 @@ class DPGLD(GradientConfig):
 
 @dataclass(frozen=True)
 class DPGLDProgram(PrimalDualProgram):
-    """Plain simultaneous steps, and the temperatures that they have."""
+    """Program of plain simultaneous steps, with the temperatures that they imply."""
 
     @property
     def temperature(self) -> tuple[float, float]:
-        """Of theta and of w: ``step s^2 / 2``, s the noise in the mean gradient.
+        """Temperatures of theta and of w: ``step s^2 / 2``, where s is the noise in the mean gradient.
 
-        A step is one of Langevin dynamics ``x - step * gradient + sqrt(2 step temperature) N(0, I)``.
+        A step is a step of Langevin dynamics, ``x - step * gradient + sqrt(2 step temperature) N(0, I)``.
         """
         variance = (self.stages[-1].mechanism.noise_std / self.facts.units) ** 2
         return self.primal_step * variance / 2.0, self.dual_step * variance / 2.0

@@ -1,7 +1,7 @@
-"""LSTD and its off-policy form: non-private references, and the oracle of GPOPE's noiseless limit.
+"""LSTD and its off-policy form: non-private references, and the exact limit of GPOPE without noise.
 
-Bradtke and Barto (1996); off-policy with per-step importance ratios.
-Not private: never to be released from real people's data.
+Method: Bradtke and Barto (1996), off-policy with per-step importance ratios.
+Not private: it must never be released from real people's data.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dprl.engine.rows import Rows
 
 
 def moments(rows: Rows) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return A, b, C of paper 004, Eq. (2.1)-(2.2): means over units of the weighted transition sums, float64.
+    """Return A, b, C of paper 004, Eq. (2.1)-(2.2): means over units of the weighted sums over transitions, in float64.
 
     Returns:
         A ``(n, n)``, b ``(n,)``, C ``(n, n)``.
@@ -27,12 +27,12 @@ def moments(rows: Rows) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def lstd(rows: Rows, ridge: float = 0.0) -> np.ndarray:
-    """Return weights ``(n,)`` that solve A theta = b: the fixed point that GPOPE approaches without noise."""
+    """Return the weights ``(n,)`` that solve A theta = b: the fixed point that GPOPE approaches without noise."""
     A, b, _ = moments(rows)
     return np.linalg.lstsq(A + ridge * np.eye(len(b)), b, rcond=None)[0]
 
 
 def mspbe(theta: np.ndarray, A: np.ndarray, b: np.ndarray, C: np.ndarray) -> float:
-    """Return mean squared projected Bellman error of ``theta``: (b - A theta)' C^+ (b - A theta)."""
+    """Return the mean squared projected Bellman error of ``theta``: (b - A theta)' C^+ (b - A theta)."""
     residual = b - A @ theta
     return float(residual @ np.linalg.pinv(C) @ residual)

@@ -1,10 +1,11 @@
-"""Objective perturbation of linear classifiers, a baseline of paper 002.
+"""Objective perturbation for linear classifiers, a baseline of paper 002.
 
-Chaudhuri, Monteleoni and Sarwate (2011), with Gaussian noise as Kifer, Smith and Thakurta (2012). Privacy unit: a
-record. Relation: add or remove one. Released: the exact minimiser of ``sum of losses + Lambda/2 |theta|^2 + b .
-theta``, b Gaussian. Accountant: our own, tighter than the papers' closed form, :func:`delta_of`; for a linear
-classifier a record moves the perturbation along its own fixed row x, so that the privacy loss is a function of one
-Gaussian. Proof: docs/papers/002.md. Simulations alone: a minimiser in floating point is exact but for rounding.
+Method: Chaudhuri, Monteleoni and Sarwate (2011), with Gaussian noise as in Kifer, Smith and Thakurta (2012).
+Privacy unit: a record. Relation: add or remove one. Released: the exact minimiser of
+``sum of losses + Lambda/2 |theta|^2 + b . theta``, where b is Gaussian. Accountant: our own, :func:`delta_of`, which is
+tighter than the papers' closed form. For a linear classifier, a record moves the perturbation along its own fixed row
+x, so the privacy loss is a function of one Gaussian. Proof: docs/papers/002.md. For simulations only: a minimiser in
+floating point is exact except for rounding.
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ NEWTON_STEPS = 60
 
 
 def delta_of(epsilon: float, std: float, lipschitz: float, smoothness: float, ridge: float) -> float:
-    """Return of a release with noise ``std`` in each coordinate of b, at ``epsilon``; 1 where the ridge is too small
-    for it.
+    """Return the delta at ``epsilon`` of a release with noise ``std`` in each coordinate of b.
 
-    With ``c = epsilon - log(1 + smoothness/ridge)``: ``2 Phi(lipschitz/(2 std) - c std/lipschitz)``.
+    It is 1 where the ridge is too small for ``epsilon``. Otherwise, with ``c = epsilon - log(1 + smoothness/ridge)``,
+    it is ``2 Phi(lipschitz/(2 std) - c std/lipschitz)``.
 
     Args:
-        ridge: Lambda, of the sum over all records.
+        ridge: ridge Lambda of the sum over all records.
     """
     left = epsilon - math.log1p(smoothness / ridge)
     if left <= 0.0:
@@ -42,7 +43,7 @@ def delta_of(epsilon: float, std: float, lipschitz: float, smoothness: float, ri
 
 
 def noise_std(budget: Budget, loss: LinearLoss, ridge: float) -> float:
-    """Return smallest standard deviation of b's coordinates within ``budget``.
+    """Return the smallest standard deviation of b's coordinates within ``budget``.
 
     Raises:
         DprlError: the ridge is too small for this epsilon.
@@ -83,5 +84,5 @@ def minimiser(loss: LinearLoss, records: Records, ridge: Any, tilt: jax.Array) -
 
 @partial(jax.jit, static_argnums=0)
 def release(loss: LinearLoss, records: Records, ridge: Any, std: Any, seed: Any) -> jax.Array:
-    """Return the ``(d,)`` answer with the noise of :func:`noise_std`; ``ridge`` is of the sum over all records."""
+    """Return the ``(d,)`` answer with the noise of :func:`noise_std`; ``ridge`` is that of the sum over all records."""
     return minimiser(loss, records, ridge, normal_vector(noise_of(seed), std, loss.dimension))

@@ -1,10 +1,10 @@
-"""Output perturbation of linear classifiers, a baseline of paper 002.
+"""Output perturbation for linear classifiers, a baseline of paper 002.
 
-Chaudhuri, Monteleoni and Sarwate (2011), Algorithm 1, with Gaussian noise. Privacy unit: a record. Relation: add or
-remove one. Released: the minimiser of ``sum of losses + Lambda/2 |theta|^2`` with noise. That sum is Lambda-strongly
-convex, and at the minimiser without the record its gradient is the record's, of norm at most L: the minimiser moves
-by at most ``L / Lambda``. Accountant: the Gaussian event, exactly. Simulations alone: a minimiser in floating point
-is exact but for rounding.
+Method: Chaudhuri, Monteleoni and Sarwate (2011), Algorithm 1, with Gaussian noise. Privacy unit: a record. Relation:
+add or remove one. Released: the minimiser of ``sum of losses + Lambda/2 |theta|^2`` with noise. That sum is
+Lambda-strongly convex. At the minimiser without a record, the gradient of the sum with the record is the record's
+gradient, of norm at most L, so the minimiser moves by at most ``L / Lambda``. Accountant: the Gaussian event, exactly.
+For simulations only: a minimiser in floating point is exact except for rounding.
 """
 
 from __future__ import annotations
@@ -24,24 +24,25 @@ from dprl_papers.records.losses import LinearLoss, Records
 
 
 def sensitivity(loss: LinearLoss, ridge: float) -> float:
-    """Return largest L2 move of the minimiser when a record is added or removed; ``ridge`` is of the sum over all
-    records.
+    """Return the largest L2 change of the minimiser when a record is added or removed.
+
+    ``ridge`` is that of the sum over all records.
     """
     return loss.lipschitz / ridge
 
 
 def noise_std(budget: Budget, loss: LinearLoss, ridge: float) -> float:
-    """Return standard deviation of a coordinate's noise."""
+    """Return the standard deviation of the noise in a coordinate."""
     return gaussian_noise_multiplier(budget) * sensitivity(loss, ridge)
 
 
 def event(std: float, loss: LinearLoss, ridge: float) -> events.DpEvent:
-    """Return what an accountant composes."""
+    """Return the privacy event, which an accountant composes."""
     return events.gaussian(std / sensitivity(loss, ridge))
 
 
 @partial(jax.jit, static_argnums=0)
 def release(loss: LinearLoss, records: Records, ridge: Any, std: Any, seed: Any) -> jax.Array:
-    """Return ``(d,)`` what a run with the noise of :func:`noise_std` gives."""
+    """Return the ``(d,)`` minimiser with the noise of :func:`noise_std`."""
     exact = minimiser(loss, records, ridge, jax.numpy.zeros(loss.dimension, jax.numpy.float64))
     return exact + normal_vector(noise_of(seed), std, loss.dimension)

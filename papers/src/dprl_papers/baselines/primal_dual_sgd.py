@@ -1,6 +1,7 @@
 """DP-SGDA: stochastic gradient descent ascent on the saddle point of temporal differences, with noisy clipped batches.
 
-Method: simultaneous steps (Lin, Jin and Jordan 2020) on paper 000, Eq. (2); its baseline SGD is the form without noise.
+Method: simultaneous steps (Lin, Jin and Jordan 2020) on paper 000, Eq. (2). The baseline SGD of paper 000 is the form
+without noise.
 Privacy unit: a transition, a trajectory, or a person with all their trajectories. Relation: add or remove one.
 Released: a start, and every noisy sum, hence every iterate. Proof: docs/proofs/dp-sgda.md.
 """
@@ -18,9 +19,9 @@ from dprl.evaluation.primal_dual import STANDARD_ATTACKS, PrimalDualConfig, limi
 
 @dataclass(frozen=True, kw_only=True)
 class GradientConfig(PrimalDualConfig):
-    """The baselines' options: both variables follow their own gradients of Eq. (2).
+    """Options that the gradient baselines share: both variables follow their own gradients of Eq. (2).
 
-    The defaults are those of DPTD with ``direction = "gradient"``: 200 steps and its step sizes.
+    The defaults are those of DPTD with ``direction = "gradient"``: 200 steps, and DPTD's step sizes.
     """
 
     def count(self, facts: PublicFacts) -> int:
@@ -32,13 +33,13 @@ class GradientConfig(PrimalDualConfig):
 
     @property
     def gain(self) -> float:
-        """What many steps add up of the noise of one, over that noise."""
+        """How far the noise of one sum moves the iterate over many steps, relative to its effect in one step."""
         return 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class DPSGDA(GradientConfig):
-    """Options of DP-SGDA; public facts, all of them, see :class:`GradientConfig`."""
+    """Options of DP-SGDA; all of them are public facts. See :class:`GradientConfig`."""
 
     algorithm: ClassVar[str] = "dp-sgda"
 

@@ -5,7 +5,7 @@ form of paper 000, section 6.2::
 
     v_0 = mean of g_i(x_0),     v_{t+1} = (1 - a) v_t + mean of [g_i(x_{t+1}) - (1 - a) g_i(x_t)],     x <- x - step * v
 
-with ``x = (theta, w)``. Clips, step sizes and the calibration are ours: the paper's constants are not at hand.
+with ``x = (theta, w)``. Clips, step sizes and the calibration are ours, because the paper's constants are not at hand.
 Privacy unit: a transition, a trajectory, or a person with all their trajectories. Relation: add or remove one.
 Released: a start, the noisy sum of gradients at x_0, and every noisy sum of differences, hence every iterate.
 Proof: docs/proofs/dp-srm.md.
@@ -28,18 +28,18 @@ from dprl.evaluation.primal_dual import FUNCTION, STANDARD_ATTACKS, PrimalDualPr
 from dprl_papers.baselines.primal_dual_sgd import GradientConfig
 
 INITIAL = "initial gradient"
-# how far a unit's gradient moves in a step, over its clip: the default clip of a difference lets so much pass
+# how far a unit's gradient may move in a step, over its clip norm, before the default clip of a difference cuts it
 MOVE = 0.2
 
 
 @dataclass(frozen=True, kw_only=True)
 class DPSRM(GradientConfig):
-    """Options of DP-SRM; public facts, all of them, see :class:`GradientConfig`.
+    """Options of DP-SRM; all of them are public facts. See :class:`GradientConfig`.
 
     Attributes:
-        recursion: a, the weight of a new gradient; 1 is DP-SGDA with full first batch.
-        difference_clip: L2 clip of a unit's difference; by default ``(a + 0.2 (1 - a)) clip_norm``.
-        initial_share: share of the mu^2 of all steps that pays for the initial gradient.
+        recursion: a, the weight of a new gradient; 1 gives DP-SGDA with a full first batch.
+        difference_clip: L2 clip norm of a unit's difference of gradients; by default ``(a + 0.2 (1 - a)) clip_norm``.
+        initial_share: share of the total mu^2 that is spent on the initial gradient.
     """
 
     recursion: float = 0.3
@@ -58,7 +58,7 @@ class DPSRM(GradientConfig):
 
     @property
     def gain(self) -> float:
-        """The noise of a difference stays in v for ``1 / a`` steps."""
+        """The noise of a difference stays in v for about ``1 / a`` steps, so this is ``1 / a``."""
         return 1.0 / self.recursion
 
     def clip_of_differences(self, facts: PublicFacts) -> float:
@@ -67,7 +67,9 @@ class DPSRM(GradientConfig):
         return (self.recursion + (1.0 - self.recursion) * MOVE) * self.clip(facts)
 
     def queries(self, facts: PublicFacts) -> tuple[Query, ...]:
-        """Return the start, where it is released; the gradient at x_0, of everybody; and the differences."""
+        """Return the queries: the start, where it is released; the gradient of all units at x_0; and the
+        differences.
+        """
         size, share = self.dimension(facts), self.initial_share
         initial = Query(INITIAL, size, self.clip(facts), share=share)
         steps, clip = self.count(facts) - 1, self.clip_of_differences(facts)
@@ -81,12 +83,12 @@ class DPSRM(GradientConfig):
 
 
 class State(NamedTuple):
-    """Made of noisy sums and public facts alone, so as private as those."""
+    """State of a run. It is made only of noisy sums and public facts, so it is as private as the noisy sums."""
 
     theta: jax.Array  # (d,) float32
     w: jax.Array  # (d,)
     p: jax.Array  # (d,) primal half of v
-    d: jax.Array  # (d,) dual half, with the sign by which it is descended
+    d: jax.Array  # (d,) dual half, with the sign of a descent direction
     kept: jax.Array  # (d,) what the answer would be after this step
     step: jax.Array  # () int32, noisy sums so far
     theta_before: jax.Array  # (d,) theta of the step before
@@ -95,7 +97,7 @@ class State(NamedTuple):
 
 @dataclass(frozen=True)
 class DPSRMProgram(PrimalDualProgram):
-    """The recursion, with everything that is public filled in."""
+    """Program of the recursion, with all public facts filled in."""
 
     config: DPSRM
 
@@ -104,8 +106,9 @@ class DPSRMProgram(PrimalDualProgram):
         return State(*start, theta_before=start.theta, w_before=start.w)
 
     def contribution(self, stage: int, state: Any, block: Block) -> jax.Array:
-        """Return of the last stage each unit's difference; both gradients are made of its own rows and of released
-        states.
+        """Return each unit's difference of gradients in the last stage, and its gradient in earlier stages.
+
+        Both gradients are made from the unit's own rows and released states.
         """
         here = super().contribution(stage, state, block)
         if stage < len(self.stages) - 1:
@@ -115,7 +118,10 @@ class DPSRMProgram(PrimalDualProgram):
         return here - jnp.float32(1.0 - self.config.recursion) * there
 
     def direction(self, state: Any, ghat: jax.Array) -> State:
-        """Return ``v <- (1 - a) v + ghat``, a step against it, and the iterate that it left; v is zero at first."""
+        """Return the state after ``v <- (1 - a) v + ghat`` and a step against v; v is zero at first.
+
+        The new state also holds the iterate before the step.
+        """
         kept = jnp.float32(1.0 - self.config.recursion)
         moved = super().direction(state, kept * jnp.concatenate([state.p, state.d]) + ghat)
         return moved._replace(theta_before=state.theta, w_before=state.w)

@@ -1,10 +1,10 @@
-"""Gaussian noise on a finished answer, scaled by smooth or global sensitivity: for experiments, it certifies nothing.
+"""Gaussian noise on a finished answer, scaled by smooth or global sensitivity: for experiments; it certifies nothing.
 
 Paper: Nissim, Raskhodnikova and Smith (2007), "Smooth sensitivity and sampling in private data analysis", Lemma 2.6;
 used by Balle, Gomrokchi and Precup (2016), "Differentially private policy evaluation". docs/papers/balle-2016.md has
-the derivation, what the noise really costs, and the reasons for which :meth:`SmoothGaussian.event` refuses.
+the derivation, the true privacy cost of the noise, and the reasons why :meth:`SmoothGaussian.event` refuses.
 
-Privacy unit and relation: those of the sensitivity that the caller hands over. Released: nothing, in this library.
+Privacy unit and relation: those of the sensitivity that the caller passes. Released: nothing, in this library.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ import numpy as np
 
 from dprl.errors import DprlError
 
-# A draw is a whole number of these parts of its standard deviation.
+# A draw is an integer multiple of its standard deviation over this number.
 _PARTS = 2.0**32
-# The density of the first coordinate is integrated out to this many standard deviations; 1e-33 lies beyond.
+# The density of the first coordinate is integrated up to this many standard deviations; 1e-33 lies beyond.
 _REACH, _PANELS, _NODES = 12.0, 100, 20
-# Scales between the extremes at which the divergence is looked at.
+# Number of scales from one extreme to the other at which the divergence is evaluated.
 _SCALES = 9
 
 
@@ -30,14 +30,14 @@ _SCALES = 9
 class SmoothGaussian:
     """Noise ``S / alpha`` in each coordinate, for an S that bounds the local sensitivity and changes slowly.
 
-    The published algorithms take S = sqrt(psi), where psi changes by at most ``exp(beta)`` from a data set to its
-    neighbour; so S changes by at most ``exp(beta / 2)``, and that is what :attr:`true_epsilon` is computed for.
+    The published algorithms take S = sqrt(psi), where psi changes by at most a factor ``exp(beta)`` from a data set to
+    its neighbour. So S changes by at most ``exp(beta / 2)``, and :attr:`true_epsilon` is computed for this bound.
 
     Attributes:
-        epsilon, delta: what the noise claims.
+        epsilon, delta: the claimed budget.
         dimension: length of the answer, at least 2.
-        calibration: ``published``: alpha of the lemma. ``exact``: the largest alpha for which the two-sided
-            divergence of :func:`smooth_delta` stays at ``delta``: equal true guarantee, for comparisons.
+        calibration: ``published`` takes the lemma's alpha. ``exact`` takes the largest alpha for which the two-sided
+            divergence of :func:`smooth_delta` stays at ``delta``; it serves comparisons at an equal true guarantee.
     """
 
     epsilon: float
@@ -55,7 +55,7 @@ class SmoothGaussian:
 
     @property
     def alpha(self) -> float:
-        """S over the standard deviation of the noise; published: ``epsilon / (5 sqrt(2 ln(2/delta)))``."""
+        """S over the standard deviation of the noise; as published, ``epsilon / (5 sqrt(2 ln(2/delta)))``."""
         if self.calibration == "published":
             return self.epsilon / (5.0 * math.sqrt(2.0 * math.log(2.0 / self.delta)))
         return _largest_alpha(self.epsilon, self.delta, self.dimension, self.beta / 2.0)
@@ -67,7 +67,7 @@ class SmoothGaussian:
 
     @property
     def true_epsilon(self) -> float:
-        """The epsilon that this noise has at :attr:`delta`; see :func:`smooth_delta` for what is proved of it."""
+        """Epsilon that this noise really has at :attr:`delta`; :func:`smooth_delta` says what is proved about it."""
         return smooth_epsilon(self.delta, self.dimension, self.alpha, self.beta / 2.0)
 
     def event(self) -> NoReturn:
@@ -78,10 +78,10 @@ class SmoothGaussian:
         )
 
     def add_noise(self, answer: Any, bound: float, noise: Any, step: int = 0) -> np.ndarray:
-        """Return the answer with its noise.
+        """Return the answer with noise added.
 
         Args:
-            answer: ``(dimension,)``.
+            answer: answer without noise, ``(dimension,)``.
             bound: S, in the unit of the answer. It depends on the data: never print it or the noise's scale.
             noise: a reproducible noise source.
             step: number of the draw.
@@ -94,11 +94,11 @@ class SmoothGaussian:
 
 @dataclass(frozen=True, kw_only=True)
 class OutputGaussian:
-    """Noise ``noise_multiplier * sensitivity`` in each coordinate, for a sensitivity that no data can exceed.
+    """Noise ``noise_multiplier * sensitivity`` in each coordinate, for a sensitivity that holds for all data.
 
     Attributes:
-        sensitivity: largest L2 change of the answer between neighbours, from public facts alone.
-        noise_multiplier: standard deviation over sensitivity, of one Gaussian release.
+        sensitivity: largest L2 change of the answer between neighbours, computed only from public facts.
+        noise_multiplier: standard deviation over sensitivity, for one Gaussian release.
         dimension: length of the answer.
     """
 
@@ -122,7 +122,7 @@ class OutputGaussian:
         )
 
     def add_noise(self, answer: Any, noise: Any, step: int = 0) -> np.ndarray:
-        """Return ``(dimension,)`` float64: the answer with its noise; arguments as of :class:`SmoothGaussian`'s."""
+        """Return the answer with noise added, ``(dimension,)`` float64; see :meth:`SmoothGaussian.add_noise`."""
         return _noisy(answer, self.noise_std, self.dimension, noise, step)
 
 
@@ -137,14 +137,14 @@ def _noisy(answer: Any, std: float, dimension: int, noise: Any, step: int) -> np
 
 
 def smooth_delta(epsilon: float, dimension: int, alpha: float, smoothness: float) -> float:
-    """Return the delta at ``epsilon`` of noise S / alpha, where ln S moves by at most ``smoothness`` between
-    neighbours.
+    """Return the delta at ``epsilon`` of noise S / alpha, if ln S moves by at most ``smoothness`` between neighbours.
 
-    With the noise of one data set as the unit, its neighbour's is ``s = S'/S`` times as wide, and the answers are at
-    most ``alpha min(1, s)`` apart, since either S bounds the change. For each s the divergence grows with the
-    distance: it is one minus an integral of volumes common to two balls, which shrink as the centres part. So the
-    distance is at its largest, and s is searched from ``exp(-smoothness)`` to ``exp(smoothness)`` on a grid.
-    Both directions of the divergence are covered: exchanging the data sets turns s into 1/s.
+    Take the noise of one data set as the unit. Then the noise of its neighbour is ``s = S'/S`` times as wide, and the
+    answers are at most ``alpha min(1, s)`` apart, since either S bounds the change. For each s the divergence grows
+    with the distance: it is one minus an integral of volumes common to two balls, which shrink as the centres part. So
+    the distance is set to its largest value, and s is searched on a grid from ``exp(-smoothness)`` to
+    ``exp(smoothness)``. This covers both directions of the divergence, because exchanging the data sets turns s into
+    1/s.
     """
     scales = np.exp(smoothness * np.linspace(-1.0, 1.0, _SCALES)) if smoothness > 0.0 else np.ones(1)
     return max(_hockey_stick(dimension, alpha * min(1.0, float(s)), float(s), epsilon) for s in scales)
@@ -216,7 +216,7 @@ def _hockey_stick(dimension: int, shift: float, scale: float, epsilon: float) ->
 
 @functools.lru_cache(maxsize=1)
 def _legendre() -> tuple[np.ndarray, np.ndarray]:
-    """Return nodes and weights on [-1, 1], in equal panels: one rule of their total order is slow to make."""
+    """Return nodes and weights on [-1, 1] in equal panels; a single rule of the same total order is slow to make."""
     nodes, weights = np.polynomial.legendre.leggauss(_NODES)
     middles = (2.0 * np.arange(_PANELS) + 1.0) / _PANELS - 1.0
     return (middles[:, None] + nodes / _PANELS).ravel(), np.tile(weights / _PANELS, _PANELS)

@@ -2,17 +2,17 @@
 
 Paper: Mahmood, van Hasselt, Sutton, "Weighted importance sampling for off-policy learning with linear function
 approximation" (2014), with discount and lambda constant until the end of an episode.
-Not private: never to be released from real people's data.
+Not private: it must never be released from real people's data.
 
-From transition k the return is a mixture over the transition i >= k after which it stops: with weight
-C (1 - gamma) without and with C gamma (1 - lambda) with bootstrapping (discounting is termination),
-C = prod_{j=k+1..i} gamma lambda rho_j, and with all of what is left bootstrapping where the log ends. The squared error
-of each is weighted, times rho_k. The published recursion carries a matrix V and a vector u for each episode. Their
-coefficients are scalars, the weight that is left after transition k in units of the trace z_k,
+From transition k the return is a mixture over the transition i >= k after which it stops (discounting is termination).
+It stops without bootstrapping with weight C (1 - gamma), and with bootstrapping with weight C gamma (1 - lambda), where
+C = prod_{j=k+1..i} gamma lambda rho_j. Where the log ends, all remaining weight bootstraps. The squared error of each
+of these returns is weighted, times rho_k. The published recursion carries a matrix V and a vector u for each episode.
+Their coefficients are scalars: the weight that is left after transition k, in units of the trace z_k,
 
     W_k = 1 - gamma lambda + gamma lambda rho_{k+1} W_{k+1},        W_k = 1 at the last transition,
 
-so that the same A and b are sums over transitions (papers/tests/test_wis_lstd.py holds them to both forms):
+Thus the same A and b are sums over transitions (papers/tests/test_wis_lstd.py checks them against both forms):
 
     z_k = rho_k (gamma lambda z_{k-1} + phi_k)
     A = sum_k z_k (W_k (phi_k - phi_{k+1}) + (1 - gamma) phi_{k+1})',        b = sum_k W_k r_k z_k
@@ -32,7 +32,7 @@ from dprl.errors import DprlError
 from dprl.protocols import Interval
 from dprl.value_functions.features import Features
 
-_CHUNK = 1 << 16  # transitions whose features are in memory at a time
+_CHUNK = 1 << 16  # transitions whose features are held in memory together
 
 
 def wis_lstd(
@@ -43,23 +43,23 @@ def wis_lstd(
     trace_decay: float = 0.0,
     value: Interval | None = None,
 ) -> np.ndarray:
-    """Return weights of the value function that solves ``A theta = b``, in the sense of least squares.
+    """Return the weights of the value function that solves ``A theta = b`` in the least-squares sense.
 
     Args:
-        trajectories: the log. Every usable transition counts the same, whatever the length of its trajectory.
+        trajectories: the log. Every usable transition has the same weight, whatever the length of its trajectory.
         ratios: ``(N,)`` importance ratio of each step, already at most its public bound (``step_ratios``).
         features: public feature map.
         discount: gamma.
         trace_decay: lambda.
-        value: public value range. The method does not commute with a shift of the rewards unless lambda is zero, so
-            it runs on the rewards as they are and only its answer is put into other units.
+        value: public value range. Unless lambda is zero, the method does not commute with a shift of the rewards. So it
+            runs on unchanged rewards, and only its answer is converted to public units.
 
     Returns:
-        ``(n,)`` weights in the reward's unit, ``V = theta' phi``; with ``value`` those of the public units,
+        ``(n,)`` weights in the reward's unit, ``V = theta' phi``; with ``value``, weights in public units,
         ``V = centre + half * theta' phi``.
 
     Raises:
-        DprlError: for a discount or a lambda outside [0, 1], or where products of ratios leave double precision.
+        DprlError: the discount or lambda is outside [0, 1], or products of ratios leave double precision.
     """
     A, b = wis_moments(trajectories, ratios, features, discount, trace_decay)
     theta = np.linalg.lstsq(A, b, rcond=None)[0]
@@ -74,7 +74,7 @@ def wis_moments(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return ``A`` ``(n, n)`` and ``b`` ``(n,)`` of :func:`wis_lstd`: sums over transitions, in the reward's unit.
 
-    A transition whose next state is unknown is left out, and what comes before it ends there, bootstrapping.
+    A transition whose next state is unknown is left out; the transitions before it end there, and bootstrap.
     """
     if not (0.0 <= discount <= 1.0 and 0.0 <= trace_decay <= 1.0):
         raise DprlError("WIS-LSTD: discount and trace_decay must be between 0 and 1.")
@@ -87,7 +87,7 @@ def wis_moments(
         rho, use = ratios[rows], usable[rows]
         phi = features(trajectories.observation[rows])
         following = features(trajectories.next_observation[rows]) * alive[rows][:, None]
-        with np.errstate(over="ignore", invalid="ignore"):  # what overflows is told below
+        with np.errstate(over="ignore", invalid="ignore"):  # an overflow is reported below
             z, weight = _traces(phi, rho, use, offsets - offsets[0], discount * trace_decay)
             A += z.T @ (weight[:, None] * (phi - following) + (1.0 - discount) * following)
             b += z.T @ (weight * trajectories.reward[rows])
@@ -101,7 +101,7 @@ def wis_moments(
 def _traces(
     phi: np.ndarray, rho: np.ndarray, use: np.ndarray, offsets: np.ndarray, decay: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return z ``(N, n)``, zero where a transition is not used, and W ``(N,)``: one step of all episodes at a time."""
+    """Return z ``(N, n)``, zero where a transition is unused, and W ``(N,)``, for all episodes step by step."""
     rho = np.where(use, rho, 0.0)
     z, weight = rho[:, None] * phi, np.ones(len(rho))
     if decay == 0.0:

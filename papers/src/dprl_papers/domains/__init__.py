@@ -1,1 +1,1 @@
-"""One file a domain; each defines ``DOMAIN``. See :func:`dprl_papers.harness.domain.load_domain`."""
+"""One file per domain; each defines ``DOMAIN``. See :func:`dprl_papers.harness.domain.load_domain`."""

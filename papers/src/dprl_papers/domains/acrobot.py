@@ -1,12 +1,12 @@
-"""Acrobot on-policy: the policy that logs is the one that is evaluated, a soft form of what Sarsa learned.
+"""Acrobot on-policy: the behaviour policy is the target policy, a soft form of the policy that Sarsa learned.
 
 Q is learned by Sarsa(0) with the coupled Fourier basis of order 1 (:mod:`dprl_papers.harness.q_learning`) and a
-discount of 0.99: with 0.95 the goal is too far away to be seen from the start. The policy is
+discount of 0.99: with 0.95, the goal is too far away to be seen from the start. The policy is
 ``0.8 softmax(Q / 0.5) + 0.2 uniform``, which needs some 140 steps. Values are discounted by 0.95 and never truncated; a
-log cuts trajectories after 500 steps. They are near -20 but for the last 40 steps.
+log cuts trajectories after 500 steps. Values are near -20 except in the last 40 steps.
 
-``acrobot.safetensors`` holds the weights of Q, true values, which are means of rollouts of the simulator, from states
-that the policy visits and from starts, the mean returns of the policy and of the greedy one in 500 steps, and the
+``acrobot.safetensors`` holds the weights of Q; true values at states that the policy visits and at starts, which are
+means of rollouts of the simulator; the mean returns of the policy and of the greedy policy in 500 steps; and the
 policy's mean reward. ``python -m dprl_papers.domains.acrobot`` makes the file anew in some minutes.
 """
 
@@ -45,12 +45,12 @@ def learn_weights() -> np.ndarray:
 
 
 def soft_policy(weights: np.ndarray, temperature: float = TEMPERATURE, epsilon: float = EPSILON) -> SoftPolicy:
-    """Return the policy of learned weights."""
+    """Return the soft policy of learned weights."""
     return SoftPolicy(weights, BASIS, temperature, epsilon)
 
 
 def start_states() -> np.ndarray:
-    """Return ``(256, 6)`` observations that stand for the start distribution."""
+    """Return ``(256, 6)`` observations that represent the start distribution."""
     import jax
 
     return np.asarray(jax.vmap(LINKS.observe)(net(((-0.1, 0.1),) * 4)), dtype=np.float64)

@@ -1,12 +1,12 @@
-"""Cart Pole on-policy: the policy that logs is the one that is evaluated, a soft form of what Sarsa learned.
+"""Cart Pole on-policy: the behaviour policy is the target policy, a soft form of the policy that Sarsa learned.
 
-Q is learned by Sarsa(0) with the coupled Fourier basis of order 2 (:mod:`dprl_papers.harness.q_learning`). Greedily it
-never falls within 200 steps, and a policy that never falls has the same value everywhere; hence
-``0.8 softmax(Q / 1.5) + 0.2 uniform``, which falls after some 70 steps. Values are discounted by 0.95 and never
+Q is learned by Sarsa(0) with the coupled Fourier basis of order 2 (:mod:`dprl_papers.harness.q_learning`). The greedy
+policy never falls within 200 steps, and a policy that never falls has the same value everywhere. Therefore the policy
+is ``0.8 softmax(Q / 1.5) + 0.2 uniform``, which falls after some 70 steps. Values are discounted by 0.95 and never
 truncated; a log cuts trajectories after 200 steps, which takes less than 0.001 from a value.
 
-``cart_pole.safetensors`` holds the weights of Q, true values, which are means of rollouts of the simulator, from states
-that the policy visits and from starts, and the mean returns of the policy and of the greedy one in 200 steps.
+``cart_pole.safetensors`` holds the weights of Q; true values at states that the policy visits and at starts, which are
+means of rollouts of the simulator; and the mean returns of the policy and of the greedy policy in 200 steps.
 ``python -m dprl_papers.domains.cart_pole`` makes the file anew in some minutes.
 """
 
@@ -25,7 +25,7 @@ from dprl_papers.harness.q_learning import SoftPolicy, learn
 from dprl_papers.harness.simulated import Simulator, net, stored_domain
 
 CART = CartPole()
-# an observation is the state but for a velocity beyond 3, which one in ten thousand has
+# an observation is the state, except for a velocity beyond 3, which one state in ten thousand has
 SIMULATOR = Simulator(environment=CART, steps=200)  # 0.95^200 of the largest value is 0.0007
 BASIS = make_features("fourier-coupled:2", CART.observation_bounds)
 ASSETS = Path(__file__).with_suffix(".safetensors")
@@ -43,7 +43,7 @@ def learn_weights() -> np.ndarray:
 
 
 def soft_policy(weights: np.ndarray, temperature: float = TEMPERATURE, epsilon: float = EPSILON) -> SoftPolicy:
-    """Return the policy of learned weights."""
+    """Return the soft policy of learned weights."""
     return SoftPolicy(weights, BASIS, temperature, epsilon)
 
 

@@ -59,13 +59,13 @@ def draw_log(chain: Chain, bounds: Bounds, seed: int, success: float = 1.0) -> T
 
 
 def chain_domain(name: str, label: str, success: float = 1.0) -> Domain:
-    """Return the paper's chain with a terminal reward of 1 that is paid with probability ``success``."""
+    """Return the paper's chain, where the terminal reward of 1 is paid with probability ``success``."""
     chain = Chain()
     n = chain.length - 1
     policy = UniformPolicy(1)
 
     def exact(features: Features) -> Moments:
-        # tabular moments, seen through the features of each state
+        # moments of any features follow from the tabular ones
         tabular = chain.mspbe()
         phi = features(np.arange(n, dtype=np.float64)[:, None])
         return phi.T @ tabular.A @ phi, success * (phi.T @ tabular.b), phi.T @ tabular.C @ phi
@@ -84,8 +84,8 @@ def chain_domain(name: str, label: str, success: float = 1.0) -> Domain:
         behavior=policy,
         simulate=lambda bounds, seed: draw_log(chain, bounds, seed, success),
         true_values=true_values,
-        start_values=true_values,  # a trajectory starts anywhere, and one in 10^200 is cut
-        # one reward a trajectory, over the mean of its steps: (n + 1) / 2 states of 1 / (1 - stay) steps each
+        start_values=true_values,  # a trajectory starts in any state, and one in 10^200 is cut
+        # one reward per trajectory, over its mean number of steps: (n + 1) / 2 states of 1 / (1 - stay) steps each
         mean_reward=success * (1.0 - chain.stay) / ((n + 1) / 2.0),
         exact_moments=exact,
     )

@@ -1,6 +1,7 @@
-"""The chain whose end pays with probability 0.2 only: the same values times 0.2, and returns that are far from them.
+"""The chain whose end pays only with probability 0.2: values are multiplied by 0.2, and returns are far from them.
 
-A trajectory's return says little of its value here: what clips a residual to a small interval estimates a median.
+A trajectory's return says little about its value here: a method that clips residuals to a small interval estimates a
+median.
 """
 
 from __future__ import annotations

@@ -1,17 +1,18 @@
 """Treatment of HIV off-policy, on the simulator of Ernst et al. (2006): six features, four treatments, discount 0.98.
 
-Q is learned by fitted Q iteration, linear in the six log10 components, on randomly treated patients. The policy that
-logs is ``softmax(Q / 0.2)``, the one that is evaluated ``softmax(Q / 0.1)``, Q in millions. A ratio of two softmaxes of
-one Q, the evaluated one at the lower temperature, is at most the number of actions. A greedier policy reaches the
-healthy state in some trajectories and earns a thousand times more there, which no linear value function fits.
+Q is learned by fitted Q iteration, linear in the six log10 components, from randomly treated patients. The behaviour
+policy is ``softmax(Q / 0.2)``, and the target policy is ``softmax(Q / 0.1)``, with Q in millions. Both are softmaxes of
+one Q, and the target policy has the lower temperature, so their ratio is at most the number of actions. A greedier
+policy reaches the healthy state in some trajectories and earns a thousand times more there, which no linear value
+function fits.
 
 A patient starts near the unhealthy steady state and is logged for 50 steps of five days. Simulating is slow, so
-trajectories are simulated once and kept in the cache folder; a log is drawn from them without replacement, and logs of
-several trials therefore overlap: their spread is below that of fresh ones. The value range is declared, and wide around
-what rollouts show.
+trajectories are simulated once and kept in the cache folder. A log is drawn from them without replacement. Therefore
+logs of several trials overlap, and their spread is below that of fresh logs. The value range is declared, and is wide
+compared with the values of rollouts.
 
 ``hiv.safetensors`` holds the weights of Q, true values at states of a log and at starts, and the mean reward of the
-evaluated policy.
+target policy.
 ``python -m dprl_papers.domains.hiv`` makes the file anew in some minutes.
 """
 
@@ -89,7 +90,7 @@ def _pool() -> dict[str, np.ndarray]:
 
 
 def simulate(bounds: Bounds, seed: int) -> Trajectories:
-    """Return a log of ``bounds.units`` patients: drawn from the pool, or fresh ones for the moments."""
+    """Return a log of ``bounds.units`` patients, drawn from the pool; logs for the moments have fresh patients."""
     units = bounds.units
     if seed >= MOMENT_SEED:
         return from_rollout(_rollout(DOMAIN.behavior, seed, units), bounds)
@@ -103,8 +104,9 @@ def simulate(bounds: Bounds, seed: int) -> Trajectories:
 
 
 def start_states() -> np.ndarray:
-    """Return ``(256, 6)`` observed starts: a net of Sobol's points in the cube of perturbations, each half a cell from
-    its corner.
+    """Return ``(256, 6)`` observations that represent the start distribution.
+
+    They are a net of Sobol's points in the cube of perturbations, each half a cell from its corner.
     """
     unit = net(((0.0, 1.0),) * 6)
     factors = np.exp(PATIENT.perturbation * (2.0 * unit - 1.0))

@@ -1,12 +1,12 @@
-"""Mountain Car on-policy: the policy that logs is the one that is evaluated, a soft form of what Q-learning learned.
+"""Mountain Car on-policy: the behaviour policy is the target policy, a soft form of the policy that Q-learning learned.
 
 Q is learned with the coupled Fourier basis of order 5 (:mod:`dprl_papers.harness.q_learning`); the policy is
 ``0.8 softmax(Q / 0.1) + 0.2 uniform``, so that each action has a probability of at least 1/15. Values are discounted
 by 0.99 and never truncated; a log cuts trajectories after 200 steps. Rewards are -1, so values lie in [-100, 0].
 
-``mountain_car.safetensors`` holds the weights of Q and true values: means of rollouts of the simulator from states that
-the policy visits, and from starts. ``python -m dprl_papers.domains.mountain_car`` makes the file anew, and that of
-the off-policy domain, in some minutes.
+``mountain_car.safetensors`` holds the weights of Q and true values, which are means of rollouts of the simulator from
+states that the policy visits and from starts. ``python -m dprl_papers.domains.mountain_car`` makes this file and that
+of the off-policy domain anew in some minutes.
 """
 
 from __future__ import annotations
@@ -41,19 +41,19 @@ def learn_weights() -> np.ndarray:
 
 
 def soft_policy(weights: np.ndarray, temperature: float = TEMPERATURE, epsilon: float = EPSILON) -> SoftPolicy:
-    """Return the policy of learned weights."""
+    """Return the soft policy of learned weights."""
     return SoftPolicy(weights, BASIS, temperature, epsilon)
 
 
 def start_states() -> np.ndarray:
-    """Return ``(100, 2)`` starts: middles of intervals of positions that are equally probable, at rest."""
+    """Return ``(100, 2)`` starts at rest, in the middles of intervals of equally probable positions."""
     low, high = START_POSITIONS
     positions = low + (high - low) * (np.arange(100) + 0.5) / 100
     return np.stack([positions, np.zeros(100)], axis=1)
 
 
 def public_bounds(max_importance_ratio: float) -> Bounds:
-    """Return public facts of a log; the value range follows from rewards of -1 and the discount."""
+    """Return the public facts of a log; the value range follows from rewards of -1 and the discount."""
     return replace(
         environment_bounds(CAR, 1, max_importance_ratio),
         max_cumulative_ratio=max_importance_ratio,

@@ -1,8 +1,8 @@
-"""Mountain Car off-policy: logs of the soft learned policy of ``mountain_car``, values of the uniform policy.
+"""Mountain Car off-policy: logs of the soft learned policy of ``mountain_car``, and values of the uniform policy.
 
-The learned policy takes each action with a probability of at least 1/15, so a ratio is at most (1/3) / (1/15) = 5.
-Errors are taken over the states of the log: from the start states the uniform policy hardly ever leaves the valley, and
-over the states that it visits itself its value is almost a constant.
+The learned policy takes each action with a probability of at least 1/15, so an importance ratio is at most (1/3) /
+(1/15) = 5. Errors are taken over the states of the log, for two reasons: from the start states, the uniform policy
+hardly ever leaves the valley, and over the states that it visits itself, its value is almost constant.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""A trial of four arms as a log of one decision a person: a contextual bandit with importance ratios up to 4.
+"""A trial of four arms as a log with one decision per person: a contextual bandit with importance ratios up to 4.
 
-Two columns, like age and a blood count, are known of a person; the arm is uniformly random; the outcome is the arm's
-effect, less a tenth of the count, and much noise. Evaluated is the treatment of everybody with the second arm. The
-shape of the value function is small beside the noise of its mean: the private constant is hard to beat here.
+Two columns, like age and a blood count, are known of a person. The arm is uniformly random. The outcome is the arm's
+effect, minus a tenth of the count's difference from its mean, plus much noise. The target policy treats everybody with
+the second arm. The shape of the value function is small beside the noise of its mean, so the private constant is hard
+to beat here.
 """
 
 from __future__ import annotations
@@ -59,13 +60,13 @@ def simulate(bounds: Bounds, seed: int) -> Trajectories:
 
 
 def true_values() -> Truth:
-    """Return exact expected clipped outcomes of the evaluated arm, for people that are in no log."""
+    """Return the exact expected clipped outcomes of the evaluated arm, for people who are in no log."""
     states = people(np.random.default_rng(_TRUTH_SEED), _TRUTH_PEOPLE)
     return _exact(states)
 
 
 def start_values() -> Truth:
-    """Return the same for quantiles of the two columns, each with each: the population that logs are drawn from."""
+    """Return the outcomes for all pairs of quantiles of the two columns, which represent the population of the logs."""
     from scipy.stats import norm
 
     quantiles = norm.ppf((np.arange(_QUANTILES) + 0.5) / _QUANTILES)
@@ -103,6 +104,6 @@ DOMAIN = Domain(
     simulate=simulate,
     true_values=true_values,
     start_values=start_values,
-    mean_reward=EFFECTS[ARM],  # the clips move it by less than 0.01
+    mean_reward=EFFECTS[ARM],  # clipping moves the mean by less than 0.01
     moment_units=400_000,
 )

@@ -1,13 +1,13 @@
-"""Pong on-policy, whole games seen as the 128 bytes of the console's memory; logs need the extra ``atari``.
+"""Pong on-policy, in whole games; a state is the 128 bytes of the console's memory. Logs need the extra ``atari``.
 
-A small double DQN (:mod:`dprl_papers.harness.dqn`) plays by six of the bytes: where the ball and both bats are, and the
-ball's velocity. The policy that logs is the one that is evaluated, ``0.8 softmax(Q / 0.1) + 0.2 uniform``. Values are
-discounted by 0.95; only the next point or two count. Their range is declared: a point takes some 35 decisions, and
-``1 / (1 - 0.95^33)`` is 1.23.
+A small double DQN (:mod:`dprl_papers.harness.dqn`) plays from six of the bytes: the positions of the ball and both
+bats, and the ball's velocity. The behaviour policy is the target policy, ``0.8 softmax(Q / 0.1) + 0.2 uniform``. Values
+are discounted by 0.95, so only the next point or two count. Their range is declared: a point takes some 35 decisions,
+and ``1 / (1 - 0.95^33)`` is 1.23.
 
-``pong.safetensors`` holds the weights of Q, true values, which are means of rollouts from saved states of the console
-in games of the policy and at the start, the mean scores of the policy and of the greedy one over whole games, and the
-policy's mean reward. ``python -m dprl_papers.domains.pong`` makes the file anew in about half an hour.
+``pong.safetensors`` holds the weights of Q; true values, which are means of rollouts from saved states of the console
+in games of the policy and at the start; the mean scores of the policy and of the greedy policy over whole games; and
+the policy's mean reward. ``python -m dprl_papers.domains.pong`` makes the file anew in about half an hour.
 """
 
 from __future__ import annotations
@@ -38,8 +38,10 @@ _STATES, _APART = 100, 97
 
 
 def see(memory: Any) -> np.ndarray:
-    """Return ``(N, 7)`` float32 of ``(N, 128)`` bytes: where the ball, the own bat and the opponent's are, scaled to
-    [-1, 1], the ball's velocity, and how far the ball is below the own bat.
+    """Return ``(N, 7)`` float32 inputs of the network from ``(N, 128)`` bytes.
+
+    They are the positions of the ball, the own bat and the opponent's bat, scaled to [-1, 1]; the ball's velocity; and
+    how far the ball is below the own bat.
     """
     memory = np.asarray(memory, dtype=np.float32)
     speeds = memory[:, _SPEEDS]
@@ -50,14 +52,14 @@ def see(memory: Any) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class NetworkPolicy:
-    """``(1 - epsilon) softmax(Q / temperature) + epsilon / 3`` of the network, on ``(N, 128)`` bytes."""
+    """Soft policy of the network, ``(1 - epsilon) softmax(Q / temperature) + epsilon / 3``, on ``(N, 128)`` bytes."""
 
     weights: Weights = field(repr=False)
     temperature: float = TEMPERATURE
     epsilon: float = EPSILON
 
     def __call__(self, states: Any, /) -> np.ndarray:
-        # float64, so that a state's probabilities are the same alone and among others
+        # float64, so that a state's probabilities do not depend on the other states
         weights = {name: part.astype(np.float64) for name, part in self.weights.items()}
         return soften(q_values(weights, see(states).astype(np.float64)), self.temperature, self.epsilon)
 
@@ -93,8 +95,9 @@ def _act(policy: Policy, states: np.ndarray, draws: np.random.Generator) -> np.n
 
 
 def visit(policy: Policy, count: int, seed: int) -> tuple[np.ndarray, list[Any]]:
-    """Return ``(count, 128)`` uint8 memories in games of ``policy``, 97 decisions apart, and the console's states
-    there.
+    """Return ``(count, 128)`` uint8 memories in games of ``policy``, and the console's states there.
+
+    They are 97 decisions apart.
     """
     pong, draws = Pong(seed), np.random.default_rng(seed)
     memories, saved = [], []
@@ -109,7 +112,7 @@ def visit(policy: Policy, count: int, seed: int) -> tuple[np.ndarray, list[Any]]
 
 
 def simulate_truth(policy: Policy, saved: Sequence[Any], seed: int, repetitions: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return values of ``policy`` at saved states of a console, and their standard errors, by rollouts."""
+    """Return the values of ``policy`` at saved states of a console, and their standard errors, by rollouts."""
     consoles, draws = [Pong(seed + i) for i in range(_CONSOLES)], np.random.default_rng(seed)
     returns = np.zeros(len(saved) * repetitions)
     for first in range(0, len(returns), _CONSOLES):

@@ -1,8 +1,9 @@
-"""Pong on-policy in pieces of 200 decisions, so that a log has many trajectories; policy and values are those of
-``pong``.
+"""Pong on-policy in pieces of 200 decisions, so that a log has many trajectories.
 
-Pieces are simulated once, which takes some minutes, and kept in the cache folder; a log is drawn from them without
-replacement, and logs of several trials therefore overlap: their spread is below that of fresh ones.
+Policy and values are those of ``pong``.
+
+Pieces are simulated once, which takes some minutes, and kept in the cache folder. A log is drawn from them without
+replacement. Therefore logs of several trials overlap, and their spread is below that of fresh logs.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _POLICY = pong.load_policy()
 
 @functools.cache
 def _pool() -> dict[str, np.ndarray]:
-    """Return ``POOL`` pieces one after another, observations as bytes, and where each begins."""
+    """Return ``POOL`` pieces one after another, with observations as bytes, and the row at which each piece begins."""
 
     def make() -> dict[str, np.ndarray]:
         log = atari_log(_POLICY, 11, POOL, horizon=HORIZON)
@@ -39,7 +40,7 @@ def _pool() -> dict[str, np.ndarray]:
 
 
 def simulate(bounds: Bounds, seed: int) -> Trajectories:
-    """Return a log of ``bounds.units`` pieces: drawn from the pool, or fresh ones for the moments."""
+    """Return a log of ``bounds.units`` pieces, drawn from the pool; logs for the moments have fresh pieces."""
     units = bounds.units
     if seed >= MOMENT_SEED:
         return pong.simulate(_POLICY, bounds, seed)

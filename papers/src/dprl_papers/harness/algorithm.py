@@ -1,4 +1,4 @@
-"""Algorithms as methods of an experiment: one line each."""
+"""Adapter that turns an algorithm of dprl into a method of an experiment, in one line per method."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ def algorithm(
     clamp: bool = True,
     **options: Any,
 ) -> Method:
-    """Return an algorithm with the whole budget on its value function.
+    """Return a method that runs an algorithm of dprl and spends the whole budget on its value function.
 
     Args:
         name, label, guarantee, promise, trivial, clamp: as in :class:`Method`.
-        config: its name in the registry, or its configuration, a ``ValueFunctionConfig``.
-        at: further options that follow from a setting.
-        options: of its configuration; the others have their defaults.
+        config: the algorithm's name in the registry, or its configuration class, a ``ValueFunctionConfig``.
+        at: computes further options from a setting.
+        options: of the configuration; options that are not given keep their defaults.
     """
     kind = find(config).load_config() if isinstance(config, str) else config
     file = inspect.getsourcefile(kind)
@@ -63,9 +63,7 @@ def algorithm(
 
 
 def is_reviewed(method: Method) -> bool:
-    """Return whether a method is one of dprl's own algorithms, made by :func:`algorithm`, with the guarantee that it
-    has.
-    """
+    """Return whether :func:`algorithm` made this method from one of dprl's own algorithms, with its own guarantee."""
     made, configured = method.batch, method.configured
     if not isinstance(made, partial) or made.func is not _answer or made.args != (configured,):
         return False
@@ -76,10 +74,10 @@ def is_reviewed(method: Method) -> bool:
 def _configured(
     kind: type[Any], options: Mapping[str, Any], at: Callable[[Setting], Mapping[str, Any]] | None, setting: Setting
 ) -> Any:
-    """Return the algorithm's configuration at a setting, its step size times the setting's factor.
+    """Return the algorithm's configuration at a setting, with its step size multiplied by the setting's factor.
 
-    Where the step size is tuned it is one here, and the noisy sums are multiplied by it: one compiled program serves
-    all step sizes.
+    A tuned step size is 1 in this configuration, and the noisy sums are multiplied by the tuned value instead. Thus one
+    compiled program serves all step sizes.
     """
     config = kind(discount=setting.domain.discount, **options, **({} if at is None else at(setting)))
     if setting.tuned is not None:
@@ -88,7 +86,7 @@ def _configured(
         return config
     if "step_scale" in kind.options():
         return config.replace(step_scale=setting.factor)
-    chosen = getattr(_program(config, setting).config, "step_size", None)  # the one that it chooses by itself
+    chosen = getattr(_program(config, setting).config, "step_size", None)  # chosen by the algorithm
     return config if chosen is None else config.replace(step_size=chosen * setting.factor)
 
 
@@ -103,7 +101,7 @@ def _answer(configured: Callable[[Setting], Any], trials: Trials, keys: Any) -> 
 
 
 def answers(config: Any, trials: Trials, keys: Any, step_sizes: Sequence[float]) -> np.ndarray:
-    """Return ``(F, T, n)`` weights in the reward's unit, with noisy sums multiplied by each of ``F`` step sizes."""
+    """Return ``(F, T, n)`` weights in the reward's unit; noisy sums are multiplied by each of ``F`` step sizes."""
     setting = trials.setting
     program, factors = _program(config, setting), jnp.asarray(step_sizes)
     if trials.shared:
@@ -112,13 +110,13 @@ def answers(config: Any, trials: Trials, keys: Any, step_sizes: Sequence[float])
         each = [_one(program, key, problem.layout, factors) for key, problem in zip(keys, trials, strict=True)]
         theta = np.stack([np.asarray(one) for one in each], axis=1)
     centre, half = scale_of(setting.value)
-    # some answer with more behind the weights
+    # some answers have further numbers after the weights
     return centre * setting.features.constant() + half * theta[..., : setting.features.size].astype(np.float64)
 
 
 @partial(jax.jit, static_argnames="program")
 def _together(program: Any, keys: Any, data: SharedTransitions, factors: Any) -> Any:
-    """Return answers of all trials; arrays of units have a leading axis of trials."""
+    """Return the answers of all trials. The arrays of units have a leading axis of trials."""
     axes = data.of_units(lambda _: 0, lambda _: None)
     trials = jax.vmap(lambda factor, key, log: _run(program, key, log, factor), in_axes=(None, 0, axes))
     return jax.vmap(lambda factor: trials(factor, keys, data))(factors)
@@ -130,8 +128,8 @@ def _one(program: Any, key: Any, data: PaddedUnits, factors: Any) -> Any:
 
 
 def _run(program: Any, key: Any, data: Any, factor: Any) -> Any:
-    # without the grid: no digit that a table shows depends on it
+    # noise without the integer grid: no digit that a table shows depends on the grid
     mechanisms: Any = tuple(stage.mechanism.in_float(factor) for stage in program.stages)
-    # trials run side by side, and all of them wait for the one with the most blocks
+    # trials run side by side, so all of them wait for the trial with the most blocks
     few = all(stage.mechanism.sampling_rate * data.units <= 4.0 for stage in program.stages)
     return run(program, SeededNoise(key), data, mechanisms=mechanisms, batch=4 if few else 32)[1]

@@ -1,7 +1,8 @@
-"""A reproduction's charts as inline SVG, by matplotlib: many methods on one axis, with bars of one standard deviation.
+"""Charts of a reproduction as inline SVG, drawn by matplotlib: many methods on one axis, with bars of one standard
+deviation.
 
-Colours are those of a palette that colour-blind readers can tell apart, and marks and dashes say the same once more.
-They are the page's own variables, so that a chart is dark where the page is.
+The colours are a palette that colour-blind readers can tell apart, and marks and dashes repeat the distinction. In the
+SVG the colours are the page's own CSS variables, so that a chart is dark where the page is dark.
 """
 
 from __future__ import annotations
@@ -50,11 +51,11 @@ class Line:
     """One series: means and standard deviations.
 
     Attributes:
-        label: in the legend.
-        points: x, mean and standard deviation.
-        colour: number of a colour.
-        look: ``private``, ``none`` (no privacy), ``trivial`` or ``bound``.
-        dash: number of a dash, for lines of one colour.
+        label: its name in the legend.
+        points: x, mean and standard deviation of each point.
+        colour: index of the colour.
+        look: ``private``, ``none`` (a method without privacy), ``trivial`` or ``bound``.
+        dash: index of the dash pattern, which distinguishes lines of one colour.
     """
 
     label: str
@@ -65,12 +66,12 @@ class Line:
 
     @property
     def measured(self) -> bool:
-        """Whether its points are data, which have marks and bars, and not a bound."""
+        """Whether the points are data. Data have marks and bars; a bound has neither."""
         return self.look != "bound" or any(sd > 0.0 for *_, sd in self.points)
 
     @property
     def style(self) -> dict[str, Any]:
-        """How matplotlib draws its line and its marks."""
+        """Matplotlib's arguments for the line and its marks."""
         named = {"none": "ink", "trivial": "soft", "bound": "soft"}.get(self.look, f"c{self.colour % COLOURS}")
         colour = _VARIABLES[named]
         dashes = {"none": (0, (7, 4)), "trivial": (0, (2, 4))}
@@ -88,11 +89,11 @@ def chart(
     lines: Sequence[Line], *, x_label: str, y_label: str, log_x: bool = True, log_y: bool = True,
     most: float = math.inf, band: bool = False,
 ) -> Markup:  # fmt: skip
-    """Draw means with bars, or a shaded ``band``, of one standard deviation, and a legend below.
+    """Draw means, with one standard deviation as bars or as a shaded ``band``, and a legend below.
 
-    Every point is there. One above ``most`` is a triangle at the upper edge, and the legend says where such a line
-    ends; one that is not finite is a cross there, and its line is broken. Where a value is not positive a logarithmic
-    axis is linear around zero. Bounds differ in their dashes.
+    Every point is shown. A point above ``most`` is a triangle at the upper edge, and the legend gives the last value of
+    a line that ends there. A point that is not finite is a cross at the upper edge, and its line is broken. Where a
+    value is not positive, a logarithmic axis is linear around zero. Bounds differ in their dashes.
     """
     bounds = [a for a in lines if a.look == "bound"]
     lines = [replace(a, dash=a.dash or bounds.index(a)) if a in bounds else a for a in lines if a.points]
@@ -127,7 +128,7 @@ def _end(line: Line) -> float:
 
 
 def _said(line: Line, most: float) -> str:
-    """Return a line's name in the legend: with its end, where that is above the axis or not finite."""
+    """Return a line's name in the legend, with its last value where that lies above the axis or is not finite."""
     x, mean, _ = line.points[-1]
     if not math.isfinite(mean):
         return f"× {line.label}: not finite at {plain(x)}"
@@ -135,7 +136,7 @@ def _said(line: Line, most: float) -> str:
 
 
 def _set_scale(set_scale: Any, log: bool, values: Sequence[float]) -> bool:
-    """Set an axis, and return whether it is linear around zero."""
+    """Set the scale of an axis, and return whether the axis is linear around zero."""
     broken = log and any(v <= 0.0 for v in values)
     if broken:
         set_scale("symlog", linthresh=min((abs(v) for v in values if v), default=1.0))
@@ -154,7 +155,7 @@ def _draw_line(axes: Any, line: Line, most: float, band: bool, below_zero: bool)
         axes.plot(at, [1.0] * len(at), marker=mark, **edge)
     if not line.measured:
         return
-    # a bar that reaches below zero has no end on a logarithmic axis: it stops at a third of its mean
+    # a bar that reaches below zero would have no end on a logarithmic axis, so it stops at a third of its mean
     low = [m - (sd if below_zero else min(sd, m * 2.0 / 3.0)) for m, sd in zip(means, spread, strict=True)]
     high = [m + sd for m, sd in zip(means, spread, strict=True)]
     if band:
@@ -164,7 +165,7 @@ def _draw_line(axes: Any, line: Line, most: float, band: bool, below_zero: bool)
 
 
 def _legend(entries: Sequence[tuple[str, dict[str, Any]]]) -> Markup:
-    """Return a list of the page's own text, which is as large on a telephone as the page is."""
+    """Return the legend as an HTML list, so that its text is as large as the page's, also on a telephone."""
     items = []
     for label, style in dict(entries).items():
         dash = "" if style["linestyle"] in ("-", "") else " ".join(map(str, style["linestyle"][1]))
@@ -179,10 +180,10 @@ def _legend(entries: Sequence[tuple[str, dict[str, Any]]]) -> Markup:
 
 
 def dots(rows: Sequence[tuple[str, Sequence[Line]]], *, x_label: str) -> Markup:
-    """Draw one row a place, with the mean of each method as a mark along it.
+    """Draw one row per place, with the mean of each method as a mark along the row.
 
-    Every mean is there: one that is not finite is a cross at the right edge. Where one is not positive the axis is
-    linear around zero.
+    Every mean is shown. A mean that is not finite is a cross at the right edge. Where a mean is not positive, the axis
+    is linear around zero.
     """
     means = [line.points[0][1] for _, marks in rows for line in marks]
     with mpl.rc_context(_STYLE):
@@ -210,7 +211,7 @@ def dots(rows: Sequence[tuple[str, Sequence[Line]]], *, x_label: str) -> Markup:
 
 
 def _mark_values(axes: Any, xs: Sequence[float]) -> None:
-    """Put ticks at the values themselves, where there is room for them."""
+    """Put ticks at the values of x themselves, where there is room for them."""
     shown: list[float] = []
     positive = [x for x in xs if x > 0.0]
     for x in positive:
@@ -222,7 +223,7 @@ def _mark_values(axes: Any, xs: Sequence[float]) -> None:
 
 
 def _mark_powers(axis: Any, low: float, high: float) -> None:
-    """Name powers of ten; where fewer than three of them are in sight, values between them too."""
+    """Label the powers of ten. Where fewer than three of them are in sight, label values between them too."""
     if math.log10(high / low) < 3.0:
         axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 3.0, 5.0, 7.0) if high / low < 30.0 else (1.0, 3.0)))
         axis.set_major_formatter(FuncFormatter(lambda v, _: plain(float(f"{v:.3g}"))))

@@ -1,7 +1,7 @@
-"""What an experiment knows of a domain: public facts, logs at any seed, true values, and exact or estimated moments.
+"""Domains of experiments: public facts, logs for any seed, true values, and exact or estimated moments.
 
-A domain is one Python file that defines ``DOMAIN = Domain(...)``: a file of ``dprl_papers/domains/``, or any file,
-given by its path. Nothing here is private: all of it is simulated.
+A domain is one Python file that defines ``DOMAIN = Domain(...)``: a file in ``dprl_papers/domains/``, or any file that
+is given by its path. Nothing here is private, because everything is simulated.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class Truth:
         states: ``(S, d)`` observations.
         values: ``(S,)`` discounted values of the target policy, in the reward's unit.
         weights: ``(S,)``, summing to one.
-        standard_errors: ``(S,)`` standard errors of ``values``; zeros where they are exact.
-        truncated: ``(S,)`` values of what is earned until a log's horizon, where a log may be cut; else None.
+        standard_errors: ``(S,)`` standard errors of ``values``; zero where the values are exact.
+        truncated: ``(S,)`` expected discounted returns until the horizon of a log, where a log may be cut; else None.
     """
 
     states: np.ndarray
@@ -56,27 +56,29 @@ class Truth:
     truncated: np.ndarray | None = None
 
     def rmse(self, values: np.ndarray) -> float:
-        """Return root of the weighted mean squared difference between ``(S,)`` estimates and the true values."""
+        """Return the root of the weighted mean squared difference between ``(S,)`` estimates and the true values."""
         return float(np.sqrt(self.weights @ (np.asarray(values, dtype=np.float64) - self.values) ** 2))
 
     @property
     def mean(self) -> float:
-        """The best constant in RMSE."""
+        """Weighted mean of the values: the constant with the smallest RMSE."""
         return float(self.weights @ self.values)
 
     @property
     def std(self) -> float:
-        """RMSE of the best constant."""
+        """RMSE of the best constant, :attr:`mean`."""
         return self.rmse(np.full_like(self.values, self.mean))
 
     @property
     def standard_error(self) -> float:
-        """RMSE that the stored values themselves have: a measured error ``e`` is ``sqrt(e^2 - standard_error^2)``."""
+        """RMSE of the stored values themselves. A measured error ``e`` stands for a true error of
+        ``sqrt(e^2 - standard_error^2)``.
+        """
         return float(np.sqrt(self.weights @ self.standard_errors**2))
 
     @property
     def standard_error_of_mean(self) -> float:
-        """Standard error of :attr:`mean`; those of the states are independent."""
+        """Standard error of :attr:`mean`; the errors of the states are independent."""
         return float(np.linalg.norm(self.weights * self.standard_errors))
 
 
@@ -85,22 +87,24 @@ class Domain:
     """A domain of an experiment; everything in it is public.
 
     Attributes:
-        name: as in its file name.
-        label: as in a figure's title.
+        name: the name of its file, without the suffix.
+        label: the name in a figure's title.
         discount: discount factor.
         features: name of the feature map (:func:`dprl.value_functions.features.make_features`).
-        public: bounds of its logs; ``units`` is replaced by the size of a log. The value range is part of them.
-        target_policy: states ``(N, d)`` to probabilities ``(N, A)`` of the policy that is evaluated.
-        behavior: likewise of the policy that logs; the target policy where the domain is on-policy.
-        simulate: bounds and a seed to a log of ``bounds.units`` trajectories; the same seed gives the same log.
+        public: bounds of its logs, the value range among them; ``units`` is replaced by the size of a log.
+        target_policy: the policy that is evaluated; maps states ``(N, d)`` to probabilities ``(N, A)``.
+        behavior: the policy that logs, in the same form; the target policy itself where the domain is on-policy.
+        simulate: maps bounds and a seed to a log of ``bounds.units`` trajectories; the same seed gives the same log.
         true_values: makes :attr:`truth`; called once.
-        start_values: makes :attr:`start`; called once. Without it a domain has no policy value.
+        start_values: makes :attr:`start`; called once. Without it, the domain has no policy value.
         mean_reward: mean reward of a step under the target policy, for relative errors.
-        exact_moments: features to exact moments; without it they are estimated from ``moment_units`` trajectories.
+        exact_moments: maps features to exact moments; without it, moments are estimated from ``moment_units``
+            trajectories.
         moment_units: trajectories of the independent log behind :meth:`moments`.
-        depends_on: further files that logs depend on; a change of them forgets what is kept in the cache folder.
-        network: name of the network that algorithms with nonlinear value functions use here; empty: none.
-        extra: name of the optional dependency without which the domain has no logs; empty: it needs none.
+        depends_on: further files that logs depend on; when one of them changes, arrays in the cache folder are no
+            longer used.
+        network: name of the network that algorithms with nonlinear value functions use here; empty if there is none.
+        extra: name of the optional dependency without which the domain has no logs; empty if it needs none.
     """
 
     name: str
@@ -121,11 +125,11 @@ class Domain:
     extra: str = ""
 
     def bounds(self, units: int) -> Bounds:
-        """Return public facts of a log of ``units`` trajectories, the value range among them."""
+        """Return the public facts of a log of ``units`` trajectories, the value range among them."""
         return replace(self.public, units=units)
 
     def log(self, units: int, seed: int) -> Trajectories:
-        """Return a log of ``units`` trajectories; ``seed`` from 0 to 2^40 - 1."""
+        """Return a log of ``units`` trajectories. The ``seed`` must be from 0 to 2^40 - 1."""
         if not 0 <= seed < MOMENT_SEED:
             raise DprlError("domains: a seed must be from 0 to 2^40 - 1.")
         return self.simulate(self.bounds(units), seed)
@@ -137,12 +141,12 @@ class Domain:
 
     @functools.cached_property
     def start(self) -> Truth | None:
-        """True values at states that stand for the start distribution; None where the domain does not say them."""
+        """True values at states that represent the start distribution; None where the domain does not give them."""
         return None if self.start_values is None else self.start_values()
 
     @property
     def policy_value(self) -> float:
-        """The policy's value: its expected discounted return from the start, never truncated."""
+        """The policy's value: its expected discounted return from the start, without truncation."""
         return self._known_start().mean
 
     @property
@@ -152,7 +156,7 @@ class Domain:
 
     @property
     def truncated_value(self) -> float:
-        """Expected discounted return until the horizon of a log: what importance sampling estimates."""
+        """Expected discounted return until the horizon of a log, which importance sampling estimates."""
         start = self._known_start()
         return start.mean if start.truncated is None else float(start.weights @ start.truncated)
 
@@ -169,11 +173,11 @@ class Domain:
 
     @property
     def on_policy(self) -> bool:
-        """Whether the policy that logs is the one that is evaluated."""
+        """Whether the behaviour policy is the target policy."""
         return self.behavior is self.target_policy
 
     def ratios(self, log: Trajectories) -> np.ndarray:
-        """Return ``(N,)`` importance ratios of the steps of a log, at most the public bound."""
+        """Return the ``(N,)`` importance ratios of the steps of a log, which are at most the public bound."""
         if self.on_policy:
             return np.ones(len(log.reward))
         from dprl.engine.ratios import step_ratios
@@ -184,8 +188,9 @@ class Domain:
         """Return ``A``, ``b``, ``C`` of the mean squared projected Bellman error, for V = theta' phi in the reward's
         unit.
 
-        A transition weighs one over the length of its trajectory, as in the paper. Exact where the domain says how;
-        else of a log of ``moment_units`` trajectories that shares no seed with any trial, kept in the cache folder.
+        A transition has weight one over the length of its trajectory, as in paper 004. The moments are exact where the
+        domain has ``exact_moments``. Otherwise they are means over ``moment_units`` trajectories that share no seed
+        with any trial; these means are kept in the cache folder.
         """
         if self.exact_moments is not None:
             return self.exact_moments(features)
@@ -201,7 +206,7 @@ class Domain:
         for i, start in enumerate(range(0, self.moment_units, _MOMENT_CHUNK)):
             units = min(_MOMENT_CHUNK, self.moment_units - start)
             log = self.simulate(self.bounds(units), MOMENT_SEED + i)
-            # a value range of [-1, 1] leaves rewards as they are
+            # a value range of [-1, 1] leaves the rewards unchanged
             rows = rows_of(log, self.ratios(log), features, self.discount, (-1.0, 1.0))
             parts = [units * part for part in moments(rows)]
             total = [a + b for a, b in zip(total, parts, strict=True)] if total else parts
@@ -214,8 +219,7 @@ class Domain:
 
 
 def from_rollout(columns: Mapping[str, np.ndarray], bounds: Bounds) -> Trajectories:
-    """Return a log as the columns of :func:`dprl.environments.rollout`, one unit a trajectory, as
-    :class:`Trajectories`.
+    """Return :class:`Trajectories` from the columns of :func:`dprl.environments.rollout`, with one unit per trajectory.
 
     Rewards and observations are clamped to ``bounds``.
     """
@@ -243,16 +247,17 @@ def from_rollout(columns: Mapping[str, np.ndarray], bounds: Bounds) -> Trajector
 
 
 def domain_names() -> list[str]:
-    """Return names of the domains that come with the library, sorted."""
+    """Return the names of the domains that come with the library, sorted."""
     return sorted(path.stem for path in FOLDER.glob("*.py") if not path.stem.startswith("_"))
 
 
 def load_domain(spec: str | Path) -> Domain:
-    """Return the domain that ``spec`` names: one of :func:`domain_names`, or the path of a Python file (it is
-    executed).
+    """Return the domain that ``spec`` names.
+
+    ``spec`` is one of :func:`domain_names`, or the path of a Python file, which is executed.
 
     Raises:
-        DprlError: there is no such domain or file, it cannot be executed, or it defines no ``DOMAIN``.
+        DprlError: the domain or file does not exist, the file cannot be executed, or it defines no ``DOMAIN``.
     """
     text = str(spec)
     if text.endswith(".py"):
@@ -269,7 +274,7 @@ def load_domain(spec: str | Path) -> Domain:
     return domain
 
 
-# What takes long to simulate is kept between runs.
+# Results of long simulations are kept between runs.
 
 
 def cache_folder() -> Path:
@@ -281,10 +286,11 @@ def cache_folder() -> Path:
 def cached(
     name: str, key: str, make: Callable[[], Mapping[str, np.ndarray]], depends_on: tuple[Path, ...] = ()
 ) -> dict[str, np.ndarray]:
-    """Return arrays that ``make`` gives, or those that an earlier run kept in :func:`cache_folder`.
+    """Return the arrays of ``make``, or the arrays that an earlier run kept in :func:`cache_folder`.
 
-    What is kept is found by ``key`` and by the bytes of the simulators and of the files in ``depends_on``, so that a
-    changed simulator forgets it. A folder that cannot be read or written is ignored.
+    A file of the cache is found by ``key``, by the bytes of dprl's simulators, and by the bytes of the files in
+    ``depends_on``. Therefore no file of a changed simulator is used. A folder that cannot be read or written is
+    ignored.
     """
     from safetensors import SafetensorError
     from safetensors.numpy import load_file, save_file

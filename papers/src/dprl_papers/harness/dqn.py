@@ -1,7 +1,7 @@
 """Policies for simulated games: a small double DQN (Mnih et al. 2015; van Hasselt, Guez and Silver 2016).
 
-A network of two hidden layers, replay, a target network, Adam; the games run on the host, several side by side. Public
-throughout: it runs on a simulator.
+It has a network of two hidden layers, replay, a target network and Adam. The games run on the host, several side by
+side. Everything is public, because it runs on a simulator.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ Weights = dict[str, Any]
 
 
 class Game(Protocol):
-    """A game that is played one after another; what a state looks like to the network is ``(k,)`` float32."""
+    """A game that can be played again and again; the network sees a state as a ``(k,)`` float32 array."""
 
     def begin(self) -> np.ndarray:
-        """Return a new game; its first state."""
+        """Begin a new game, and return its first state."""
         ...
 
     def step(self, action: int) -> tuple[np.ndarray, float, bool]:
-        """Return next state, reward, and whether the game is over."""
+        """Return the next state, the reward, and whether the game is over."""
         ...
 
 
 class Batch(NamedTuple):
-    """Transitions of the replay memory, ``(B, ...)`` each."""
+    """Transitions of the replay memory; every field has shape ``(B, ...)``."""
 
     state: Any
     action: Any
@@ -43,7 +43,7 @@ class Batch(NamedTuple):
 
 
 def initial_weights(inputs: int, hidden: int, actions: int, seed: int) -> Weights:
-    """Return he's initialisation; the last layer is 0, so that no action is preferred."""
+    """Return He's initialisation. The last layer is 0, so that no action is preferred."""
     rng = np.random.default_rng(seed)
     sizes = {"1": (inputs, hidden), "2": (hidden, hidden), "3": (hidden, actions)}
     weights: Weights = {}
@@ -55,9 +55,9 @@ def initial_weights(inputs: int, hidden: int, actions: int, seed: int) -> Weight
 
 
 def q_values(weights: Weights, states: Any, xp: Any = np) -> Any:
-    """Return ``(N, A)`` Q of ``(N, k)`` states; ``xp`` is numpy or jax.numpy."""
+    """Return the ``(N, A)`` values Q of ``(N, k)`` states; ``xp`` is numpy or jax.numpy."""
 
-    # no matrix product: NumPy's threads take far longer than so few numbers need
+    # no matrix product: starting NumPy's threads takes far longer than these few numbers need
     def layer(inputs: Any, i: str) -> Any:
         return xp.einsum("nk,kh->nh", inputs, weights[f"w{i}"]) + weights[f"b{i}"]
 
@@ -78,7 +78,10 @@ def _loss(weights: Weights, target: Weights, batch: Batch, discount: float) -> j
 def _update(
     weights: Weights, target: Weights, moments: tuple[Any, Any], batches: Batch, number: Any, rate: Any, discount: float
 ) -> tuple[Weights, tuple[Any, Any]]:
-    """Return Adam on each of ``(K, B, ...)`` batches in turn; ``number`` updates came before."""
+    """Return the weights and moments after one Adam update on each of ``(K, B, ...)`` batches in turn.
+
+    ``number`` updates came before.
+    """
 
     def one(carry: Any, now: Any) -> tuple[Any, None]:
         weights, (first, second), count = carry
@@ -111,26 +114,26 @@ def learn_dqn(
     exploration: float = 0.02,
     explore_steps: int = 50_000,
 ) -> Weights:
-    """Return weights of Q after ``steps`` decisions in all.
+    """Return the weights of Q after ``steps`` decisions in all games together.
 
     Args:
-        games: played side by side, a new game after each.
+        games: played side by side; when a game is over, a new one begins.
         actions: number of actions.
-        seed: of the first weights, the exploration and the replay; the games bring their own.
+        seed: of the initial weights, the exploration and the replay; the games have seeds of their own.
         steps: decisions in all games together.
-        discount: of the values that are learned.
-        hidden: units of either hidden layer.
-        step_size: of Adam at the start; it falls linearly to a tenth.
-        batch: transitions of an update.
-        memory: transitions that are kept.
+        discount: discount factor of the learned values.
+        hidden: units of each of the two hidden layers.
+        step_size: Adam's step size at the start; it falls linearly to a tenth.
+        batch: transitions in one update.
+        memory: transitions that the replay memory keeps.
         warm_up: decisions before the first update.
-        updates_per_step: updates a decision.
-        target_every: updates after which the target network is renewed.
-        exploration: probability of a random action in the end; it falls linearly from 1.
-        explore_steps: decisions after which it is reached.
+        updates_per_step: updates per decision.
+        target_every: number of updates after which the target network is renewed.
+        exploration: final probability of a random action; it falls linearly from 1.
+        explore_steps: decisions after which the final probability is reached.
 
     Raises:
-        DprlError: it diverged.
+        DprlError: the network diverged.
     """
     rng = np.random.default_rng(seed)
     states = np.stack([game.begin() for game in games])

@@ -13,7 +13,7 @@ from dprl.protocols import Policy
 
 
 class Moments(NamedTuple):
-    """Expected matrices of the mean squared projected Bellman error, tabular features, terminal features zero.
+    """Expected matrices of the mean squared projected Bellman error for tabular features, with zero terminal features.
 
     With ``n = length - 1``: ``A`` is ``(n, n)``, ``b`` is ``(n,)``, ``C`` is ``(n, n)`` (Eq. 2.1 of the paper).
     """
@@ -25,14 +25,14 @@ class Moments(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Chain(chain.Chain):
-    """The chain, of which values and moments are known."""
+    """The chain, with its exact values and moments."""
 
     def values(self, policy: Policy | np.ndarray | None = None, steps: int | None = None) -> np.ndarray:
-        """Return ``(length - 1,)`` expected discounted return from each transient state.
+        """Return the ``(length - 1,)`` expected discounted returns from each transient state.
 
         Args:
             policy: a policy, or its table ``(length - 1, actions)``; uniform by default.
-            steps: transitions to go; without it the trajectory is never truncated.
+            steps: transitions until the trajectory is cut; without it, the trajectory is never cut.
         """
         advance = self._table(policy) @ self._advance()
         paid = np.append(np.zeros(self.length - 2), advance[-1])
@@ -47,9 +47,9 @@ class Chain(chain.Chain):
     def mspbe(self, behavior: Policy | np.ndarray | None = None, target: Policy | np.ndarray | None = None) -> Moments:
         """Return exact ``A``, ``b`` and ``C`` of Eq. (2.1) under ``behavior`` for ``target`` (default: the behaviour).
 
-        A trajectory of ``L`` transitions weighs each of them by ``1 / L`` (the paper's sum from 0 to its length has
-        one term more than that; the last one, out of the absorbing state, has zero features). A truncated trajectory
-        bootstraps from the state in which it was cut.
+        Each transition of a trajectory of ``L`` transitions has weight ``1 / L``. (The paper's sum from 0 to the
+        trajectory's length has one term more; the last term, out of the absorbing state, has zero features.) A
+        truncated trajectory bootstraps from the state in which it was cut.
         """
         behavior_table = self._table(behavior)
         target_table = behavior_table if target is None else self._table(target)
@@ -58,7 +58,7 @@ class Chain(chain.Chain):
         n, horizon = self.length - 1, self.horizon
         advance, target_advance = behavior_table @ self._advance(), target_table @ self._advance()
 
-        # inverse[t, s] = E[1 / L | not yet over at time t, then in s]; the absorbing column: over at time t.
+        # inverse[t, s] = E[1 / L | not over at time t, and in s then]; in the absorbing column: over at time t.
         inverse = np.empty((horizon + 1, n + 1))
         inverse[1:, n] = 1.0 / np.arange(1, horizon + 1)
         inverse[0, n] = np.nan  # nobody is absorbed at time 0
@@ -83,7 +83,7 @@ class Chain(chain.Chain):
         return Moments(A=A, b=b, C=np.diag(visit))
 
     def _advance(self) -> np.ndarray:
-        """Return ``(actions,)`` probability of advancing under each action."""
+        """Return the ``(actions,)`` probabilities of advancing under each action."""
         return (1.0 - self.stay) * np.arange(1, self.actions + 1) / self.actions
 
     def _table(self, policy: Policy | np.ndarray | None) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""From finished cells to what a figure shows: series of points, errors, and what the numbers say of a claim."""
+"""Contents of a figure from finished cells: series of points, errors, and verdicts on the figure's claims."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _DRAWN = ("kind", "x", "log_x", "log_y", "metric", "domains")
 
 
 def results_of(runner: Runner, computed: Mapping[str, Any]) -> dict[str, Any]:
-    """Return plain data of every figure of a request; ``computed`` are the programmed ones, by name."""
+    """Return plain data of every figure of a request; ``computed`` holds the programmed figures, by name."""
     request, paper = runner.request, runner.request.paper
     measured = {f.name: f for f in request.figures if isinstance(f, Measured)}
     figures = []
@@ -62,7 +62,7 @@ def results_of(runner: Runner, computed: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def with_verdicts(figures: Sequence[dict[str, Any]], paper: Paper) -> list[dict[str, Any]]:
-    """Return figures with what their numbers say of their claims, some of which look at another of these figures."""
+    """Return the figures with a verdict on each claim. A claim may compare with another of these figures."""
     series = {f["name"]: f["series"] for f in figures if "series" in f}
     asked = {f.name: f for f in paper.figures if isinstance(f, Measured) and f.name in series}
     found = []
@@ -98,7 +98,7 @@ def _series(runner: Runner, figure: Measured) -> list[dict[str, Any]]:
         base, factor = split_method(name)
         method = request.methods[base]
         if method.guarantee == "none" and epsilon != 0.0:
-            # one curve, whatever the budget
+            # a method without privacy has one curve for all budgets
             epsilon = figure.epsilon[0]
             if (name, epsilon) in found and any(p["x"] == place["x"] for p in found[name, epsilon]["points"]):
                 continue
@@ -123,14 +123,14 @@ def _point(runner: Runner, cell: Cell, epoch: float | None) -> dict[str, Any]:
     scales |= dict.fromkeys(("rmse/range", "value/range"), 1.0 / results["range"])
     errors = {}
     for name in METRICS:
-        # a method without a value function has only the error of its value, and some domains do not know that
+        # a method without a value function has only the error of its value, which some domains do not give either
         values = column(results.get("mspbe" if "mspbe" in name else name.partition("/")[0], []), cell.at, epoch)
         errors[name] = statistics([None if v is None else v * scales.get(name, 1.0) for v in values])
     return errors | {"guarantee": results["guarantee"], "tuned": runner.tuned(cell)}
 
 
 def statistics(values: Sequence[float | None]) -> dict[str, float | int | None]:
-    """Return mean, standard deviation and standard error of the finite values, and how many others there were."""
+    """Return mean, standard deviation and standard error of the finite values, and the number of other values."""
     good = np.array([v for v in values if v is not None and math.isfinite(v)], dtype=np.float64)
     if not len(good):
         return {"mean": None, "sd": None, "se": None, "not_finite": len(values)}
@@ -147,14 +147,14 @@ def statistics(values: Sequence[float | None]) -> dict[str, float | int | None]:
 
 
 def _verdict(figure: Measured, claim: Claim, series: Mapping[str, Any]) -> dict[str, Any]:
-    """Say what the numbers say of a claim: ``holds``, ``holds in part``, ``does not hold`` or ``not measured``."""
+    """Return the verdict on a claim: ``holds``, ``holds in part``, ``does not hold`` or ``not measured``."""
     about = {"words": claim.words, "ours": claim.ours, "metric": claim.metric}
     own = _curve(series[figure.name], claim.method, claim.epsilon)
     there = claim.figure or figure.name
     if own is None or there not in series:
         text = f"figure {there}, or a method or step size of it, is not part of this run."
         return about | {"verdict": "not measured", "text": text}
-    # where x is a domain, `at` names numbers of units
+    # where x is a domain, `at` holds numbers of units
     place = "units" if figure.x == "domain" else "x"
     at = [p["x"] for p in own["points"] if not claim.at or p[place] in claim.at]
     mine, metric = _means(own, claim.metric), METRIC_LABELS[claim.metric]
@@ -187,7 +187,7 @@ def _curve(series: Sequence[dict[str, Any]], name: str, epsilon: float | None) -
 
 
 def _means(series: Mapping[str, Any], metric: str) -> dict[Any, Any]:
-    """Return mean errors by x. An objective counts by its distance from zero, where its saddle points are."""
+    """Return mean errors by x. An objective counts by its distance from zero, its value at saddle points."""
     means = {p["x"]: p[metric]["mean"] for p in series["points"]}
     return {x: abs(m) if m is not None and metric == "objective" else m for x, m in means.items()}
 

@@ -1,7 +1,7 @@
-"""What is compared: a method turns logs into a value function or a value, and says what its guarantee really is.
+"""Methods, which experiments compare: a method turns logs into a value function or a value, and states its guarantee.
 
-Methods are found by file: every file of ``dprl_papers/methods/`` has ``METHODS``, a sequence of :class:`Method`,
-and so has any file that is given as a plugin. To add a method, add a file.
+Methods are found by file. Every file in ``dprl_papers/methods/`` has ``METHODS``, a sequence of :class:`Method`, and so
+has every plugin with methods. To add a method, add a file.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ Status = Literal["verified", "as published", "unreviewed", "none"]
 
 @dataclass(frozen=True, kw_only=True)
 class Guarantee:
-    """What a method's output guarantees at a setting.
+    """Privacy guarantee of a method's output at a setting.
 
     Attributes:
-        status: ``verified``, ``as published`` (the claim is a paper's), ``unreviewed`` (it is that of somebody else's
-            algorithm), or ``none``.
-        claimed: epsilon that is claimed.
-        true: epsilon that it really has at ``delta``; None where there is no guarantee, or none that is known.
-        delta: of both.
-        words: what else must be said, for instance how ``true`` is known.
+        status: ``verified``, ``as published`` (a paper makes the claim), ``unreviewed`` (the author of another
+            algorithm makes the claim), or ``none``.
+        claimed: the claimed epsilon.
+        true: the epsilon that the output really has at ``delta``; None where there is no guarantee, or none is known.
+        delta: delta of both epsilons.
+        words: a remark on the guarantee, for instance how ``true`` is known.
     """
 
     status: Status
@@ -48,29 +48,30 @@ class Guarantee:
 
 @dataclass(frozen=True, kw_only=True)
 class Method:
-    """A method; exactly one of ``weights``, ``values``, ``batch``, ``value`` and ``curves`` says what it does.
+    """A method of an experiment; exactly one of ``weights``, ``values``, ``batch``, ``value`` and ``curves`` is given.
 
     Attributes:
-        name: in specifications.
-        label: in charts and tables.
-        guarantee: of what kind.
-        weights: one trial and a noise key ``(2,)`` to ``(n,)`` weights of V = w' phi over the domain's features, in the
-            reward's unit.
-        values: the same to ``(S,)`` values at the states of the domain's truth.
-        batch: several trials and their noise keys ``(T, 2)`` to ``(T, n)`` weights.
-        value: one trial and its noise key to the policy's value, its expected discounted return from the start, in the
-            reward's unit. Such a method learns no value function, and is measured by the error of that value alone.
-        curves: several trials, their noise keys ``(T, 2)`` and the epochs ``(E,)``, ascending, at which they are
-            measured to ``(T, E)`` errors of each metric; a run ends with the last epoch. Without epochs it is as long
-            as the method has it, and measured once, at the answer: ``(T, 1)``. Such a method measures itself: its
-            value function need not be linear.
-        clamp: whether values are clamped to the public range, as a release does.
-        promise: the guarantee at a setting; without it a ``verified`` method has the whole budget.
-        options: what else determines it, for the name of its results.
-        sources: files that determine it, beside the one that defines it.
-        trivial: drawn as a reference: what one knows without a value function.
-        scalable: whether a factor of its step size (or ridge) means anything to it.
-        configured: the configuration of an algorithm at a setting.
+        name: its name in specifications.
+        label: its name in charts and tables.
+        guarantee: the kind of its guarantee.
+        weights: maps one trial and a noise key ``(2,)`` to ``(n,)`` weights of V = w' phi over the domain's features,
+            in the reward's unit.
+        values: maps one trial and a noise key to ``(S,)`` values at the states of the domain's truth.
+        batch: maps several trials and their noise keys ``(T, 2)`` to ``(T, n)`` weights.
+        value: maps one trial and its noise key to the policy's value, its expected discounted return from the start, in
+            the reward's unit. Such a method learns no value function, so only the error of that value is measured.
+        curves: maps several trials, their noise keys ``(T, 2)`` and the ascending epochs ``(E,)`` at which they are
+            measured to ``(T, E)`` errors of each metric. A run ends with the last epoch. Without epochs, the method
+            chooses the length of the run, and the answer is measured once: ``(T, 1)``. Such a method measures itself,
+            so its value function need not be linear.
+        clamp: whether values are clamped to the public range, as in a release.
+        promise: returns the guarantee at a setting; without it, a ``verified`` method has the guarantee of the whole
+            budget.
+        options: further values that determine the method; they are part of the name of its results.
+        sources: files that determine the method, besides the file that defines it.
+        trivial: whether it is drawn as a reference, which shows what is known without a value function.
+        scalable: whether its step size (or ridge) can be multiplied by a factor.
+        configured: returns the configuration of an algorithm at a setting.
     """
 
     name: str
@@ -98,7 +99,9 @@ class Method:
         return (self.weights, self.values, self.batch, self.value, self.curves)
 
     def answer(self, trials: Trials, keys: Any) -> np.ndarray:
-        """Return ``(T, n)`` weights; ``(T, S)`` values where :attr:`values`, ``(T,)`` where :attr:`value` is given."""
+        """Return ``(T, n)`` weights, or ``(T, S)`` values if :attr:`values` is given, or ``(T,)`` if :attr:`value`
+        is.
+        """
         if self.batch is not None:
             return np.asarray(self.batch(trials, keys), dtype=np.float64)
         one = self.weights or self.values or self.value
@@ -106,7 +109,7 @@ class Method:
         return np.stack([np.asarray(one(p, k), dtype=np.float64) for p, k in zip(trials, keys, strict=True)])
 
     def guarantees(self, setting: Setting) -> Guarantee:
-        """Return what is true of it at ``setting``."""
+        """Return the guarantee that holds at ``setting``."""
         if self.promise is not None:
             found = self.promise(setting)
             return replace(found, status="unreviewed", true=None) if self.guarantee == "unreviewed" else found
@@ -118,7 +121,7 @@ class Method:
         return Guarantee(status=self.guarantee)
 
     def files(self) -> set[Path]:
-        """Return the files that it is made by, what it is given and what its answer is measured by among them."""
+        """Return the files that determine the method, among them the harness's files for its inputs and its metrics."""
         ends = {module_file(f"dprl_papers.harness.{name}") for name in ("problem", "metrics")}
         functions = {_file_of(function) for function in (*self._functions, self.promise) if function}
         return {*self.sources, *(Path(file) for file in functions | ends if file)}
@@ -135,7 +138,7 @@ def _file_of(function: Any) -> str | None:
 
 @functools.cache
 def library_methods() -> dict[str, Method]:
-    """Return every method of ``dprl_papers/methods/`` by name."""
+    """Return all methods in ``dprl_papers/methods/``, by name."""
     found: dict[str, Method] = {}
     for path in sorted(FOLDER.glob("*.py")):
         if not path.stem.startswith("_"):
@@ -145,7 +148,7 @@ def library_methods() -> dict[str, Method]:
 
 
 def add_methods(known: Mapping[str, Method], new: Any, source: str) -> dict[str, Method]:
-    """Return ``known`` and ``new`` methods by name; ``source`` is what an error calls the file."""
+    """Return ``known`` and ``new`` methods by name. Error messages call the file of the new methods ``source``."""
     new = tuple(new) if isinstance(new, Iterable) else (None,)
     if not all(isinstance(m, Method) for m in new):
         raise DprlError(f"{source}: METHODS must be a sequence of dprl_papers.harness.method.Method.")

@@ -10,10 +10,11 @@ from dprl_papers.harness.problem import Setting
 
 
 class Metrics:
-    """MSPBE, RMSE and the policy's value on a domain.
+    """Errors on a domain: MSPBE, RMSE, and the error of the policy's value.
 
-    MSPBE is the paper's, in the squared unit of the reward; RMSE is against the true values, in their unit. The error
-    of the policy's value is ``|estimate - value|``, in the same unit; only domains that say the value have it.
+    MSPBE is that of paper 004, in the squared unit of the reward. RMSE is taken against the true values, in their unit.
+    The error of the policy's value is ``|estimate - value|``, in the same unit, and exists only for domains that give
+    the value.
     """
 
     def __init__(self, domain: Domain) -> None:
@@ -26,20 +27,21 @@ class Metrics:
         self.tabular = isinstance(features, Tabular)
         self.start_phi = None if domain.start is None else features(domain.start.states.astype(np.float64))
         root = np.sqrt(domain.truth.weights)[:, None]
-        self.fit = np.linalg.pinv(root * self.phi) * root.T  # (n, S): values to the nearest weights
+        self.fit = np.linalg.pinv(root * self.phi) * root.T  # (n, S): maps values to the nearest weights
 
     def errors(self, answers: np.ndarray, are_values: bool, clamp: bool) -> dict[str, np.ndarray]:
-        """Return errors of each trial.
+        """Return the errors of each trial.
 
         Args:
-            answers: ``(T, n)`` weights, or ``(T, S)`` values at the states of the truth, whose MSPBE is that of the
-                nearest weights.
-            are_values: which of them.
-            clamp: values to the public range, as a release does; weights too where they are values (tabular).
+            answers: ``(T, n)`` weights, or ``(T, S)`` values at the states of the truth. The MSPBE of values is that of
+                the nearest weights.
+            are_values: whether ``answers`` are values.
+            clamp: whether values are clamped to the public range, as in a release. Tabular weights are values, so they
+                are clamped too.
 
         Returns:
-            ``mspbe`` and ``rmse``, ``(T,)`` each, and ``value``, that of the mean over the start states, where the
-            domain says the policy's value.
+            ``mspbe`` and ``rmse``, ``(T,)`` each, and, where the domain gives the policy's value, ``value``: the error
+            of the mean over the start states.
         """
         with np.errstate(all="ignore"):  # an answer that is not finite has an error that is not finite
             values = answers if are_values else answers @ self.phi.T
@@ -62,10 +64,10 @@ class Metrics:
             return errors | self.value_errors(at_starts @ self.domain.start.weights, clamp)
 
     def value_errors(self, estimates: np.ndarray, clamp: bool) -> dict[str, np.ndarray]:
-        """Return ``value``, ``(T,)`` errors of estimates ``(T,)`` of the policy's value.
+        """Return ``value``, the ``(T,)`` errors of ``(T,)`` estimates of the policy's value.
 
         Raises:
-            DprlError: the domain does not say it.
+            DprlError: the domain does not give the policy's value.
         """
         if clamp:
             estimates = np.clip(estimates, self.low, self.high)

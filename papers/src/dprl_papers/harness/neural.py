@@ -1,7 +1,8 @@
-"""Value functions that need not be linear in their weights: their errors on a domain, and states along a run.
+"""Errors of value functions that need not be linear in their weights, and the states of a run at given steps.
 
-Objective: paper 000, Eq. (2); MSPBE: its Eq. (1) without the factor 1/2, so that for linear features it is that of
-:class:`dprl_papers.harness.metrics.Metrics`. Weights are in public units, V = centre + half * V_theta.
+The objective is Eq. (2) of paper 000. The MSPBE is Eq. (1) of paper 000 without the factor 1/2, so that for linear
+features it equals the MSPBE of :class:`dprl_papers.harness.metrics.Metrics`. Weights are in public units, V = centre +
+half * V_theta.
 """
 
 from __future__ import annotations
@@ -35,22 +36,23 @@ MOST_DIRECTIONS = 2048
 """Of the gradients of a network's values; beyond so many the MSPBE is left out, whose matrix would take minutes."""
 _NO_DIRECTION = 1e-12
 """Singular values of a network's inputs below this part of the largest are rounding."""
-_SPREAD = 4  # rows that are simulated for each that is used: rows of one trajectory are alike
+_SPREAD = 4  # simulated rows per used row: rows of one trajectory are alike
 _UNITS = 250  # trajectories simulated at a time
-_CHUNK = 2000  # rows whose gradients are held at a time
+_CHUNK = 2000  # rows whose gradients are held together
 _CALLS = 200
 
 
 class NeuralMetrics:
     """Errors of value functions ``V_theta``, linear or not, on a domain.
 
-    Expectations are means over transitions of logs that share no seed with any trial; a transition weighs one over the
-    length of its trajectory. Off-policy an importance ratio stands at the TD error, none at the metric.
+    Expectations are means over transitions of logs that share no seed with any trial. A transition has weight one over
+    the length of its trajectory. Off-policy, the TD error is multiplied by the importance ratio, and the metric G is
+    not.
 
     Args:
-        domain: gives logs and true values.
-        features: what maps weights to values.
-        transitions: how many to take, at random, from logs that have some times as many.
+        domain: gives the logs and the true values.
+        features: maps weights to values.
+        transitions: number of transitions, chosen at random from logs with several times as many.
     """
 
     def __init__(self, domain: Domain, features: Features, transitions: int = 20_000) -> None:
@@ -63,19 +65,21 @@ class NeuralMetrics:
         self.truth_states = jnp.asarray(domain.truth.states, dtype=jnp.float64)
 
     def errors(self, theta: np.ndarray, w: np.ndarray | None = None, clamp: bool = True) -> dict[str, np.ndarray]:
-        """Return errors of each trial, in the unit of the reward or its square; not a number where theta is not finite.
+        """Return the errors of each trial, in the unit of the reward or its square; NaN where theta is not finite.
 
         Args:
             theta: ``(T, d)`` weights.
             w: ``(T, d)`` dual variables, for the objective.
-            clamp: the values that are compared with the true ones to the public range, as a release does.
+            clamp: whether the values that are compared with the true values are clamped to the public range, as in a
+                release.
 
         Returns:
-            ``(T,)`` each: ``rmse`` against the true values; ``msbe``, mean squared TD error; ``mspbe``,
-            ``b' G^+ b`` with ``b = E[delta Psi]`` and ``G = E[Psi Psi']``, Psi the gradient at theta, where it has at
-            most :data:`MOST_DIRECTIONS` directions; ``objective``, ``E[delta q - q^2 / 2]`` with ``q = Psi' w``, whose
-            largest value over all w is half of ``mspbe``, where ``w`` is given; and ``value``, the error of the mean
-            over the start states, where the domain says the policy's value.
+            Errors, ``(T,)`` each. ``rmse`` is taken against the true values. ``msbe`` is the mean squared TD error.
+            ``mspbe`` is ``b' G^+ b`` with ``b = E[delta Psi]`` and ``G = E[Psi Psi']``, where Psi is the gradient at
+            theta; it is left out where the gradient has more than :data:`MOST_DIRECTIONS` directions. ``objective`` is
+            ``E[delta q - q^2 / 2]`` with ``q = Psi' w``, where ``w`` is given; its largest value over all w is half of
+            ``mspbe``. ``value`` is the error of the mean over the start states, where the domain gives the policy's
+            value.
         """
         weights = np.asarray(theta, dtype=np.float64)
         duals = [None] * len(weights) if w is None else np.asarray(w, dtype=np.float64)
@@ -124,9 +128,9 @@ class NeuralMetrics:
 
 
 def _transitions(domain: Domain, features: Features, count: int) -> dict[str, Any]:
-    """Return about ``count`` transitions, in public units; weights sum to one, but for those that cannot be used."""
+    """Return about ``count`` transitions, in public units; the weights of all, including unusable ones, sum to one."""
     parts, found, units = [], 0, 0
-    each = min(_UNITS, domain.moment_units)  # a domain of long trajectories has few
+    each = min(_UNITS, domain.moment_units)  # a domain of long trajectories has few trajectories
     value = domain.bounds(1).value_interval(domain.discount)
     while found < _SPREAD * count:
         log = domain.simulate(domain.bounds(each), MOMENT_SEED + units // each)
@@ -149,8 +153,10 @@ def _values(features: Features, theta: Any, states: Any) -> Any:
 
 
 def _directions(features: Features, states: Any) -> Any:
-    """Return ``(k + 1, r)`` orthonormal directions of what a network's hidden units see of these states: the inputs
-    times their gain, and one. Where inputs never change, as most bytes of a console's memory, they are few.
+    """Return ``(k + 1, r)`` orthonormal directions of the inputs that a network's hidden units see in these states.
+
+    The inputs are the scaled observations times their gain, and a constant one. Where most inputs never change, as most
+    bytes of a console's memory, there are few directions.
     """
     if not isinstance(features, MLP):
         return None
@@ -160,14 +166,16 @@ def _directions(features: Features, states: Any) -> Any:
 
 
 def _count(features: Features, inputs: Any) -> int:
-    """Return how many columns :func:`_gradients` gives."""
+    """Return the number of columns of :func:`_gradients`."""
     return features.hidden * (inputs.shape[1] + 1) + 1 if isinstance(features, MLP) else features.size
 
 
 @partial(jax.jit, static_argnames="features")
 def _gradients(features: Features, theta: Any, inputs: Any, states: Any) -> Any:
-    """Return ``(N, n)`` Psi of each state; of a network turned so that only the directions are left that it can have,
-    which changes no product of two of them.
+    """Return ``(N, n)`` gradients Psi of each state.
+
+    The gradients of a network are rotated so that only the directions remain that they can have. This changes no inner
+    product of two gradients.
     """
 
     def one(state: Any) -> Any:
@@ -182,7 +190,7 @@ def _gradients(features: Features, theta: Any, inputs: Any, states: Any) -> Any:
 
 @partial(jax.jit, static_argnames=("features", "discount"))
 def _residuals(features: Features, discount: float, theta: Any, w: Any, rows: Any) -> tuple[Any, Any]:
-    """Return ``(N,)`` TD errors and ``(N,)`` products Psi' w."""
+    """Return the ``(N,)`` TD errors and the ``(N,)`` products Psi' w."""
     here, dot = jax.jvp(lambda x: features.values(x, rows["states"], jnp), (theta,), (w,))
     following = features.values(theta, rows["next_states"], jnp)
     return rows["reward"] + discount * rows["alive"] * following - here, dot
@@ -200,20 +208,22 @@ def run_curves(
     starts: Any = None,
     batch: int = 32,
 ) -> tuple[Any, ...]:
-    """Return states of several trials along one run each, all trials at once.
+    """Return the states of several trials at given steps of one run each, all trials at once.
 
     Args:
         program: the algorithm, with the public facts that all trials share.
-        mechanisms: as in :func:`~dprl.engine.program.run`; without any its own ones in single
+        mechanisms: as in :func:`~dprl.engine.program.run`; without them, the program's own mechanisms in single
             precision.
         keys: ``(T, 2)`` noise keys.
-        logs: with a leading axis of trials in every array.
-        at: ascending numbers of steps of the last stage, the stages before it being done; 0 is before its first.
-        starts: initial states of the trials, with a leading axis of trials, in place of the program's own.
+        logs: the trials' logs, with a leading axis of trials in every array.
+        at: ascending numbers of steps of the last stage, counted after all earlier stages are done; 0 is before its
+            first step.
+        starts: initial states of the trials, with a leading axis of trials; they replace the program's own initial
+            state.
         batch: units in one block of a Poisson batch.
 
     Returns:
-        A state for each of ``at``, every array with a leading axis of trials.
+        One state for each entry of ``at``, where every array has a leading axis of trials.
     """
     used = tuple(mechanisms or (stage.mechanism.in_float() for stage in program.stages))
     keys, states = jnp.asarray(keys), []
@@ -229,7 +239,7 @@ def run_curves(
 
 
 def answers(program: Program, state: Any) -> np.ndarray:
-    """Return ``(T, n)`` float64 released weights of final states of :func:`run_curves`."""
+    """Return the ``(T, n)`` float64 released weights of the final states of :func:`run_curves`."""
     return np.asarray(_answers(program, state), dtype=np.float64)
 
 
@@ -242,7 +252,7 @@ def _answers(program: Program, states: Any) -> Any:
 def _before(
     program: Program, mechanisms: tuple[GaussianSum, ...], batch: int, keys: Any, logs: Any, starts: Any
 ) -> Any:
-    """Return states after every stage but the last."""
+    """Return the states after all stages but the last."""
 
     def one(key: Any, log: Any, start: Any) -> Any:
         state = program.init() if start is None else start
@@ -258,7 +268,7 @@ def _onward(
     program: Program, mechanisms: tuple[GaussianSum, ...], batch: int, count: int, keys: Any, logs: Any,
     states: Any, first: Any,
 ) -> Any:  # fmt: skip
-    """Return states after ``count`` further steps of the last stage."""
+    """Return the states after ``count`` further steps of the last stage."""
     last = len(program.stages) - 1
 
     def one(key: Any, log: Any, state: Any) -> Any:

@@ -1,4 +1,4 @@
-"""One thread for each cell; nothing is imported here, so that it can be set before JAX is."""
+"""Settings for one thread per cell. This file imports nothing heavy, so that they can be set before JAX is imported."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ SETTINGS = {
 
 
 def one_thread_a_cell() -> None:
-    """Set one thread for each cell, as cells run side by side: before JAX is imported; what is set already stays.
+    """Set one thread per cell, because cells run side by side.
 
-    XLA's pool of threads, shared by two programs that each wait for a part of it, can wait for ever.
+    Call this before JAX is imported. Variables that are already set stay.
+
+    Two programs that share XLA's pool of threads, and each wait for a part of it, can wait for ever.
     """
     for name, value in SETTINGS.items():
         os.environ.setdefault(name, value)

@@ -1,4 +1,4 @@
-"""A reproduction's results as one self-contained HTML page: what the paper says beside what came out."""
+"""Page of a reproduction: its results as one self-contained HTML page, beside what the paper says."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def render(results: Mapping[str, Any], paper: Paper) -> str:
 
 
 def capital(text: str) -> str:
-    """Return a sentence with a capital letter, unless a symbol begins it, such as σ or f/60."""
+    """Return a sentence with a capital first letter, unless it begins with a symbol, such as σ or f/60."""
     return text[:1].upper() + text[1:] if text[1:2].isalpha() else text
 
 
@@ -60,7 +60,10 @@ def _programmed(figure: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _measured(figure: Mapping[str, Any], known: dict[str, int]) -> dict[str, Any]:
-    """Draw charts and tables of a figure of methods; ``known`` are the colours that methods have on this page."""
+    """Draw the charts and tables of a measured figure.
+
+    ``known`` holds the colour of each method on this page, and is extended here.
+    """
     names = dict.fromkeys(split_method(s["name"])[0] for s in figure["series"])
     for name in (n for n in names if n not in known):
         used = [known[n] for n in names if n in known]
@@ -80,7 +83,7 @@ def tables_of(figure: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _metrics(figure: Mapping[str, Any]) -> tuple[list[str], list[str]]:
-    """Return the metrics that a figure of methods draws, and those that it has in tables."""
+    """Return the metrics that a measured figure draws, and the metrics that it shows in tables."""
     metric, beside = figure["metric"], figure["beside"]
     if figure["kind"] == "curves":
         return (along := _along(figure)), along
@@ -91,7 +94,7 @@ def _metrics(figure: Mapping[str, Any]) -> tuple[list[str], list[str]]:
 
 
 def _along(figure: Mapping[str, Any]) -> list[str]:
-    """Return metrics of curves that something measures, its own first; a TD error only where there is no MSPBE."""
+    """Return the metrics of curves that are measured, the figure's own first; ``msbe`` only where there is no MSPBE."""
     points = [p for s in figure["series"] for p in s["points"]]
     names = dict.fromkeys((figure["metric"], "objective", "mspbe", "rmse", "msbe"))
     known = [name for name in names if any(p[name]["mean"] is not None for p in points)]
@@ -103,7 +106,7 @@ def _chart(
 ) -> Any:
     by_place = figure["x"] == "domain"
     if by_place and not metric.startswith("value"):
-        metric = "rmse/range"  # places are not comparable but as fractions of their ranges
+        metric = "rmse/range"  # errors of different places are comparable only as fractions of their value ranges
     lines, seen = [], dict.fromkeys(colours, -1)
     for series in figure["series"]:
         base = split_method(series["name"])[0]
@@ -135,7 +138,7 @@ def _chart(
 
 
 def _is_measured(error: Mapping[str, Any]) -> bool:
-    """Return whether there is such an error at all: one that is nowhere finite is drawn as that."""
+    """Return whether this error was measured; an error that is finite in no trial is drawn as not finite."""
     return error["mean"] is not None or error["not_finite"] > 0
 
 
@@ -145,9 +148,11 @@ def _mean_and_sd(error: Mapping[str, Any], distance: bool) -> tuple[float, float
 
 
 def _most(figure: Mapping[str, Any], metric: str) -> float:
-    """Return top of a chart's axis: ten times the worst trivial answer, where something is far worse than that.
+    """Return the top of a chart's axis.
 
-    Of an objective, which trivial answers do not have: ten times the median at the first epoch.
+    It is ten times the worst trivial answer, where some error is far worse, else infinity.
+
+    Trivial answers have no objective, so its axis ends at ten times the median at the first epoch.
     """
     if metric == "objective":
         first = [abs(s["points"][0][metric]["mean"] or 0.0) for s in figure["series"]]
@@ -158,7 +163,7 @@ def _most(figure: Mapping[str, Any], metric: str) -> float:
 
 
 def _label(figure: Mapping[str, Any], series: Mapping[str, Any]) -> str:
-    """Name a series; its epsilon too, where a figure has several."""
+    """Return the name of a series, with its epsilon where the figure has several."""
     several = len({s["epsilon"] for s in figure["series"] if s["epsilon"] is not None}) > 1
     return series["label"] + (f", ε = {plain(series['epsilon'])}" if several and series["epsilon"] else "")
 
@@ -168,7 +173,7 @@ def _place(point: Mapping[str, Any]) -> str:
 
 
 def _table(figure: Mapping[str, Any], metric: str) -> dict[str, Any]:
-    """Return mean and standard error of each series at each x; with RMSE also over the width of the value range."""
+    """Return a table of mean and standard error of each series at each x; RMSE also relative to the value range."""
     best = _best(figure, metric)
     rows: list[list[Any]] = []
     for i, series in enumerate(figure["series"]):
@@ -185,14 +190,14 @@ def _table(figure: Mapping[str, Any], metric: str) -> dict[str, Any]:
     points = figure["series"][0]["points"]
     by_place = figure["x"] == "domain"
     heads = ["Method", "Guarantee", *(_place(p) if by_place else place_name(figure["x"], p["x"]) for p in points)]
-    if by_place:  # places as rows: there are more of them than methods
+    if by_place:  # places become rows, as there are more places than methods
         heads, *rows = [list(column) for column in zip(heads, *rows, strict=True)]
     return make_table("", heads, rows) | {"summary": f"{METRIC_LABELS[metric]}: mean ± standard error"}
 
 
 def _best(figure: Mapping[str, Any], metric: str) -> dict[float, int]:
-    """Return the series with the smallest error among the private ones, at each x."""
-    if metric == "objective":  # it is best at zero, and at zero for a dual variable of zero too
+    """Return the index of the private series with the smallest error, at each x."""
+    if metric == "objective":  # it is best at zero, but a dual variable of zero makes it zero too
         return {}
     means: dict[float, dict[int, float]] = {}
     for i, series in enumerate(figure["series"]):
@@ -203,7 +208,7 @@ def _best(figure: Mapping[str, Any], metric: str) -> dict[float, int]:
 
 
 def guarantee_text(series: Mapping[str, Any]) -> str:
-    """Return what the rows of a series guarantee, in words."""
+    """Return the guarantee of a series in words."""
     if series["status"] == "none":
         return "sees no data" if series["trivial"] else "no privacy"
     promises = [p["guarantee"] for p in series["points"]]
@@ -226,7 +231,7 @@ def _span(values: Sequence[float]) -> str:
 
 
 def with_error(mean: float | None, error: float | None) -> str:
-    r"""Return a mean and its standard error, with one power of ten for both.
+    r"""Return a mean and its standard error as text, with one power of ten for both.
 
     >>> with_error(0.0712, 0.0056), with_error(6.54e-8, 1.9e-9), with_error(0.25, 0.0)
     ('0.0712 ± 0.0056', '(6.54 ± 0.19)\xa0×\xa010⁻⁸', '0.250')
@@ -235,7 +240,7 @@ def with_error(mean: float | None, error: float | None) -> str:
         return "not finite"
     if mean == 0.0:
         return "0"
-    if error < 1e-6 * abs(mean):  # the same in every trial, but for rounding
+    if error < 1e-6 * abs(mean):  # equal in every trial, except for rounding
         return number(mean)
     exponent = math.floor(math.log10(abs(mean)))
     if -4 < exponent < 7:
@@ -247,7 +252,7 @@ def with_error(mean: float | None, error: float | None) -> str:
 
 
 def _cell(error: Mapping[str, Any]) -> str:
-    """Return a table's cell; a dash where there is no such error."""
+    """Return the text of a table's cell; a dash where the error was not measured."""
     if not _is_measured(error):
         return "–"
     return with_error(error["mean"], error["se"]).replace(" ± ", "\N{NO-BREAK SPACE}± ")

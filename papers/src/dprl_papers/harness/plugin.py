@@ -1,4 +1,4 @@
-"""Methods and a domain from a researcher's own file, for one run."""
+"""Plugins: methods and a domain from a researcher's own file, for one run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dprl_papers.harness.spec import Measured, Paper
 
 @dataclass(frozen=True, kw_only=True)
 class Plugin:
-    """What a file adds: its METHODS stand in every figure that is measured, its DOMAIN is a figure of its own."""
+    """Additions of a plugin file: METHODS for every measured figure, and a DOMAIN with a figure of its own."""
 
     path: Path
     methods: tuple[Method, ...] = ()
@@ -23,7 +23,10 @@ class Plugin:
     units: tuple[float, ...] = (100.0, 200.0, 500.0, 1000.0)
 
     def figure(self, paper: Paper) -> Measured | None:
-        """Return the figure of its domain: the recommended default's methods against the size of the log."""
+        """Return the figure of the plugin's domain.
+
+        It shows the errors of the methods that the paper compares across domains, against the size of the log.
+        """
         if self.domain is None:
             return None
         like = next((f for f in paper.figures if isinstance(f, Measured) and f.x == "domain"), None)
@@ -40,10 +43,10 @@ class Plugin:
 
 
 def load_plugin(path: str | Path) -> Plugin:
-    """Execute the file and take its METHODS and DOMAIN.
+    """Execute a plugin file, and return its METHODS and DOMAIN.
 
     Raises:
-        DprlError: there is no such file, it cannot be executed, or it has neither.
+        DprlError: the file does not exist, cannot be executed, or defines neither METHODS nor DOMAIN.
     """
     path = Path(path)
     if path.suffix != ".py":
@@ -60,5 +63,5 @@ def load_plugin(path: str | Path) -> Plugin:
 
 
 def _unreviewed(method: Method) -> Method:
-    """Return the method of somebody else, who may call it verified: nobody here has proved what it protects."""
+    """Return the method, ``unreviewed`` if it calls itself ``verified``: nobody here has proved what it protects."""
     return replace(method, guarantee="unreviewed") if method.guarantee == "verified" else method

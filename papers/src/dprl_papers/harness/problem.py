@@ -1,6 +1,6 @@
-"""What a method is given: the logs of some trials of a domain, at a size and a budget, in the forms it may ask for.
+"""Input of a method: the logs of some trials of a domain, at a size and a budget, in several forms.
 
-One log of the largest size is simulated a trial. All methods see that one log, and a smaller log is its beginning.
+Each trial simulates one log of the largest size. All methods see that one log, and a smaller log is its beginning.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ class Setting:
     """The public facts of a cell.
 
     Attributes:
-        domain: simulated, hence public.
-        units: trajectories in the log; declared, and true.
-        budget: what a private method may spend.
-        tuned: the number (a step size, a ridge) of a method that has no rule of its own for it, or None.
-        factor: of it, or of the step size that a method chooses.
-        epochs: of the run whose errors are drawn along the way; 0 where the answer alone is measured.
+        domain: the domain, which is simulated and therefore public.
+        units: number of trajectories in the log; the declared number is the true one.
+        budget: the budget that a private method may spend.
+        tuned: the tuned number (a step size, a ridge) of a method that has no rule for it, else None.
+        factor: multiplies the tuned number, or the step size that a method chooses.
+        epochs: length of the run whose errors are measured along the way; 0 where only the answer is measured.
     """
 
     domain: Domain
@@ -63,9 +63,9 @@ class Problem:
     Attributes:
         setting: public facts.
         log: the trajectories.
-        rows: the same as rows of features in public units (:class:`dprl.engine.rows.Rows`), with
-            every further column that they can have.
-        seed: of the trial.
+        rows: the log as rows of features in public units (:class:`dprl.engine.rows.Rows`), with every further column
+            that they can have.
+        seed: seed of the trial.
     """
 
     setting: Setting
@@ -92,19 +92,19 @@ class Problem:
 
     @property
     def layout(self) -> Any:
-        """The trial's units as a program of :mod:`dprl.engine.program` runs on them, all columns there.
+        """The trial's units in the form on which a program of :mod:`dprl.engine.program` runs, with all columns.
 
-        :class:`~dprl.engine.layouts.SharedTransitions` or ``PaddedUnits``.
+        The form is :class:`~dprl.engine.layouts.SharedTransitions` or ``PaddedUnits``.
         """
         return self._logs.layout(self._index, self.setting.units)
 
     def once(self, name: str, make: Callable[[], Any]) -> Any:
-        """Return what ``make`` gives, made once for all methods that ask for ``name`` on this log."""
+        """Return the result of ``make``, which runs once for all methods that ask for ``name`` on this log."""
         return self._logs.once(self._index, self.setting.units, name, make)
 
     @property
     def ratios(self) -> np.ndarray:
-        """``(N,)`` importance ratios of the steps."""
+        """Importance ratios of the steps, ``(N,)``."""
         return self._logs.ratios(self._index)[: len(self.log.reward)]
 
 
@@ -114,8 +114,8 @@ class Trials:
 
     Attributes:
         setting: public facts.
-        seeds: one a trial.
-        logs: where they come from.
+        seeds: one seed per trial.
+        logs: source of the trials' logs.
     """
 
     setting: Setting
@@ -132,20 +132,20 @@ class Trials:
 
     @property
     def shared(self) -> bool:
-        """Whether :meth:`shared_layout` is there: a tabular domain of few states."""
+        """Whether :meth:`shared_layout` is available: only for a tabular domain of few states."""
         return self.logs.shared
 
     def shared_layout(self) -> Any:
         """Return all trials over one finite set of transitions, with every column that rows can have.
 
-        A :class:`dprl.engine.layouts.SharedTransitions` whose arrays of units have a leading axis of
+        The result is a :class:`dprl.engine.layouts.SharedTransitions` whose arrays of units have a leading axis of
         trials.
         """
         return self.logs.shared_layout(self.setting.units)
 
 
 class Logs:
-    """The logs of some trials of a domain, and their forms; each is made once, when it is asked for."""
+    """Logs of some trials of a domain, in all their forms; each form is made once, when it is first asked for."""
 
     def __init__(self, domain: Domain, units: int, seeds: tuple[int, ...]) -> None:
         self.domain, self.units, self.seeds = domain, units, seeds
@@ -164,13 +164,16 @@ class Logs:
         return _once(self._made, ("ratios", trial), lambda: self.domain.ratios(self.full(trial)))
 
     def once(self, trial: int, units: int, name: str, make: Callable[[], Any]) -> Any:
-        """Return what ``make`` gives of the first ``units`` trajectories; kept until another number is asked for."""
-        if self._of_size[0] != units:  # cells come in order of size: the others are not needed again
+        """Return the result of ``make`` for the first ``units`` trajectories.
+
+        It is kept until another number of units is asked for.
+        """
+        if self._of_size[0] != units:  # cells come in order of size, so results of another size are not needed again
             self._of_size = (units, {})
         return _once(self._of_size[1], (trial, name), make)
 
     def rows(self, trial: int, units: int) -> Any:
-        """Return rows of the first ``units`` trajectories."""
+        """Return the rows of the first ``units`` trajectories."""
         from dprl.engine.rows import Rows
 
         rows = _once(self._made, ("rows", trial), lambda: self._rows_of(trial, self.features))
@@ -181,13 +184,13 @@ class Logs:
         return Rows(rows.mapped(lambda x: np.concatenate([x[:n], x[-1:]])), offsets)
 
     def padded(self, trial: int, units: int) -> Any:
-        """Return rows of the first ``units`` trajectories, padded to one length."""
+        """Return the rows of the first ``units`` trajectories, padded to one length."""
         from jax import device_get
 
         from dprl.engine.layouts import padded_units
 
         def make() -> Any:
-            # one length for all the logs, so that one program fits
+            # one length for all logs, so that one compiled program serves them
             longest = max(int(self.full(i).lengths().max(initial=1)) for i in range(len(self.seeds)))
             length = min(-(-longest // 64) * 64, self.full(0).bounds.horizon)
             return device_get(padded_units(self.rows(trial, units), length))
@@ -211,7 +214,7 @@ class Logs:
         return self.once(-1, units, "shared", lambda: device_put(every.of_units(lambda x: x[:, :units])))
 
     def layout(self, trial: int, units: int) -> Any:
-        """Return the first ``units`` trajectories of one log, in the layout that this domain has."""
+        """Return the first ``units`` trajectories of one log, in the layout for this domain."""
         if not self.shared:
             return self.padded(trial, units)
         return self.shared_layout(units).of_units(lambda x: x[trial])
@@ -240,7 +243,7 @@ class Logs:
         return together.of_units(lambda x: x, lambda x: x[0])
 
     def _cells(self, log: Trajectories) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return unit, source and target (-1 where it is terminal) of each transition."""
+        """Return the unit, source state and target state (-1 for terminal) of each transition."""
         assert isinstance(self.features, Tabular)
         unit = log.unit_of_episode()[log.episode_of()]
         target = np.where(log.terminated, -1, self.features.index(log.next_observation))
@@ -254,7 +257,7 @@ def _once(made: dict[Any, Any], key: Any, make: Callable[[], Any]) -> Any:
 
 
 class _Thin(Tabular):
-    """Tabular features whose vectors are never needed, only their number and the cells: they are not computed."""
+    """Tabular features that skip computing the vectors; only their number and the state indices are needed."""
 
     def __call__(self, states: Any, xp: Any = np) -> Any:
         return xp.broadcast_to(xp.zeros((), dtype=states.dtype), (states.shape[0], self.size))
@@ -277,6 +280,6 @@ def prefix(log: Trajectories, bounds: Bounds) -> Trajectories:
 
 
 def _grid(features: Tabular) -> np.ndarray:
-    """Return ``(S, d)`` the states, in the order of their indices."""
+    """Return the ``(S, d)`` states, in the order of their indices."""
     axes = [np.arange(low, high + 1.0) for low, high in features.bounds]
     return np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(features.size, len(features.bounds))

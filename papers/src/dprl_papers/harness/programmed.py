@@ -1,6 +1,6 @@
-"""Figures that are Python files: what their ``draw`` is given, and the parts that it puts together.
+"""Programmed figures, which are Python files: the input of their ``draw``, and the parts that ``draw`` puts together.
 
-``draw(run)`` returns what stands on the page, as plain data: ``charts``, ``tables`` and ``claims``, each a list.
+``draw(run)`` returns the contents of the page as plain data: ``charts``, ``tables`` and ``claims``, each a list.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from dprl_papers.harness.versions import code_of, libraries
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """What a programmed figure is given.
+    """Input of a programmed figure.
 
     Attributes:
-        values, epsilon: the figure's.
-        delta: of every budget.
-        trials: seeds of each point, at least two.
-        quick: whether it is to be seen that it works, and no more.
-        seed: the first one.
-        store: of what was computed.
+        values, epsilon: values of x and budgets of the figure.
+        delta: delta of every budget.
+        trials: number of seeds of each point, at least two.
+        quick: whether the run only has to show that the figure works.
+        seed: the first seed.
+        store: keeps computed results.
     """
 
     values: tuple[float, ...] = field(default=(), compare=False)
@@ -41,14 +41,14 @@ class Run:
 
     @property
     def whole(self) -> tuple[int, ...]:
-        """Its values, where they are whole numbers."""
+        """The values of x as whole numbers."""
         return tuple(int(v) for v in self.values)
 
     def kept(self, function: Callable[..., Any], *given: Any) -> Any:
-        """Return what ``function`` gives for these arguments, or gave before with the same code, as JSON has it.
+        """Return what ``function`` gives for these arguments, or gave before with the same code, in JSON's types.
 
-        What is kept is found by the function's name, the code of its module, the libraries and the arguments. Of a run
-        among these its seed counts, and whether it is quick.
+        A kept result is found by the function's name, the code of its module and of what it imports, the libraries and
+        the arguments. If a run is among the arguments, only its seed and whether it is quick count.
         """
         key = {
             "function": f"{function.__module__}.{function.__qualname__}",
@@ -59,7 +59,7 @@ class Run:
         return self.store.kept(key, functools.partial(function, *given))
 
     def values_of(self, function: Callable[..., Any], *given: Any) -> np.ndarray:
-        """Return the array that :meth:`kept` keeps."""
+        """Return the result of :meth:`kept` as an array."""
         return np.array(self.kept(function, *given))
 
 
@@ -73,7 +73,7 @@ def make_claim(words: str, holds: bool, text: str, ours: bool = False) -> dict[s
 
 
 def make_line(label: str, values: Mapping[Any, np.ndarray], look: str = "private", dash: int = 0) -> dict[str, Any]:
-    """Return means and standard deviations over seeds, by x."""
+    """Return a line of means and standard deviations over seeds, by x."""
     drawn = [[float(x), float(np.mean(v)), float(np.std(v))] for x, v in values.items()]
     return {"label": label, "points": drawn, "look": look, "dash": dash}
 
@@ -87,12 +87,12 @@ def make_chart(
 
 
 def make_table(caption: str, heads: Sequence[str], rows: Sequence[Sequence[Any]]) -> dict[str, Any]:
-    """Return a table; a cell is a text, or a mapping with ``text`` and a ``class``."""
+    """Return a table. A cell is a text, or a mapping with ``text`` and a ``class``."""
     return {"caption": caption, "heads": list(heads), "rows": [list(row) for row in rows]}
 
 
 def mean_text(values: Any, places: int = 2) -> str:
-    """Return a mean with its standard error over seeds."""
+    """Return a mean with its standard error over seeds as text."""
     values = np.asarray(values, np.float64)
     error = float(values.std(ddof=1) / math.sqrt(len(values))) if len(values) > 1 else 0.0
     return f"{number(float(values.mean()), places)} ± {number(error, places)}"
@@ -101,7 +101,7 @@ def mean_text(values: Any, places: int = 2) -> str:
 def table_over(
     found: Mapping[str, Mapping[Any, np.ndarray]], head: str, what: str, seeds: int, more: str = ""
 ) -> dict[str, Any]:
-    """Return a table of means over seeds with standard errors, a column for each x; ``what`` begins its caption."""
+    """Return a table of means over seeds with standard errors, with one column per x; ``what`` begins its caption."""
     at = list(next(iter(found.values())))
     rows = [[name, *(mean_text(by[x], 3) for x in at)] for name, by in found.items()]
     caption = f"{what[:1].upper()}{what[1:]} (mean ± standard error over {seeds} seeds{more})."
@@ -111,5 +111,5 @@ def table_over(
 def drawn(
     *, charts: Sequence[Any] = (), tables: Sequence[Any] = (), claims: Sequence[Any] = ()
 ) -> dict[str, list[Any]]:
-    """Return what ``draw`` returns."""
+    """Return charts, tables and claims in the form in which ``draw`` returns them."""
     return {"charts": list(charts), "tables": list(tables), "claims": list(claims)}

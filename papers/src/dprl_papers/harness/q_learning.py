@@ -1,9 +1,9 @@
-"""Policies for simulated domains: Q-learning and Sarsa with linear features, and soft policies of what they learned.
+"""Policies for simulated domains: Q-learning and Sarsa with linear features, and soft policies from the learned Q.
 
-Watkins' Q-learning, and Sarsa (Rummery and Niranjan 1994; Sutton and Barto 2018, 10.1), in which the next state counts
-with the action that is taken there, so that what is learned is the value of exploring. Both have the step sizes of
-Konidaris, Osentoski and Thomas (2011): a feature cos(pi c . x) learns with the base step size over the norm of c.
-Public throughout: they run on a simulator.
+The rules are Watkins' Q-learning, and Sarsa (Rummery and Niranjan 1994; Sutton and Barto 2018, 10.1). In Sarsa the
+target uses the action that is taken in the next state, so the learned value is that of the exploring policy. Both have
+the step sizes of Konidaris, Osentoski and Thomas (2011): a feature cos(pi c . x) learns with the base step size over
+the norm of c. Everything is public, because it runs on a simulator.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from dprl.value_functions.features import CoupledFourier, Features
 class SoftPolicy:
     """``(1 - epsilon) softmax(Q(s, .) / temperature) + epsilon / A``: no action has a probability below epsilon / A.
 
-    NumPy or JAX arrays in, the same out, row by row.
+    The policy maps NumPy or JAX arrays to arrays of the same kind, row by row.
 
     Attributes:
         weights: ``(n, A)``; Q(s, a) is the product of the features of s and column a.
@@ -45,7 +45,7 @@ class SoftPolicy:
             raise DprlError("A soft policy needs a temperature above 0 and an epsilon in [0, 1].")
 
     def values(self, states: Any) -> Any:
-        """Return ``(N, A)`` Q of ``(N, d)`` states."""
+        """Return the ``(N, A)`` values Q of ``(N, d)`` states."""
         xp = states.__array_namespace__()
         phi = self.features(xp.asarray(states, dtype=xp.float64), xp)
         table = xp.asarray(self.weights)
@@ -57,8 +57,9 @@ class SoftPolicy:
 
 
 def soften(values: Any, temperature: float, epsilon: float) -> Any:
-    """Return ``(N, A)`` probabilities ``(1 - epsilon) softmax(values / temperature) + epsilon / A`` of ``(N, A)``
-    values.
+    """Return ``(N, A)`` probabilities of a soft policy from ``(N, A)`` values.
+
+    They are ``(1 - epsilon) softmax(values / temperature) + epsilon / A``.
     """
     xp = values.__array_namespace__()
     preferences = values / temperature
@@ -68,21 +69,21 @@ def soften(values: Any, temperature: float, epsilon: float) -> Any:
 
 
 def step_scale(features: Features) -> np.ndarray:
-    """Return ``(n,)`` factor of the step size of each feature: one over the norm of its frequencies, 1 without any."""
+    """Return the ``(n,)`` factors of the step sizes: one over the norm of a feature's frequencies, or 1 without any."""
     if not isinstance(features, CoupledFourier):
         return np.ones(features.size)
     return 1.0 / np.maximum(np.linalg.norm(features.coefficients(), axis=1), 1.0)
 
 
 def epsilon_greedy(explore_keys: Any, action_keys: Any, values: Any, exploration: Any) -> jax.Array:
-    """Return ``(N,)`` actions: the best of ``(N, A)`` values, or a uniform one with probability ``exploration``."""
+    """Return ``(N,)`` actions: the best of ``(N, A)`` values, or, with probability ``exploration``, a uniform one."""
     explore = jax.vmap(lambda k: jax.random.uniform(k, dtype=jnp.float64))(explore_keys) < exploration
     chance = jax.vmap(lambda k: jax.random.randint(k, (), 0, values.shape[1]))(action_keys)
     return jnp.where(explore, chance, jnp.argmax(values, axis=1))
 
 
 def choose(which: Any, these: Any, others: Any) -> Any:
-    """Return a pytree of arrays with N rows: of ``these`` where ``(N,)`` ``which`` says so, else of ``others``."""
+    """Return a pytree of arrays with N rows: rows of ``these`` where ``which`` ``(N,)`` is true, else of ``others``."""
     return jax.tree.map(lambda a, b: jnp.where(which.reshape((-1,) + (1,) * (a.ndim - 1)), a, b), these, others)
 
 
@@ -178,26 +179,26 @@ def learn(
     parallel: int = 1,
     rule: Literal["Q-learning", "Sarsa"] = "Q-learning",
 ) -> np.ndarray:
-    """Return ``(n, A)`` weights of Q, in the reward's unit.
+    """Return the ``(n, A)`` weights of Q, in the reward's unit.
 
     The same arguments give the same bytes on the same machine and versions of JAX and NumPy.
 
     Args:
-        environment: a hashable simulator; its horizon restarts a trajectory, without a terminal value.
+        environment: a hashable simulator; a trajectory restarts at its horizon, without a terminal value.
         features: features of Q over the environment's observations.
-        seed: of starts and exploration.
-        steps: updates, each the mean over ``parallel`` trajectories that run side by side.
-        step_size: at the start; it falls linearly to a tenth. Times :func:`step_scale`.
+        seed: seed of starts and exploration.
+        steps: number of updates, each the mean over ``parallel`` trajectories that run side by side.
+        step_size: step size at the start, which is multiplied by :func:`step_scale`; it falls linearly to a tenth.
         exploration: probability of a uniformly random action.
-        parallel: trajectories that run side by side.
+        parallel: number of trajectories that run side by side.
         rule: Q-learning, or Sarsa(0).
 
     Raises:
-        DprlError: it diverged.
+        DprlError: the weights diverged.
     """
     arguments: tuple[Any, ...] = (jax.random.key(seed), float(step_size), float(exploration))
     if rule == "Q-learning":
-        arguments += (1.0,)  # a factor of rewards: without it other last digits than those of the stored weights
+        arguments += (1.0,)  # a factor of rewards; without it, the last digits of stored weights differ
     weights = np.asarray(_RULES[rule](environment, features, steps, parallel, *arguments))
     if not np.all(np.isfinite(weights)):
         raise DprlError(f"{rule} diverged; choose a smaller step size.")
@@ -215,15 +216,15 @@ def fitted_q(
     iterations: int = 300,
     ridge: float = 1e-6,
 ) -> np.ndarray:
-    """Return ``(n, A)`` weights of Q by fitted Q iteration (Ernst, Geurts and Wehenkel 2005) with ridge regression.
+    """Return the ``(n, A)`` weights of Q by fitted Q iteration (Ernst, Geurts and Wehenkel 2005) with ridge regression.
 
     Args:
-        features, next_features: ``(N, n)`` of the states before and after each transition.
-        actions: ``(N,)`` whole numbers from 0; each action occurs.
-        rewards, terminated: ``(N,)`` of each transition.
+        features, next_features: ``(N, n)`` features of the states before and after each transition.
+        actions: ``(N,)`` whole numbers from 0; each action must occur.
+        rewards, terminated: ``(N,)`` reward of each transition, and whether it ended the trajectory.
         discount: discount factor.
-        iterations: regressions, each on the targets that the last one gives.
-        ridge: added to the mean of the outer products of the features.
+        iterations: number of regressions, each on the targets from the regression before.
+        ridge: added to the diagonal of the mean outer product of the features.
     """
     size = features.shape[1]
     groups = [np.flatnonzero(actions == a) for a in range(int(actions.max()) + 1)]

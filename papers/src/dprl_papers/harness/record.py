@@ -1,7 +1,8 @@
-"""What is on record of a paper, ``papers/results/NNN.json``, and the tables of ``docs/papers/NNN.md`` that it makes.
+"""The record of a paper, ``papers/results/NNN.json``, and the tables of ``docs/papers/NNN.md`` that are made from it.
 
-Each figure's record says which command, commit, libraries and seeds made its cells, how long each took, and the digest
-of every file that its numbers hang on: where one of those has changed since, the page marks the figure as stale.
+Each figure's record names the command, the commit, the libraries and the seeds of its cells, how long each cell took,
+and the digest of every file on which its numbers depend. If one of these files has changed since, the page marks the
+figure as stale.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ _WORDS = ("name", "title", "where", "statement", "note", "claims", "module", "ex
 
 
 def made_by(runner: Runner, figure: Measured | Programmed, parts: Iterable[Mapping[str, Any]] = ()) -> dict[str, Any]:
-    """Return the provenance of a figure whose cells are all there; ``parts`` are those within a programmed one."""
+    """Return the provenance of a figure whose cells are stored; ``parts`` are the cells within a programmed figure."""
     request = runner.request
     cells, files = [], set[Path]()
     if isinstance(figure, Measured):
@@ -85,7 +86,7 @@ def made_by(runner: Runner, figure: Measured | Programmed, parts: Iterable[Mappi
 
 
 def reads(code: Iterable[str]) -> dict[str, str]:
-    """Return the versions of the libraries whose data these files read; one that is not installed was not read."""
+    """Return the versions of the installed libraries whose data these files read."""
     files, found = {name.split("/")[-1] for name in code}, {}
     for file in files & set(_READS):
         with suppress(metadata.PackageNotFoundError):
@@ -105,9 +106,9 @@ def _cell(what: str, made: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _counts(path: Path) -> bool:
-    """Return whether numbers hang on a file: on algorithms, mechanisms, simulators, papers, and a plugin's files.
+    """Return whether numbers depend on a file: on algorithms, mechanisms, simulators, papers, or files of a plugin.
 
-    This is for the marks on pages. A cell is computed again where any file behind it has changed.
+    This decides only the stale marks on pages. A cell is computed again when any file behind it has changed.
     """
     package, _, rest = _name(path).partition("/")
     if path.name == "__init__.py" or (package == "dprl" and rest.partition("/")[0] not in _ROOMS):
@@ -122,9 +123,9 @@ def _name(path: Path) -> str:
     return path.name
 
 
-@cache  # 78 figures hang on 300 files
+@cache  # 78 figures depend on 300 files
 def digest(path: Path) -> str:
-    """Return the digest of a file: of Python the code alone, as neither comments nor docstrings make a number."""
+    """Return the digest of a file; of a Python file only the code counts, as comments and docstrings make no number."""
     content = path.read_bytes()
     if path.suffix == ".py":
         tree = ast.parse(content)
@@ -136,12 +137,12 @@ def digest(path: Path) -> str:
 
 
 def specification(figure: Measured | Programmed) -> str:
-    """Return the digest of what a figure asks for, its words apart."""
+    """Return the digest of what a figure asks for, without its words."""
     return address({name: x for name, x in vars(figure).items() if name not in _WORDS})[:16]
 
 
 def settings(paper: Paper) -> str:
-    """Return the digest of what all figures of a paper share: trials, seeds, budgets' delta, logs and tuned numbers."""
+    """Return the digest of what all figures of a paper share: trials, seeds, delta, logs and tuned numbers."""
     tuned = [(t.method, t.domain, t.epsilon, t.units, t.best) for t in paper.tuned]
     logs = [(log.domain, log.units) for log in paper.logs]
     shared = {name: getattr(paper, name) for name in ("trials", "seed", "delta")}
@@ -149,7 +150,7 @@ def settings(paper: Paper) -> str:
 
 
 def stale(figure: Mapping[str, Any], paper: Paper) -> list[str]:
-    """Return what has changed since a figure was computed, by name."""
+    """Return the names of all that has changed since a figure was computed."""
     asked = {SPECIFICATION: specification(paper.figure(figure["name"])), SETTINGS: settings(paper)}
 
     def now(name: str) -> str:
@@ -164,10 +165,11 @@ def stale(figure: Mapping[str, Any], paper: Paper) -> list[str]:
 
 
 def merged(old: Mapping[str, Any] | None, new: Mapping[str, Any], paper: Paper) -> dict[str, Any]:
-    """Return results with what ``old`` has of other figures, in the order of the paper's.
+    """Return ``new`` results together with the other figures of ``old``, in the order of the paper's figures.
 
-    A run of other trials, seeds or budgets keeps nothing, and so does a quick one. Claims are judged anew, as some
-    compare one figure with another.
+    Nothing of ``old`` is kept where the schema, the paper, the plugin, the trials, the seed or delta differ, or one of
+    the two runs is quick and the other is not. All claims are judged anew, because some compare one figure with
+    another.
     """
     alike = ("schema", "paper", "quick", "plugin", "trials", "seed", "delta")
     if old is None or any(old.get(name) != new[name] for name in alike):
@@ -179,11 +181,11 @@ def merged(old: Mapping[str, Any] | None, new: Mapping[str, Any], paper: Paper) 
 
 
 def write_pages(number: str, out: Path) -> list[Path]:
-    """Put the results of ``out``, if it has any, on record, and write the paper's page and the table of all records.
+    """Put the results in ``out``, if there are any, on record; write the paper's page and the table of all records.
 
     Raises:
-        DprlError: this is no checkout of the repository, or ``out`` has a quick run, a plugin's, one of other trials
-            than the paper's, or numbers of code that no commit has.
+        DprlError: this is not a checkout of the repository, or ``out`` holds a quick run, a plugin's run, a run with
+            other trials than the paper's, or numbers of code that is in no commit.
     """
     if not (PAGES / f"{number}.md").is_file():
         raise DprlError("--pages writes papers/results and docs/papers: use it in a checkout of the repository.")
@@ -223,7 +225,7 @@ def _rounded(value: Any) -> Any:
 
 
 def pages() -> dict[Path, str]:
-    """Return the pages of all papers as their records make them, and README.md with a row for each figure."""
+    """Return the pages of all papers, made from their records, and README.md with one row per figure."""
     made, rows = {}, list[list[str]]()
     for number in papers():
         paper, path = load_paper(number), PAGES / f"{number}.md"
@@ -255,7 +257,7 @@ def _row(paper: Paper, figure: Measured | Programmed, found: Mapping[str, Any] |
 
 
 def _seconds(figures: Iterable[Mapping[str, Any]]) -> float:
-    """Return how long all figures of a paper took; cells that figures share count once."""
+    """Return how long all figures of a paper took; cells that several figures share count once."""
     parts, beside = dict[Any, float](), 0.0
     for figure in figures:
         own = figure["made"]["cells"][figure["kind"] == "programmed" :]
@@ -265,7 +267,7 @@ def _seconds(figures: Iterable[Mapping[str, Any]]) -> float:
 
 
 def _trials(found: Mapping[str, Any]) -> str:
-    """Return the seeds of a figure; of one that is a program of its own the first, as its captions say how many."""
+    """Return the seeds of a figure as text; for a programmed figure the first only, as its captions give the number."""
     first, *last = found["made"]["seeds"]
     return f"{last[0] - first + 1} trials, seeds {first} to {last[0]}" if last else f"seeds from {first}"
 
@@ -283,7 +285,7 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def markdown(figure: Mapping[str, Any], paper: Paper) -> str:
-    """Return a figure's tables and verdicts, with what made them above."""
+    """Return a figure's tables and verdicts in Markdown, below a line that says what made them."""
     made = figure["made"]
     versions = ", ".join(f"{name} {version}" for name, version in made["versions"].items())
     lines = [
@@ -295,7 +297,7 @@ def markdown(figure: Mapping[str, Any], paper: Paper) -> str:
         lines += [f"{STALE} Since these numbers were computed {', '.join(f'`{c}`' for c in changed)} changed.", ""]
     for i, table in enumerate(tables_of(figure)):
         heads, *rows = ([_plain(cell) for cell in row] for row in (table["heads"], *table["rows"]))
-        if i and heads[1:2] == ["Guarantee"]:  # said in the first table
+        if i and heads[1:2] == ["Guarantee"]:  # the first table says it
             heads, *rows = ([row[0], *row[2:]] for row in (heads, *rows))
         rows = [row for row in rows if not i or row[0] != "Guarantee"]
         caption = table.get("caption") or f"{table['summary']}."

@@ -1,4 +1,4 @@
-"""One paper's figures, from its specification to ``results.json`` and ``report.html``."""
+"""Run of a reproduction: one paper's figures, from its specification to ``results.json`` and ``report.html``."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def make_request(
     quick: bool = False,
     plugin: Plugin | None = None,
 ) -> Request:
-    """Say what is to be computed; refuse what the specification or the plugin does not have."""
+    """Return the request for a run; refuse figures and methods that the specification or the plugin does not have."""
     own = None if plugin is None else plugin.figure(paper)
     if own is not None:
         if own.name in {f.name for f in paper.figures} | {x.domain for x in paper.logs}:
@@ -60,12 +60,12 @@ def make_request(
     )
     for f in figures:
         if isinstance(f, Measured):
-            request.points(f)  # refuses the name of a method that is not there, before anything runs
+            request.points(f)  # refuses an unknown method before anything runs
     return request
 
 
 def is_installed(extra: str) -> bool:
-    """Return whether an optional dependency of the library is there; none always is."""
+    """Return whether an optional dependency of the library is installed; an empty name needs none."""
     return not extra or find_spec(_MODULES.get(extra, extra)) is not None
 
 
@@ -77,24 +77,25 @@ def reproduce(
     engine: str = "local",
     address: str | None = None,
 ) -> dict[str, Any]:
-    """Compute what ``out`` does not have yet, and write the results and the page there.
+    """Compute what is missing in ``out``, and write the results and the page there.
 
-    No digit depends on where it is computed, nor on how many compute: workers have one thread each, and so must this
-    process have, see :func:`~dprl_papers.harness.one_thread.one_thread_a_cell`.
+    No digit depends on where it is computed, nor on how many workers compute. For this, workers have one thread each,
+    and this process must have one thread too: see :func:`~dprl_papers.harness.one_thread.one_thread_a_cell`.
 
     Args:
-        request: see :func:`make_request`.
+        request: what to compute; see :func:`make_request`.
         out: folder of the results.
-        progress: told how many tasks are done, of how many, and what was done last.
-        workers: that compute side by side; None for one on each processor.
-        engine: ``local`` are processes of this machine, ``ray`` those of a Ray cluster; the command checks it.
-        address: of a Ray cluster that runs; by default one is started on this machine, for this run alone.
+        progress: called with the number of tasks that are done, the number of all tasks, and what was done last.
+        workers: number of workers that compute side by side; None for one per processor.
+        engine: ``local`` for processes of this machine, ``ray`` for those of a Ray cluster; the command checks the
+            name.
+        address: address of a running Ray cluster; by default one is started on this machine, only for this run.
 
     Returns:
-        what ``results.json`` holds: these figures, and those of earlier runs in the same folder.
+        the contents of ``results.json``: these figures, and those of earlier runs in the same folder.
 
     Raises:
-        DprlError: ``out`` holds something else, or cannot be written; or workers cannot be started.
+        DprlError: ``out`` holds other files or cannot be written, or workers cannot be started.
     """
     tell = progress or (lambda done, total, words: None)
     runner = Runner(request, Store(out, request.paper.number))
@@ -122,7 +123,7 @@ def reproduce(
 
 
 def provenance(request: Request, done: list[Done]) -> dict[str, Any]:
-    """Say what the last run that computed anything was made of, and how long each of its tasks took."""
+    """Return the provenance of the last run that computed anything, with the time of each of its tasks."""
     slowest = sorted(done, key=lambda one: -one[2])
     return {
         "paper": request.paper.number,

@@ -1,4 +1,4 @@
-"""What a reproduction has to compute, task by task: cells of methods on logs, and figures that are programmed."""
+"""Tasks of a reproduction: cells, which measure methods on logs, and programmed figures."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ class Cell:
     """One method at one setting.
 
     Attributes:
-        domain, units, method: what and where.
-        factor: of the method's step size.
-        epsilon: None without privacy.
-        at: epochs at which a curve is measured; none where the answer is.
+        domain, units, method: names of domain and method, and the number of trajectories.
+        factor: multiplies the method's step size.
+        epsilon: the budget's epsilon; None for a method without privacy.
+        at: epochs at which a curve is measured; empty where the answer is measured.
     """
 
     domain: str
@@ -54,7 +54,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Task:
-    """What one worker computes at a time: a cell for the trials ``first`` to ``last``, or a programmed figure."""
+    """Work of one worker at a time: a cell for the trials from ``first`` until ``last``, or a programmed figure."""
 
     cell: Cell | None = None
     first: int = 0
@@ -63,7 +63,7 @@ class Task:
 
     @property
     def words(self) -> str:
-        """What is computed, for people."""
+        """Description of the task for people."""
         if self.cell is None:
             return f"figure {self.figure}"
         return f"{self.cell.domain}, {self.cell.units} trajectories: {self.cell.method}"
@@ -71,16 +71,16 @@ class Task:
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What is asked for.
+    """Request for a run: what is computed, and how.
 
     Attributes:
-        paper: its specification.
-        figures: those that are wanted.
-        methods: all that are known, by name.
-        trials: of each cell.
-        quick: few trials and small logs.
-        plugin: methods and a domain from outside.
-        left_out: figures that need an optional dependency which is not there.
+        paper: the paper's specification.
+        figures: the figures that are wanted.
+        methods: all known methods, by name.
+        trials: number of trials of each cell.
+        quick: whether the run takes few trials and small logs.
+        plugin: methods and a domain from a researcher's file.
+        left_out: figures that need an optional dependency which is not installed.
     """
 
     paper: Paper
@@ -92,16 +92,16 @@ class Request:
     left_out: tuple[Measured | Programmed, ...] = ()
 
     def values(self, figure: Measured | Programmed) -> tuple[float, ...]:
-        """Return the x of a figure in this run."""
+        """Return the values of x of a figure in this run."""
         return (figure.quick or figure.values[:2]) if self.quick else figure.values
 
     def log(self, domain: str) -> Log:
-        """Return how much of a domain is simulated."""
+        """Return the size of a domain's logs in this run."""
         log = next(x for x in self.paper.logs if x.domain == domain)
         return dataclasses.replace(log, units=log.quick) if self.quick else log
 
     def cell(self, domain: str, units: int, name: str, epsilon: float, factor: float = 1.0) -> Cell:
-        """Return the cell of a method, by its name in a figure."""
+        """Return the cell of a method that is given by its name in a figure."""
         method, own = split_method(name)
         if method not in self.methods:
             raise DprlError(f"There is no method {method!r}; there are {', '.join(sorted(self.methods))}.")
@@ -110,7 +110,7 @@ class Request:
         return Cell(domain, units, method, scale, None if known.guarantee == "none" else epsilon)
 
     def points(self, figure: Measured) -> list[tuple[str, float, dict[str, Any], Cell]]:
-        """Return every point of a figure: name of the method, epsilon of the curve, where it is, and its cell."""
+        """Return every point of a figure: the method's name, the curve's epsilon, the point's place, and its cell."""
         most = min(self.log(domain).units for domain in figure.domains)
         units = tuple(dict.fromkeys(min(u, most) for u in figure.units)) if self.quick else figure.units
         epsilons = figure.epsilon[:1] if self.quick else figure.epsilon
@@ -143,25 +143,25 @@ class Request:
         return out
 
     def names(self, figure: Measured) -> tuple[str, ...]:
-        """Return the methods of a figure, and those of a plugin; in a quick run without other step sizes."""
+        """Return the methods of a figure and of a plugin; a quick run leaves out methods with another step size."""
         extra = () if self.plugin is None else tuple(m.name for m in self.plugin.methods)
         own = tuple(name for name in figure.methods if not self.quick or split_method(name)[1] == 1.0)
         return own + tuple(name for name in extra if name not in figure.methods)
 
 
 class Runner:
-    """Computes the tasks of a request."""
+    """Computation of the tasks of a request."""
 
     def __init__(self, request: Request, store: Store) -> None:
         self.request, self.store = request, store
-        self._code = cache(fingerprint)  # of this runner: a plugin may have changed before the next one
+        self._code = cache(fingerprint)  # one cache per runner: a plugin may change before the next run
         self._logs = lru_cache(maxsize=1)(self._make_logs)
 
     def __reduce__(self) -> Any:
         return Runner, (self.request, self.store)
 
     def tasks(self) -> list[Task]:
-        """Return all tasks: figures first, which take longest; then cells, by the logs that they share."""
+        """Return all tasks: programmed figures first, as they take longest; then cells, in order of their logs."""
         figures = [f for f in self.request.figures if isinstance(f, Measured)]
         cells = {cell for figure in figures for *_, cell in self.request.points(figure)}
         order = sorted(cells, key=lambda c: (c.domain, c.units, c.method, c.factor, c.epsilon or 0.0, c.at))
@@ -170,7 +170,7 @@ class Runner:
         return [Task(figure=f.name) for f in self.request.figures if isinstance(f, Programmed)] + found
 
     def chunks(self, domain: str) -> list[tuple[int, int]]:
-        """Return the trials that run and are stored together."""
+        """Return the ranges of trials that run together and are stored together."""
         size, trials = self.request.log(domain).batch, self.request.trials
         return [(a, min(a + size, trials)) for a in range(0, trials, size)]
 
@@ -203,7 +203,7 @@ class Runner:
         }
 
     def compute(self, task: Task) -> dict[str, Any]:
-        """Compute a task, whatever the store has."""
+        """Compute a task, even if the store has its results."""
         cell = task.cell
         if cell is None:
             figure = self.request.paper.figure(task.figure)
@@ -228,10 +228,10 @@ class Runner:
         }
 
     def results(self, cell: Cell) -> dict[str, Any]:
-        """Return all trials of a cell, from the store.
+        """Return the results of all trials of a cell from the store.
 
         Raises:
-            DprlError: some of it is not there.
+            DprlError: some results are missing.
         """
         parts = [self.store.read(self.key(Task(cell, *chunk))) for chunk in self.chunks(cell.domain)]
         if None in parts:
@@ -240,7 +240,7 @@ class Runner:
         return parts[0] | {name: [value for part in parts for value in part[name]] for name in measured}
 
     def tuned(self, cell: Cell) -> float | None:
-        """Return the tuned number of a cell's method, or None where it goes by its own rule."""
+        """Return the tuned number of a cell's method, or None where the method has its own rule."""
         paper = self.request.paper
         return None if cell.epsilon is None else paper.tuned_value(cell.method, cell.domain, cell.units, cell.epsilon)
 
@@ -256,11 +256,11 @@ class Runner:
         )
 
     def domain(self, name: str) -> Domain:
-        """Return a domain by its name: the plugin's, or one of this package."""
+        """Return a domain by its name: the plugin's domain, or one of this package."""
         return self._of_plugin(name) or load_domain(name)
 
     def domain_file(self, name: str) -> Path:
-        """Return the file that a domain is made by."""
+        """Return the file that defines a domain."""
         plugin = self.request.plugin
         return plugin.path if plugin is not None and self._of_plugin(name) else FOLDER / f"{name}.py"
 
@@ -280,11 +280,11 @@ class Runner:
         )  # fmt: skip
 
 
-# --- what a method's answers are worth --------------------------------------------------------------------------------
+# --- errors of a method's answers -------------------------------------------------------------------------------------
 
 
 def errors_of(method: Method, setting: Setting, answers: np.ndarray, metrics: Metrics) -> Mapping[str, np.ndarray]:
-    """Return errors ``(T,)`` of a method's weights, values or policy values."""
+    """Return the ``(T,)`` errors of a method's weights, values or policy values."""
     if method.value is not None:
         if answers.ndim != 1:
             raise DprlError(f"Method {method.name!r} must give one number a trial.")
@@ -298,10 +298,10 @@ def errors_of(method: Method, setting: Setting, answers: np.ndarray, metrics: Me
 
 
 def curves_of(method: Method, trials: Trials, keys: Any, at: tuple[int, ...]) -> dict[str, Any]:
-    """Return what a method with curves gives at the epochs ``at``, or of its answer where there are none.
+    """Return the errors of a method with curves at the epochs ``at``, or of its answer where ``at`` is empty.
 
     Raises:
-        DprlError: it gives a metric that is not known, or something of another shape.
+        DprlError: the method gives an unknown metric, no metric, or errors of another shape.
     """
     assert method.curves is not None
     found = method.curves(trials, keys, at)
@@ -314,7 +314,7 @@ def curves_of(method: Method, trials: Trials, keys: Any, at: tuple[int, ...]) ->
 
 
 def column(errors: Sequence[Any], at: Sequence[int], epoch: float | None) -> list[float | None]:
-    """Return one number a trial: at ``epoch``, or at the end; errors that are no curves are the same at every epoch."""
+    """Return one number per trial: at ``epoch``, or at the end. Errors without curves are the same at every epoch."""
     if not errors or not isinstance(errors[0], list):
         return list(errors)
     place = -1 if epoch is None or not at else list(at).index(int(epoch))

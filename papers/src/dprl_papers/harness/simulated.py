@@ -1,7 +1,7 @@
-"""Domains of simulators: logs and returns by rollouts, and the true values that their files hold.
+"""Simulated domains: logs and returns by rollouts, and true values from the domains' files.
 
 The true values of a domain without a closed form are means over rollouts of the simulator from given states. They take
-minutes, so the domain's file keeps them, beside what was learned.
+minutes to compute, so the domain's file stores them, together with the learned weights.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ STARTS = ("start_states", "start_values", "start_errors", "start_truncated")
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Simulator:
-    """An environment, and how the values of a policy in it are found by rollouts.
+    """An environment, with the settings of the rollouts that find the values of a policy in it.
 
     Attributes:
         environment: a hashable simulator.
-        steps: transitions after which a rollout is cut; chosen so that ``discount ** steps`` is negligible.
-        states_of: ``(S, d)`` observations to states of the environment; by default an observation is the state.
-        batch: rollouts that run side by side.
+        steps: number of transitions after which a rollout is cut, chosen so that ``discount ** steps`` is negligible.
+        states_of: maps ``(S, d)`` observations to states of the environment; by default an observation is the state.
+        batch: number of rollouts that run side by side.
     """
 
     environment: Environment
@@ -50,16 +50,16 @@ class Simulator:
     def values(
         self, policy: Policy, observations: np.ndarray, seed: int, repetitions: int = 200, steps: int | None = None
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return values of ``policy`` at ``(S, d)`` observations, and their standard errors, ``(S,)`` each.
+        """Return the values of ``policy`` at ``(S, d)`` observations, and their standard errors, ``(S,)`` each.
 
-        Rewards are clipped to their bounds, as those of a log are; no horizon ends a rollout.
+        Rewards are clipped to their bounds, as in a log. No horizon ends a rollout.
 
         Args:
             policy: a policy that JAX can trace.
-            observations: where rollouts begin.
-            seed: of the rollouts.
-            repetitions: rollouts from each state, at least 2.
-            steps: after which a rollout is cut, where it is not at :attr:`steps`.
+            observations: observations at which rollouts begin.
+            seed: seed of the rollouts.
+            repetitions: number of rollouts from each state, at least 2.
+            steps: number of transitions after which a rollout is cut; by default :attr:`steps`.
         """
         states, parts = self.states_of(observations), []
         width = max(1, min(repetitions, self.batch // len(observations)))
@@ -72,13 +72,13 @@ class Simulator:
         return returns.mean(axis=1), returns.std(axis=1, ddof=1) / np.sqrt(returns.shape[1])
 
     def starts(self, policy: Policy, observations: np.ndarray, seed: int, repetitions: int) -> dict[str, np.ndarray]:
-        """Return what a file holds of the starts; values until a log's horizon are of the same rollouts.
+        """Return the arrays on starts in a domain's file; values until a log's horizon come from the same rollouts.
 
         Args:
-            policy: whose values are meant.
-            observations: ``(S, d)`` that stand for the start distribution.
+            policy: the policy whose values are computed.
+            observations: ``(S, d)`` observations that represent the start distribution.
             seed: of the rollouts.
-            repetitions: rollouts from each state.
+            repetitions: number of rollouts from each state.
         """
         values, errors = self.values(policy, observations, seed, repetitions)
         truncated, _ = self.values(policy, observations, seed, repetitions, self.environment.horizon)
@@ -92,16 +92,17 @@ class Simulator:
         soft_policy: Callable[..., Policy],
         starts: np.ndarray,
     ) -> None:
-        """Write the file of a domain whose policy is learned, and print the returns that it reaches.
+        """Write the file of a domain whose policy is learned, and print the returns that the policy reaches.
 
-        Only for domains whose values until a log's horizon are the values: starts have no truncated ones.
+        This is only for domains where a log's horizon hardly changes the values: it stores no truncated values of
+        starts.
 
         Args:
-            path: the file.
+            path: path of the file.
             public: bounds of a log.
-            weights: of Q.
-            soft_policy: weights, and optionally a temperature and an epsilon, to a policy.
-            starts: observations that stand for the start distribution.
+            weights: weights of Q.
+            soft_policy: maps weights, and optionally a temperature and an epsilon, to a policy.
+            starts: observations that represent the start distribution.
         """
         from safetensors.numpy import save_file
 
@@ -141,8 +142,9 @@ def _returns(environment: Environment, policy: Any, steps: int, key: Any, state:
 
 
 def net(box: tuple[Interval, ...]) -> np.ndarray:
-    """Return ``(256, d)`` points that stand for the uniform distribution on ``box``: a net of Sobol's points, each half
-    a cell from its corner.
+    """Return ``(256, d)`` points that represent the uniform distribution on ``box``.
+
+    They are a net of Sobol's points, each half a cell from its corner.
     """
     from scipy.stats import qmc
 
@@ -152,19 +154,19 @@ def net(box: tuple[Interval, ...]) -> np.ndarray:
 
 
 def mean_return(log: Trajectories) -> float:
-    """Return mean sum of rewards of a log's trajectories, not discounted."""
+    """Return the mean over a log's trajectories of the undiscounted sum of rewards."""
     return float(np.bincount(log.episode_of(), log.reward, minlength=log.episodes).mean())
 
 
 def stored_domain(
     file: Path, *, policy: Policy, behavior: Policy | None = None, depends_on: tuple[Path, ...] = (), **facts: Any
 ) -> Domain:
-    """Return the domain whose true values are kept beside its Python file.
+    """Return a domain whose true values are stored beside its Python file.
 
     Args:
-        file: the domain's module; its name is the domain's, and what is kept ends in ``.safetensors``.
-        policy: that is evaluated.
-        behavior: that logs, where it is another one.
+        file: the domain's module. The domain has its name, and the stored file has the suffix ``.safetensors``.
+        policy: the policy that is evaluated.
+        behavior: the policy that logs, if it is another policy.
         depends_on: further files that logs depend on.
         facts: the other fields of :class:`~dprl_papers.harness.domain.Domain`.
     """
@@ -181,7 +183,7 @@ def stored_domain(
 
 
 def stored_truth(path: Path, names: tuple[str, ...] = ("states", "values", "standard_errors", "")) -> Truth:
-    """Return the true values that a domain's file keeps under these names, with equal weights."""
+    """Return the true values that a domain's file stores under these names, with equal weights."""
     from safetensors.numpy import load_file
 
     kept = load_file(path)

@@ -1,7 +1,7 @@
-"""What a reproduction shows: a folder for each paper, with ``paper.toml`` and a file for each figure in ``figures/``.
+"""Specifications of reproductions: each paper has a folder with ``paper.toml``, and a file per figure in ``figures/``.
 
-A figure whose methods are compared on logs is declared: ``figures/NAME.toml`` is a :class:`Measured`. Any other is
-programmed: ``figures/NAME.py`` says in its docstring what stands on the page, and has a function ``draw``
+A figure that compares methods on logs is declared: ``figures/NAME.toml`` is a :class:`Measured`. Any other figure is
+programmed: ``figures/NAME.py`` describes the page in its docstring, and has a function ``draw``
 (:mod:`dprl_papers.harness.programmed`). To add a figure, add its file.
 """
 
@@ -37,19 +37,19 @@ def _different(values: tuple[Any, ...]) -> tuple[Any, ...]:
 
 @dataclass(frozen=True, kw_only=True, config=EXACT)
 class Claim:
-    """A sentence of a paper, or of ours, with the comparison of numbers that decides whether it came out.
+    """A sentence of a paper, or of ours, with the comparison of numbers that decides whether it holds.
 
     Attributes:
         words: the sentence.
         kind: ``ratio`` compares error(``other``) / error(``method``) with ``at_least``, at each x; ``below`` compares
             error(``method``) with ``at_most``; ``spread`` compares the largest over the smallest error of ``method``
             along x with ``at_most``.
-        method, other: of this figure; ``other`` may stand in another ``figure``.
+        method, other: methods of this figure; ``other`` may be a method of another figure, named by ``figure``.
         metric: one of METRICS.
-        at: values of x that count; all by default.
-        epsilon: of the curves that are compared; the figure's first by default.
-        other_epsilon: of ``other``, where that is another one.
-        ours: true for a sentence that is not the paper's.
+        at: values of x that count; by default all.
+        epsilon: epsilon of the compared curves; by default the figure's first.
+        other_epsilon: epsilon of the curve of ``other``, if it differs.
+        ours: whether the sentence is ours and not the paper's.
     """
 
     words: str
@@ -68,18 +68,18 @@ class Claim:
 
 @dataclass(frozen=True, kw_only=True, config=EXACT)
 class Figure:
-    """What every figure or table has.
+    """Facts that every figure or table has.
 
     Attributes:
-        name: as in ``--figure``.
-        title: of its section.
-        where: where it stands in the paper.
-        statement: what the paper says of it, in its words; empty for a figure that is not the paper's.
-        note: what else must be said of it.
+        name: its name in ``--figure``.
+        title: title of its section.
+        where: its place in the paper.
+        statement: what the paper says about it, in the paper's words; empty for a figure that is not the paper's.
+        note: a remark.
         extra: the library's optional dependency without which the figure is left out.
-        values: of x.
-        quick: of x in a quick run; the first two values by default.
-        epsilon: budgets; several give a curve each.
+        values: values of x.
+        quick: values of x in a quick run; by default the first two values.
+        epsilon: epsilons of the budgets; with several, each gives a curve.
     """
 
     name: str
@@ -95,10 +95,11 @@ class Figure:
 
 @dataclass(frozen=True, kw_only=True, config=EXACT)
 class Programmed(Figure):
-    """A figure that is a Python file: it follows from formulas, or is learned in an environment.
+    """A figure that is a Python file: its numbers follow from formulas, or from learning in an environment.
 
     Attributes:
-        module: the file's, with a function ``draw`` of a :class:`~dprl_papers.harness.programmed.Run`.
+        module: name of the file's module, which has a function ``draw`` of a
+            :class:`~dprl_papers.harness.programmed.Run`.
     """
 
     module: str
@@ -109,16 +110,16 @@ class Measured(Figure):
     """A figure of methods that are measured on logs.
 
     Attributes:
-        kind: ``errors`` of answers, or ``curves`` along a run.
+        kind: ``errors`` of answers, or ``curves`` of errors along a run.
         domains: names of the domains.
-        x: ``units``, ``step`` (a factor of the step size), ``epsilon``, ``epoch`` (of ``curves``; a run ends with the
-            last), or ``domain``, which has no values.
-        units: where x is another; several only where x is ``domain``.
-        metric: of the first chart.
-        methods: names; ``NAME xF`` is the method with its step size times F.
-        log_x, log_y: axes.
-        claims: what is decided by the numbers.
-        beside: ``module:function`` that adds what is computed to what is measured.
+        x: ``units``, ``step`` (a factor of the step size), ``epsilon``, ``epoch`` (only for ``curves``; a run ends with
+            the last value), or ``domain``, which has no values.
+        units: numbers of units where x is something else; several only where x is ``domain``.
+        metric: metric of the first chart.
+        methods: names of methods; ``NAME xF`` is the method with its step size times F.
+        log_x, log_y: whether an axis is logarithmic.
+        claims: claims that the numbers decide.
+        beside: ``module:function`` that adds computed contents to the measured ones.
     """
 
     kind: Literal["errors", "curves"] = "errors"
@@ -135,13 +136,13 @@ class Measured(Figure):
 
 @dataclass(frozen=True, kw_only=True, config=EXACT)
 class Tuned:
-    """A number that a method has no rule for, such as its step size: best of a grid on public simulations.
+    """A number for which a method has no rule, such as its step size: the best of a grid on public simulations.
 
     Attributes:
-        method, domain, epsilon: what it is for.
-        units, best: number of units, and what is best there; between them it is interpolated (both in logs).
+        method, domain, epsilon: the method, domain and budget for which it is tuned.
+        units, best: numbers of units, and the best value at each; between them, values are interpolated (both in logs).
         provenance: how it was found.
-        what: what it is.
+        what: name of the number.
     """
 
     method: str
@@ -155,13 +156,13 @@ class Tuned:
 
 @dataclass(frozen=True, kw_only=True, config=EXACT)
 class Log:
-    """How much of a domain is simulated.
+    """Size of a domain's simulated logs.
 
     Attributes:
-        domain: its name.
-        units: trajectories of the one log a trial, of which smaller logs are prefixes.
-        quick: the same in a quick run.
-        batch: trials that run together and are stored together.
+        domain: name of the domain.
+        units: number of trajectories in each trial's one log, of which smaller logs are prefixes.
+        quick: number of trajectories in a quick run.
+        batch: number of trials that run together and are stored together.
     """
 
     domain: str
@@ -172,15 +173,16 @@ class Log:
 
 @dataclass(frozen=True, kw_only=True, config=EXACT)
 class Paper:
-    """A reproduction.
+    """Specification of the reproduction of one paper.
 
     Attributes:
         number, title, authors, year: of the paper.
-        summary: what it is about, for the head of the page.
-        trials, delta, seed: of every figure; trial t has the log and the noise of seed ``seed + t``.
-        measured: how it was measured, in sentences, of a paper that has no logs.
-        ours: how claims begin, or what they name, that are about a method of ours in place of the paper's.
-        logs, tuned, figures: see there.
+        summary: subject of the paper, for the head of the page.
+        trials, delta, seed: number of trials, delta and first seed of every figure; trial t has the log and the noise
+            of seed ``seed + t``.
+        measured: sentences on how the numbers were measured, for a paper that has no logs.
+        ours: words by which claims are known that are about a method of ours in place of the paper's.
+        logs, tuned, figures: see :class:`Log`, :class:`Tuned` and :class:`Figure`.
     """
 
     number: str
@@ -199,7 +201,7 @@ class Paper:
     ours: tuple[str, ...] = ()
 
     def figure(self, name: str) -> Measured | Programmed:
-        """Return the figure of this name, or refuse it with the names that there are."""
+        """Return the figure of this name; for an unknown name, raise an error that lists the known names."""
         for figure in self.figures:
             if figure.name == name:
                 return figure
@@ -207,7 +209,7 @@ class Paper:
         raise DprlError(f"Paper {self.number} has no figure {name!r}; there are {names}.")
 
     def tuned_value(self, method: str, domain: str, units: int, epsilon: float) -> float | None:
-        """Return the tuned number of a method, or None where it goes by its own rule."""
+        """Return the tuned number of a method, or None where the method has its own rule."""
         tables = [s for s in self.tuned if s.method == method and s.domain == domain]
         if not tables:
             return None
@@ -216,7 +218,7 @@ class Paper:
 
 
 def split_method(name: str) -> tuple[str, float]:
-    """Return the method and the factor of its step size.
+    """Return the method's name and the factor of its step size.
 
     >>> split_method("gpope x0.1"), split_method("td")
     (('gpope', 0.1), ('td', 1.0))
@@ -235,7 +237,7 @@ def papers() -> dict[str, Path]:
 
 @cache
 def load_paper(number: str) -> Paper:
-    """Read the specification of a paper: its own figures first, then those that are added."""
+    """Return the specification of a paper, with the paper's own figures first, then added ones."""
     folder = papers().get(number)
     if folder is None:
         raise DprlError(f"There is no reproduction of paper {number!r}; there are {', '.join(papers())}.")
@@ -248,12 +250,12 @@ def load_paper(number: str) -> Paper:
 
 
 def parse(text: str, source: str, figures: list[dict[str, Any]] | None = None) -> Paper:
-    """Make a specification from TOML and from tables of figures.
+    """Return a specification from TOML and from tables of figures.
 
     Args:
-        text: of ``paper.toml``; it may have ``[[figures]]`` itself.
-        source: what error messages call it.
-        figures: tables, where they stand in files of their own.
+        text: contents of ``paper.toml``, which may have ``[[figures]]`` itself.
+        source: name of the text in error messages.
+        figures: tables of figures that have files of their own.
     """
     try:
         mapping = tomllib.loads(text)
@@ -269,7 +271,7 @@ def parse(text: str, source: str, figures: list[dict[str, Any]] | None = None) -
 
 
 def _figure_of(path: Path) -> dict[str, Any]:
-    """Read the table of a figure from its file; the file's name is the figure's, without ``figure_``."""
+    """Return the table of a figure from its file. The figure has the file's name, without ``figure_``."""
     name = path.stem.removeprefix("figure_").replace("_", "-")
     text = path.read_text(encoding="utf-8")
     if path.suffix == ".toml":
@@ -278,7 +280,7 @@ def _figure_of(path: Path) -> dict[str, Any]:
 
 
 def programmed_text(source: str) -> dict[str, Any]:
-    '''Read what a programmed figure says of itself, without importing it.
+    '''Return the facts in the file of a programmed figure, without importing it.
 
     The docstring has the title, and paragraphs that begin with ``Where:``, ``Statement:``, ``Note:`` or ``Extra:``;
     ``VALUES``, ``QUICK`` and ``EPSILON`` are constants.
@@ -298,11 +300,11 @@ def programmed_text(source: str) -> dict[str, Any]:
     return found
 
 
-# --- what the parts of a specification say of each other --------------------------------------------------------------
+# --- checks across the parts of a specification -----------------------------------------------------------------------
 
 
 def _check(paper: Paper, source: str) -> None:
-    """Refuse what would otherwise show as a claim that nobody measured, or as a cell that cannot be computed."""
+    """Refuse a specification with a claim that nobody measures, or a cell that cannot be computed."""
 
     def require(holds: bool, where: str, sentence: str) -> None:
         if not holds:

@@ -1,7 +1,7 @@
-"""What a reproduction has computed, on disk: one JSON file each, named after everything that determines it.
+"""Results of a reproduction on disk: one JSON file per result, named after everything that determines it.
 
-A file is complete or not there; a second run reads what is there and computes what is missing. Nothing in here is
-private: there is nobody in a simulation.
+A file is either complete or missing. A second run reads the files that exist and computes the missing ones. Nothing
+here is private, because simulations have no people.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ _MARK, _MARK_SCHEMA = "reproduction.json", "dprl.reproduction/1"
 
 
 class Store:
-    """The results of one paper under a folder.
+    """Results of one paper in a folder.
 
     Raises:
-        DprlError: the folder holds something else, or another paper.
+        DprlError: the folder holds other files, or the results of another paper.
     """
 
     def __init__(self, folder: Path, paper: str) -> None:
         self.folder = folder.absolute()
-        # what :meth:`kept` gave in this process, by address, and how it was made
+        # what :meth:`kept` gave in this process: by address, the name and how it was made
         self.asked: dict[str, dict[str, Any]] = {}
-        self._within = 0.0  # seconds of the processor for what is computed within something else
+        self._within = 0.0  # processor seconds of nested calls of :meth:`kept`
         mark = folder / _MARK
         try:
             if folder.exists() and (not folder.is_dir() or (any(folder.iterdir()) and not mark.is_file())):
@@ -60,7 +60,7 @@ class Store:
             raise DprlError(f"{str(self.folder)!r} is of paper {found.get('paper')}: name another with --out.")
 
     def cell(self, key: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Return all that is kept under ``key``, or None where it is missing or damaged."""
+        """Return everything that is stored under ``key``, or None where it is missing or damaged."""
         found = read_json(self.folder / "cells" / f"{address(key)}.json")
         whole = isinstance(found, dict) and found.get("schema") == SCHEMA and found.get("key") == as_json(key)
         return found if whole else None
@@ -70,15 +70,15 @@ class Store:
         return (self.cell(key) or {}).get("results")
 
     def save(self, key: Mapping[str, Any], results: Any, seconds: float) -> dict[str, Any]:
-        """Keep results, all of them or none, with the commit that computed them and how long that took."""
+        """Store results, all of them or none, with the commit that computed them and the seconds that it took."""
         made = {"commit": commit(), "seconds": round(seconds, 3)}
         content = {"schema": SCHEMA, "key": as_json(key), "results": as_json(results), "made": made}
         self.write(f"cells/{address(key)}.json", json.dumps(content, sort_keys=True, allow_nan=False) + "\n")
         return content
 
     def kept(self, key: Mapping[str, Any], compute: Callable[[], Any]) -> Any:
-        """Return what ``compute`` gives, or gave before, as JSON has it; others who want the same wait for it."""
-        if not self.folder.is_dir():  # a worker on a machine that does not share the disk
+        """Return what ``compute`` gives, or gave before, in JSON's types; other processes wait for the same result."""
+        if not self.folder.is_dir():  # this worker's machine does not share the disk
             return as_json(compute())
         with FileLock(self.folder / "locks" / address(key)):
             if (found := self.cell(key)) is None:
@@ -99,7 +99,7 @@ class Store:
 
 
 def read_json(path: Path) -> Any:
-    """Return what a JSON file holds, or None where there is none, or it is damaged."""
+    """Return the contents of a JSON file, or None where the file is missing or damaged."""
     try:
         return json.loads(path.read_bytes())
     except (OSError, ValueError):
@@ -107,7 +107,7 @@ def read_json(path: Path) -> Any:
 
 
 def address(key: Mapping[str, Any]) -> str:
-    """Return the name of what ``key`` determines, whatever the order of its entries."""
+    """Return the name under which the results of ``key`` are stored; the order of its entries does not matter."""
     text = json.dumps(key, default=_plain, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
@@ -125,11 +125,11 @@ def _plain(value: Any) -> Any:
     if dataclasses.is_dataclass(value):
         fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(value) if f.compare}
         return {"type": type(value).__qualname__} | fields
-    return value.tolist() if hasattr(value, "tolist") else str(value)  # an array, or a number of one
+    return value.tolist() if hasattr(value, "tolist") else str(value)  # an array, or a number of NumPy or JAX
 
 
 def finite(values: Any) -> list[float | None]:
-    """Return numbers as JSON can hold them: what is not finite is None.
+    """Return numbers as JSON can hold them: None replaces a number that is not finite.
 
     >>> finite([1.0, float("inf")])
     [1.0, None]

@@ -1,6 +1,6 @@
-"""Rows of a log over a finite public set of transitions: many trials of one domain, whose logs share them.
+"""Rows of a log over a finite public set of transitions, which many trials of one domain share.
 
-Where the transitions lie on a few diagonals, :mod:`dprl.engine.bands` does without their products.
+Where the transitions lie on a few diagonals, :mod:`dprl.engine.bands` avoids the products of feature matrices.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ def shared_transitions(
 
     Args:
         units: ``(N,)`` unit of each transition.
-        source, target: ``(N,)`` state numbers; ``target`` is -1 for the terminal state.
-        rows: the rows themselves; of their columns all coefficients that can be made are summed.
+        source, target: ``(N,)`` state indices; ``target`` is -1 for the terminal state.
+        rows: the rows themselves; every coefficient column among theirs is summed.
         transitions: ``(K, 2)`` public list of (source, target) pairs that can happen.
         table: ``(S, n)`` features of each state.
         discount: gamma.
-        states: ``(S, d)`` the states themselves, for programs that ask for them.
+        states: ``(S, d)`` states, for programs that ask for them.
     """
     bands = find_bands(transitions, table, discount)
     if bands is not None:
@@ -70,8 +70,9 @@ def shared_transitions(
 
 
 def find_bands(transitions: np.ndarray, table: np.ndarray, discount: float) -> Bands | None:
-    """Return the bands of these public ``transitions`` ``(K, 2)``, or None where the transitions or ``table`` have
-    none.
+    """Return the bands of these public ``transitions`` ``(K, 2)``.
+
+    Return None where the transitions or ``table`` have none.
     """
     states = len(table)
     scale = float(table[0, 0])
@@ -83,7 +84,7 @@ def find_bands(transitions: np.ndarray, table: np.ndarray, discount: float) -> B
     if ends.any():
         after = [source[ends] + o for o in offsets]
         if not any(np.all((x < 0) | (x >= states)) for x in after):
-            offsets.append(states)  # past the last state from wherever it starts
+            offsets.append(states)  # leads past the last state from every state
     return Bands(tuple(offsets), states, scale, discount) if len(offsets) <= MAX_BANDS else None
 
 

@@ -1,7 +1,7 @@
-"""Step sizes and ridges for a specification: the best of a grid on simulations that no trial sees.
+"""Tuning of step sizes and ridges for a specification: the best value of a grid on simulations that no trial sees.
 
 ``python -m dprl_papers.harness.tune 004 gpope-single chain --epsilon 0.1 --units 100`` prints a ``[[tuned]]`` table.
-The grid grows by a factor of two; a best value at its edge is marked, and asks for a wider one.
+The grid grows by a factor of two. A best value at the grid's edge is marked, and calls for a wider grid.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ def tune(
     method: str, domain: str, units: Sequence[int], epsilon: float, delta: float, *, grid: Sequence[float],
     trials: int = 20, metric: str = "mspbe", batch: int = 20,
 ) -> list[tuple[int, float, list[float]]]:  # fmt: skip
-    """Return for each number of units, the best value of the grid and the mean error of each.
+    """Return, for each number of units, the best value of the grid and the mean error of each value.
 
     Args:
-        method: whose step size (or ridge) is tuned.
-        grid: of values, increasing.
+        method: name of the method whose step size (or ridge) is tuned.
+        grid: increasing values.
         metric: ``mspbe`` or ``rmse``.
     """
     found = library_methods().get(method)

@@ -1,4 +1,4 @@
-"""Fingerprints of the code behind a number: a file and every module of dprl that it imports, at any depth."""
+"""Fingerprints of the code behind a number: of a file and every module of dprl that it imports, at any depth."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DIRTY = "-dirty"
 
 @cache
 def imported(path: Path) -> tuple[Path, ...]:
-    """Return the files of the modules of :data:`PACKAGES` that the file imports, anywhere in it."""
+    """Return the files of the modules in :data:`PACKAGES` that a file imports, in any place."""
     if path.suffix != ".py":
         return ()
     found = set()
@@ -38,7 +38,7 @@ def imported(path: Path) -> tuple[Path, ...]:
 
 
 def module_file(name: str) -> Path | None:
-    """Return where the module ``name`` of one of :data:`PACKAGES` is; None for any other."""
+    """Return the file of the module ``name`` if it is in :data:`PACKAGES`, else None."""
     first, *rest = name.split(".")
     if first not in PACKAGES:
         return None
@@ -50,7 +50,7 @@ def module_file(name: str) -> Path | None:
 
 
 def closure(files: Iterable[Path], counts: Callable[[Path], bool] = lambda path: True) -> set[Path]:
-    """Return these files and all that they import of :data:`PACKAGES`, at any depth, through those that count."""
+    """Return these files and all files in :data:`PACKAGES` that they import, at any depth, through files that count."""
     seen: set[Path] = set()
     todo = list(files)
     while todo:
@@ -62,7 +62,7 @@ def closure(files: Iterable[Path], counts: Callable[[Path], bool] = lambda path:
 
 
 def fingerprint(files: Iterable[Path]) -> str:
-    """Digest these files and all that they import of :data:`PACKAGES`: changes whenever any of them does."""
+    """Return a digest of these files and of all files in :data:`PACKAGES` that they import, at any depth."""
     digest = hashlib.sha256()
     for content in sorted(hashlib.sha256(path.read_bytes()).digest() for path in closure(files)):
         digest.update(content)
@@ -83,15 +83,15 @@ def libraries() -> dict[str, str]:
 
 
 def machine_facts() -> dict[str, Any]:
-    """Return what digits depend on besides what a result's key has: libraries, and what is compiled for."""
-    # how many processors there are changes nothing, as every cell has one thread; the code that counts is in the key
+    """Return facts on which digits depend besides a result's key: libraries, and the processor compiled for."""
+    # the number of processors changes nothing, as every cell has one thread; the code that counts is in the key
     own = ("cpus", "XLA_FLAGS", "code")
     return {name: x for name, x in (machine.versions() | machine.device()).items() if name not in own}
 
 
 @cache
 def commit() -> str | None:
-    """Return the commit of the sources, with ``-dirty`` where code differs from it; None outside of a checkout."""
+    """Return the commit of the sources, followed by ``-dirty`` if code differs from it; None outside of a checkout."""
 
     def git(*asked: str) -> str:
         command = ["git", "-C", str(PACKAGES["dprl_papers"]), *asked]

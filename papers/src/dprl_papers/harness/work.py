@@ -1,7 +1,8 @@
-"""Where tasks are computed: in this process, in processes of this machine (joblib's loky), or in a Ray cluster.
+"""Engines that compute tasks: this process, processes of this machine (joblib's loky), or a Ray cluster.
 
-What is computed does not depend on where, nor on how many do it. Results come back to this process, which writes each
-as soon as it has come; a worker writes only what it keeps within a programmed figure.
+The results do not depend on where tasks are computed, nor on the number of workers. Results come back to this process,
+which writes each result as soon as it arrives. A worker writes only the results that it keeps within a programmed
+figure.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ Done = tuple[Task, Any, float]
 
 
 def check_engine(engine: str, workers: int | None, address: str | None) -> None:
-    """Refuse an engine that there is not, an address where there is none, and a number of workers that is none."""
+    """Refuse an unknown engine, an address without a Ray cluster, and an invalid number of workers."""
     if engine not in ENGINES:
         raise DprlError(f"--engine must be one of {', '.join(ENGINES)}.")
     if engine == "local" and address is not None:
@@ -45,14 +46,14 @@ def check_engine(engine: str, workers: int | None, address: str | None) -> None:
 def spread(
     runner: Runner, tasks: Sequence[Task], engine: str, workers: int | None, address: str | None
 ) -> Generator[Done, None, None]:
-    """Compute tasks, and give each with its results as soon as it is finished.
+    """Compute tasks, and yield each with its results as soon as it is finished.
 
     Args:
-        runner: of the request.
-        tasks: to compute.
+        runner: the runner of the request.
+        tasks: the tasks to compute.
         engine: one of ENGINES.
-        workers: as many at most; by default one for each processor.
-        address: of a Ray cluster that runs; by default one is started on this machine, for this run alone.
+        workers: the largest number of workers; by default one per processor.
+        address: address of a running Ray cluster; by default one is started on this machine, only for this run.
 
     Raises:
         DprlError: a task was refused, a worker died, or there is no such cluster.
@@ -62,7 +63,7 @@ def spread(
     if engine == "ray":
         yield from _in_cluster(runner, tasks, workers, address)
     elif workers == 1 or len(tasks) == 1:
-        # a process of its own would have to start, and to compile
+        # a separate process would have to start, and to compile
         for task in tasks:
             yield _timed(runner, task)
     else:
@@ -70,14 +71,14 @@ def spread(
 
 
 def _in_processes(runner: Runner, tasks: Sequence[Task], workers: int) -> Generator[Done, None, None]:
-    one_thread_a_cell()  # for the processes that are started here
+    one_thread_a_cell()  # applies to the processes that are started here
     content, facts = _packed(runner), machine_facts()
     options: dict[str, Any] = {"reuse": False, "initializer": _begin, "initargs": (os.getpid(),)}
     executor = get_reusable_executor(workers, **options)
     waiting, running = list(tasks), set()
     try:
         while waiting or running:
-            # no more than workers take at once: loky does not end cleanly while tasks are queued
+            # submit only as many tasks as workers take at once: loky does not end cleanly while tasks are queued
             while waiting and len(running) <= workers:
                 running.add(executor.submit(work, content, facts, waiting.pop(0)))
             finished, running = wait(running, return_when=FIRST_COMPLETED)
@@ -91,9 +92,9 @@ def _in_processes(runner: Runner, tasks: Sequence[Task], workers: int) -> Genera
 
 
 def _begin(parent: int) -> None:
-    """Let this process end when the one that started it has, however that ended, and no sooner."""
-    # where psutil is installed, loky ends a process that has grown by 300 MB, which a compiler's does after a few
-    # cells, and the next compiles everything again
+    """Make this process end when the process that started it has ended, for whatever reason, and no sooner."""
+    # where psutil is installed, loky ends a process that has grown by 300 MB, as a process that compiles does after a
+    # few cells, and the next process compiles everything again
     process_executor._USE_PSUTIL = False
 
     def watch() -> None:
@@ -120,7 +121,7 @@ def _in_cluster(
 
 
 def work(content: bytes, facts: dict[str, Any], task: Task) -> Done:
-    """Compute a task in a worker; ``facts`` are those of the machine that asks."""
+    """Compute a task in a worker; ``facts`` are the :func:`machine_facts` of the machine that asks."""
     here = machine_facts()
     if facts != here:
         names = sorted(name for name in here if facts.get(name) != here[name])
@@ -140,7 +141,7 @@ def _timed(runner: Runner, task: Task) -> Done:
 def forget_compiled(share: float = 0.25) -> None:
     """Forget compiled programs once they take a ``share`` of the memory maps that Linux allows a process.
 
-    Each takes a few, and where there are no more the compiler ends the process.
+    Each program takes a few maps. When none are left, the compiler ends the process.
     """
     maps, most = Path("/proc/self/maps"), Path("/proc/sys/vm/max_map_count")
     if most.exists() and maps.read_bytes().count(b"\n") > share * int(most.read_text()):
@@ -148,7 +149,10 @@ def forget_compiled(share: float = 0.25) -> None:
 
 
 def _packed(runner: Runner) -> bytes:
-    """Pack a runner for workers. A plugin, and what lies beside it, goes along as it is: they have no such module."""
+    """Pack a runner for workers.
+
+    A plugin and the modules beside it are packed by value, as workers cannot import them.
+    """
     plugin = runner.request.plugin
     for module in [*sys.modules.values()]:
         file = getattr(module, "__file__", None)

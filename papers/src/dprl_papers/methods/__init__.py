@@ -1,1 +1,1 @@
-"""The methods that are compared: one file a family, each with ``METHODS``."""
+"""Methods that experiments compare: one file per family, each with ``METHODS``."""

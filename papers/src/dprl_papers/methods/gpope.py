@@ -1,4 +1,4 @@
-"""GPOPE, as the paper has it and as it can be verified (paper 004, Algorithm 1)."""
+"""GPOPE as published and in verified forms (paper 004, Algorithm 1)."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from dprl_papers.paper_004_gpope.privacy import published_epsilon
 
 
 def one_pass(setting: Setting) -> Mapping[str, Any]:
-    """Return options of as many updates as there are trajectories, of one trajectory each."""
+    """Return options for one update per trajectory of the log, each with one trajectory."""
     return {"steps": setting.units}
 
 
 def one_pass_sampled(setting: Setting) -> Mapping[str, Any]:
-    """Return options of as many updates as trajectories, of a Poisson sample that has one on average."""
+    """Return options for as many updates as trajectories, each with a Poisson sample of one trajectory on average."""
     return {"steps": setting.units, "sampling_rate": 1.0 / setting.units}
 
 
 def as_published(setting: Setting) -> Guarantee:
-    """Return the guarantee of Theorem 1's noise where it claims the budget: a lower bound, from the worst pair."""
+    """Return the guarantee of Theorem 1's noise when it claims the budget: a lower bound, from the worst pair."""
     claimed, delta = setting.budget.epsilon, setting.budget.delta
     return _as_published(setting.units, claimed, delta)
 
@@ -34,9 +34,9 @@ def _as_published(units: int, claimed: float, delta: float) -> Guarantee:
     return Guarantee(status="as published", claimed=claimed, true=found.at_least, delta=delta, words="a lower bound")
 
 
-# Line 1 of Algorithm 1 starts anywhere; zero is what the paper's comparison with output perturbation suggests. Its clip
-# norm is so large that nothing is clipped, and noise grows with it: this one, which clips nearly every gradient, is
-# better on public simulations of all domains.
+# Line 1 of Algorithm 1 allows any start; the paper's comparison with output perturbation suggests zero. The paper's
+# clip norm is so large that nothing is clipped, and noise grows with it. This clip norm, which clips nearly every
+# gradient, is better on public simulations of all domains.
 PAPER = {"start": "zero", "project": False, "clip_norm": 0.001}
 
 METHODS = (

@@ -1,7 +1,7 @@
-"""DP-LSW and DP-LSL (Balle, Gomrokchi and Precup 2016), the paper's output perturbation V1 and V2.
+"""DP-LSW and DP-LSL (Balle, Gomrokchi and Precup 2016): output perturbation V1 and V2 of paper 004.
 
-Where the state is not finite, its space is cut into a public grid of cells; on-policy only. What is tuned of DP-LSL is
-its ridge.
+Where the states are not finite, the state space is cut into a public grid of cells. The methods are on-policy only. The
+tuned number of DP-LSL is its ridge.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def cells_of(problem: Problem) -> tuple[int, ...] | None:
 
 
 def table_of(problem: Problem) -> np.ndarray:
-    """Return ``(S, n)`` features of each state or cell; of whole-number states plain indicators."""
+    """Return the ``(S, n)`` features of each state or cell; whole-number states have plain indicators."""
     features, cells = problem.features, cells_of(problem)
     return np.eye(features.size) if cells is None else features(cell_centres(features.bounds, cells))
 
@@ -48,7 +48,7 @@ def visits_of(problem: Problem) -> FirstVisits:
 
 
 def lsw(calibration: Calibration, problem: Problem, key: Any) -> np.ndarray:
-    """Return DP-LSW with equal weights, returns in the public value range."""
+    """Return the weights of DP-LSW with equal state weights, for returns in the public value range."""
     setting, table = problem.setting, table_of(problem)
     weights = np.full(len(table), 1.0 / len(table))
     visits = visits_of(problem)
@@ -57,7 +57,7 @@ def lsw(calibration: Calibration, problem: Problem, key: Any) -> np.ndarray:
 
 
 def lsl(calibration: Calibration, problem: Problem, key: Any) -> np.ndarray:
-    """Return DP-LSL with equal weights and its ridge, tabular."""
+    """Return the weights of DP-LSL with equal state weights and its ridge, tabular."""
     setting, table = problem.setting, table_of(problem)
     weights = np.full(len(table), 1.0 / len(table))
     visits = visits_of(problem)
@@ -68,7 +68,7 @@ def lsl(calibration: Calibration, problem: Problem, key: Any) -> np.ndarray:
 
 
 def lsl_exact(centred: bool, problem: Problem, key: Any) -> np.ndarray:
-    """Return the estimator of DP-LSL with the noise of one Gaussian release on its exact tabular sensitivity."""
+    """Return the weights of DP-LSL's estimator with one Gaussian release on its exact tabular sensitivity."""
     setting, table = problem.setting, table_of(problem)
     weights = np.full(len(table), 1.0 / len(table))
     visits = visits_of(problem)
@@ -79,7 +79,7 @@ def lsl_exact(centred: bool, problem: Problem, key: Any) -> np.ndarray:
 
 
 def ridge(setting: Setting) -> float:
-    """Return the tuned ridge, or the root of the number of trajectories, above what the published noise needs."""
+    """Return the tuned ridge, or the root of the number of trajectories, plus what the published noise needs."""
     largest = 1.0 / setting.features.size
     return largest + setting.units**0.5 if setting.tuned is None else largest + setting.tuned * setting.factor
 
@@ -120,7 +120,7 @@ def _multiplier(budget: Budget) -> float:
 
 
 def _weights(problem: Problem, table: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Return weights over the domain's features of a function that is given at the states or cells."""
+    """Return weights over the domain's features of a function that is given by its values at the states or cells."""
     scale = np.sqrt(len(table)) if cells_of(problem) is None else 1.0  # tabular features are scaled indicators
     return np.linalg.lstsq(scale * table, values, rcond=None)[0]
 

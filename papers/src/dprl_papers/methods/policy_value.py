@@ -1,8 +1,8 @@
-"""Estimators of the policy's value, one number: importance sampling and doubly robust, private and not.
+"""Estimators of the policy's value, which is one number: importance sampling and doubly robust, private or not.
 
-The private ones are what a release of them alone computes, with the exact mechanism, and spend the whole budget. Ratios
-multiplied along a trajectory are cut at the public ``max_cumulative_ratio``, which here is the largest ratio of one
-step; importance sampling without privacy cuts nothing.
+A private estimator computes what its own release would compute, with the exact mechanism, and spends the whole budget.
+Ratios multiplied along a trajectory are cut at the public ``max_cumulative_ratio``, which here is the largest ratio of
+one step. Importance sampling without privacy cuts nothing.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ PLENTY = Budget(50.0, 1e-5)
 
 
 def importance_sampling(estimator: Estimator, problem: Problem, key: Any) -> float:
-    """Return one Gaussian release of the estimator's moments, and nothing else."""
+    """Return the estimate from one Gaussian release of the estimator's moments, which is the only release."""
     query = query_of(estimator, problem)
     name = f"importance sampling, {estimator}"
     vectors = problem.once(name, lambda: vectors_of(query, problem))  # the same for every budget
@@ -50,7 +50,7 @@ def importance_sampling(estimator: Estimator, problem: Problem, key: Any) -> flo
 
 
 def importance_sampling_exact(estimator: Estimator, problem: Problem, key: Any) -> float:
-    """Return the estimator of the textbook, without noise, clips and cuts."""
+    """Return the textbook estimate, without noise, clips and cuts."""
     del key
     query = query_of(estimator, problem, UNCUT)
     log = replace(problem.log, bounds=query.bounds)
@@ -71,7 +71,7 @@ def _multiplier(budget: Budget) -> float:
 
 
 def query_of(estimator: Estimator, problem: Problem, cut: float | None = None) -> ImportanceQuery:
-    """Return what is asked of the trajectories; ``cut`` in place of the bounds' largest product of ratios."""
+    """Return the query on the trajectories; ``cut`` replaces the bound on products of ratios."""
     bounds, domain = problem.setting.bounds, problem.domain
     if cut is not None and not domain.on_policy:
         bounds = replace(bounds, max_cumulative_ratio=cut)
@@ -85,7 +85,7 @@ def vectors_of(query: ImportanceQuery, problem: Problem) -> np.ndarray:
 
 
 def doubly_robust(problem: Problem, key: Any) -> float:
-    """Return the doubly robust value that a release gives, with the whole budget on it and its value function."""
+    """Return the doubly robust value of a release that spends the whole budget on the value and its value function."""
     plan = _plan(problem, problem.setting.bounds, problem.budget)
     noise: Any = SeededNoise(key)
     theta = _theta(plan.program, False, key, problem.layout)
@@ -93,7 +93,7 @@ def doubly_robust(problem: Problem, key: Any) -> float:
 
 
 def doubly_robust_exact(problem: Problem, key: Any) -> float:
-    """Return the same without noise, clips and cuts."""
+    """Return the doubly robust value without noise, clips and cuts."""
     bounds = problem.setting.bounds
     if not problem.domain.on_policy:
         bounds = replace(bounds, max_cumulative_ratio=UNCUT)
@@ -120,7 +120,7 @@ def _theta(program: Any, plain: bool, key: Any, data: Any) -> Any:
 
 
 def _around(plan: Plan, theta: Any, mechanism: Any, noise: Any, problem: Problem) -> float:
-    """Return the value around a value function."""
+    """Return the doubly robust value around a given value function."""
     query = plan.query.around(plan.function_of(theta))
     log = replace(problem.log, bounds=plan.bounds)
     vectors = query.unit_vectors(log, [problem.domain.target_policy])
@@ -129,7 +129,7 @@ def _around(plan: Plan, theta: Any, mechanism: Any, noise: Any, problem: Problem
 
 
 def truncated(problem: Problem, key: Any) -> float:
-    """Return the limit of importance sampling with ever more trajectories of the log's length; not an estimate."""
+    """Return the limit of importance sampling for ever more trajectories of the log's length; it is not an estimate."""
     del key
     return problem.domain.truncated_value
 

@@ -1,9 +1,9 @@
-"""Primal-dual temporal differences and their baselines (paper 000), as it has them and as they can be verified.
+"""Primal-dual temporal differences and their baselines (paper 000), as published and in verified forms.
 
-As published, and without privacy, a step takes one transition of the log, and an epoch as many steps as there are
-transitions; of Langevin dynamics it is one step of all of them. The other methods have the whole budget on their value
-function, and an epoch is as many batches as the log holds. Every method measures itself: its value function is the
-domain's network, or linear in the domain's features where there is none.
+As published, and without privacy, a step takes one transition of the log, and an epoch has as many steps as the log has
+transitions. For Langevin dynamics, an epoch is one step on all transitions. The verified methods spend the whole budget
+on their value function, and an epoch has as many batches as the log holds. Every method measures itself: its value
+function is the domain's network, or linear in the domain's features where the domain has no network.
 """
 
 from __future__ import annotations
@@ -59,19 +59,19 @@ Unit = Literal["trajectory", "transition"]
 At = Callable[[Setting], Mapping[str, Any]]
 
 
-# --- what a method runs on ------------------------------------------------------------------------------------------
+# --- a method's value function, logs and metrics --------------------------------------------------------------------
 
 
 def function_of(setting: Setting) -> Features:
-    """Return the domain's network, or its features."""
+    """Return the domain's network, or its features where it has no network."""
     name = setting.domain.network
     return make_features(name, setting.bounds.observation) if name else setting.features
 
 
 def logs_of(trials: Trials, features: Features, unit: Unit, rows: int | None) -> tuple[PaddedUnits, Bounds]:
-    """Return the logs by units, with a leading axis of trials, and the bounds that say how many units there are.
+    """Return the logs by units, with a leading axis of trials, and the bounds with the number of units.
 
-    Of transitions all trials have as many as the one with the fewest: one program runs them all.
+    Every trial is cut to the number of units of the smallest trial, so that one program runs them all.
     """
     columns = (*TRANSITION, "raw_reward", *(("returns", "start") if unit == "trajectory" else ()))
     value = trials.setting.value
@@ -101,7 +101,7 @@ _LOCK = threading.RLock()
 
 
 def metrics_of(domain: Any, features: Features) -> NeuralMetrics:
-    """Return the metrics of a domain, made once for all methods."""
+    """Return the metrics of a domain, which are made once for all methods."""
     with _LOCK:
         return _metrics(domain, features)
 
@@ -114,9 +114,7 @@ def _metrics(domain: Any, features: Features) -> NeuralMetrics:
 def measured(
     trials: Trials, program: Any, states: tuple[Any, ...], final: bool, has_dual: bool, clamp: bool
 ) -> dict[str, np.ndarray]:
-    """Return ``(T, E)`` errors of each metric: of the iterates, or of the answer where ``states`` are the ``final``
-    ones.
-    """
+    """Return ``(T, E)`` errors of each metric: of the iterates, or of the answer if the states are ``final``."""
     metrics = metrics_of(trials.setting.domain, program.facts.features)
     columns = []
     for state in states:
@@ -137,7 +135,7 @@ def verified_curves(
     epochs: tuple[int, ...],
     further: At | None = None,
 ) -> dict[str, np.ndarray]:
-    """Return errors along a run, whose noise is calibrated to its length; without ``epochs`` those of the answer."""
+    """Return errors along a run whose noise is calibrated to its length; without ``epochs``, those of the answer."""
     setting, features = trials.setting, function_of(trials.setting)
     options = {**options, **({} if further is None else further(setting))}
     scale = setting.factor * options.pop("step_scale", 1.0)
@@ -158,7 +156,7 @@ def verified(
     name: str, label: str, kind: type[PrimalDualConfig], *, unit: Unit = "trajectory", at: At | None = None,
     **options: Any,
 ) -> Method:  # fmt: skip
-    """Return a method of the library; ``options`` of its configuration, ``at`` those that follow from a setting."""
+    """Return a verified method; ``options`` are those of its configuration, and ``at`` computes more from a setting."""
 
     def curves(trials: Trials, keys: Any, epochs: tuple[int, ...]) -> dict[str, np.ndarray]:
         return verified_curves(kind, options, unit, trials, keys, epochs, at)
@@ -177,12 +175,12 @@ def verified(
 
 @dataclasses.dataclass(frozen=True)
 class Published:
-    """A program with the stages of a paper, on single transitions or on all of them.
+    """A method with the stages of a paper, on single transitions or on all of them.
 
     Attributes:
-        config: options; the number of steps is filled in.
-        stages: from facts, steps and budget.
-        steps: of an epoch, from the number of transitions.
+        config: options; the number of steps is filled in for each run.
+        stages: maps facts, steps and budget to stages.
+        steps: maps the number of transitions to the number of steps in an epoch.
         private: whether noise is added.
     """
 
@@ -214,33 +212,35 @@ class Published:
 
 
 def _starts(program: Any, seeds: tuple[int, ...]) -> Any:
-    """Return initial states: every trial has random weights of its own."""
+    """Return the initial states; every trial has random weights from its own seed."""
     configs = (program.config.replace(seed=seed) for seed in seeds)
     states = [dataclasses.replace(program, config=config).init() for config in configs]
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *states)
 
 
 def _stage(name: str, facts: PublicFacts, steps: int, clip: float, multiplier: float) -> Stage:
-    """Return a stage that asks one transition a step."""
+    """Return a stage that uses one transition per step."""
     size = 2 * facts.features.size
     return one_a_step(Query(name, size, clip, steps), facts.units, multiplier)
 
 
 def dptd_stages(facts: PublicFacts, steps: int, budget: Budget) -> tuple[Stage, ...]:
-    """Return Theorem 5.1's noise, with G = 1."""
+    """Return the stage with the noise of Theorem 5.1, for G = 1."""
     multiplier = noise_multiplier(max(steps - 1, 1), facts.units, budget.epsilon, budget.delta)
     return (_stage(FUNCTION, facts, steps, 1.0, multiplier),)
 
 
 def langevin_stages(facts: PublicFacts, steps: int, budget: Budget) -> tuple[Stage, ...]:
-    """Return the noise that is needed, and enough, where one transition's replacement moves a sum by 2 G, G = 1."""
+    """Return the stage with the noise that is needed, and enough, if replacing one transition moves a sum by 2 G, G =
+    1.
+    """
     size, multiplier = 2 * facts.features.size, 2.0 * math.sqrt(steps) * _multiplier(budget)
     mechanism = GaussianSum(parts=((size, 1.0),), noise_multiplier=multiplier, steps=steps)
     return (Stage(FUNCTION, mechanism),)
 
 
 def recursive_stages(facts: PublicFacts, steps: int, budget: Budget, recursion: float = RECURSION) -> tuple[Stage, ...]:
-    """Return the stages of DP-SRM, reconstructed from paper 000's Lemma B.3 and the bound that G = 1 implies, 2 - a."""
+    """Return the stages of DP-SRM, reconstructed from Lemma B.3 of paper 000 and the bound 2 - a that G = 1 implies."""
     bound = 2.0 - recursion
     multiplier = noise_multiplier(steps, facts.units, budget.epsilon, budget.delta)
     return (
@@ -261,7 +261,7 @@ def _multiplier(budget: Budget) -> float:
 
 
 def transitions(setting: Setting) -> int:
-    """Return how many transitions a log of this size has, by the example of one."""
+    """Return the number of transitions in a log of this size, counted in one example log."""
     return len(_example(setting.domain, setting.units).reward)
 
 
@@ -271,7 +271,9 @@ def _example(domain: Any, units: int) -> Trajectories:
 
 
 def dptd_promise(setting: Setting) -> Guarantee:
-    """Return the least that Theorem 5.1's noise has where it claims the budget, for joint gradients of at most 1."""
+    """Return a lower bound on epsilon for Theorem 5.1's noise when it claims the budget, for joint gradients of at most
+    1.
+    """
     count = transitions(setting)
     sigma = noise_multiplier(_epochs(setting) * count - 1, count, *_asked(setting))
     return _initial_promise(setting, sigma, "a lower bound")
@@ -286,14 +288,14 @@ def langevin_promise(setting: Setting) -> Guarantee:
 
 
 def recursive_promise(setting: Setting) -> Guarantee:
-    """Return what :func:`dptd_promise` does, of Lemma B.3's noise."""
+    """Return the same lower bound as :func:`dptd_promise` for the noise of Lemma B.3."""
     count = transitions(setting)
     sigma = (2.0 - RECURSION) * noise_multiplier(_epochs(setting) * count, count, *_asked(setting))
     return _initial_promise(setting, sigma, "a lower bound; the constants are reconstructed")
 
 
 def _initial_promise(setting: Setting, sigma: float, words: str) -> Guarantee:
-    """Return the guarantee of the initial gradients; later ones hardly matter beside them (docs/papers/000.md)."""
+    """Return the guarantee of the initial gradients; later gradients hardly matter beside them (docs/papers/000.md)."""
     from dprl_papers.first_sum import initial_release_epsilon
 
     count, (epsilon, delta) = transitions(setting), _asked(setting)
@@ -340,7 +342,10 @@ _SRM = DPSRM(**_THEIRS, recursion=RECURSION, primal_step=SGD_STEP, dual_step=SGD
 
 
 def _batches(rate: float) -> At:
-    """Return batches of a ``rate``: at least five passes where they are small, and steps that go as far in all."""
+    """Return options for batches of a ``rate``.
+
+    Small batches make at least five passes, and the steps are scaled so that all of them together go equally far.
+    """
 
     def at(setting: Setting) -> dict[str, Any]:
         count = max(100, min(round(5.0 / rate), setting.units))

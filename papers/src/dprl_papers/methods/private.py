@@ -1,4 +1,4 @@
-"""Private value functions of this library, each with its own public defaults."""
+"""Private value functions of dprl, each with its own public defaults."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ METHODS = (
     algorithm("return-regression", "regression on returns", "return-regression"),
     algorithm("adassp", "AdaSSP on returns", "adassp"),
     algorithm("private-lstd", "private LSTD", "lstd"),
-    # what the chain's states can do is public: stay, or go on by one; and a reward comes only at the end
+    # the chain's possible transitions are public: stay, or advance by one; and only the end pays a reward
     algorithm("noisy-counts", "counts on the known support", "noisy-counts", support="0,1", rewards="terminal"),
     algorithm("first-visit", "first-visit sums", "first-visit"),
     algorithm("doubly-robust", "doubly robust", "doubly-robust"),

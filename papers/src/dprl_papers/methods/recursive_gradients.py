@@ -1,4 +1,4 @@
-"""DP-SRGD, Algorithm 1 of the paper that 000 cites for DP-SRM, whose cited version has no momentum.
+"""DP-SRGD: Algorithm 1 of the paper that paper 000 cites for DP-SRM; the cited version has no momentum.
 
 Wang, Jayaraman, Evans and Gu (2019), arXiv 1910.13659, first version::
 
@@ -6,9 +6,9 @@ Wang, Jayaraman, Evans and Gu (2019), arXiv 1910.13659, first version::
     v_t = v_{t-1} + mean of [g_i(x_t) - g_i(x_{t-1})] + N(0, sigma_2^2)           else, of b records
     x_{t+1} = x_t - min(zeta/(L |v_t|), 1/(2 L)) v_t
 
-in the primal-dual form of paper 000, section 6.2, with ``x = (theta, w)`` and transitions as records. What it leaves
-open (L, zeta, b and l) is ours, and so are the box and the clip at G = 1, which every method here has. Noise is drawn
-from public seeds.
+in the primal-dual form of paper 000, section 6.2, with ``x = (theta, w)`` and transitions as records. The choices that
+it leaves open (L, zeta, b and l) are ours, and so are the box and the clip at G = 1, which every method here has. Noise
+is drawn from public seeds.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ SMOOTHNESS, ACCURACY = 5.0, 0.1
 
 @dataclass(frozen=True)
 class Recursion:
-    """A run of Algorithm 1 with everything that is public filled in.
+    """A run of Algorithm 1, with all public facts filled in.
 
     Attributes:
-        program: facts, start and box.
-        steps: T.
-        of_all, of_some: sigma_1 and sigma_2.
+        program: gives facts, start and box.
+        steps: number of steps T.
+        of_all, of_some: noise sigma_1 of a gradient of all records, and sigma_2 of a difference on some records.
     """
 
     program: PrimalDualProgram
@@ -57,31 +57,32 @@ class Recursion:
 
     @property
     def period(self) -> int:
-        """Both l and b: of n records the root."""
+        """Period l and batch size b, which are both the root of the number of records."""
         return period_of(self.program.facts.units)
 
 
 class Iterate(NamedTuple):
-    """Where a run is."""
+    """Iterate of a run: primal and dual weights."""
 
     theta: np.ndarray
     w: np.ndarray
 
 
 def period_of(units: int) -> int:
-    """Return l and b, as the recursion's own papers (Fang et al. 2018) balance them: the root of the records."""
+    """Return l and b, balanced as by Fang et al. (2018): both are the root of the number of records."""
     return math.ceil(math.sqrt(units))
 
 
 def steps_of(units: int, epochs: int) -> int:
-    """Return T: as many whole periods as look at each record ``epochs`` times, twice in a difference."""
+    """Return T: as many whole periods as look at each record ``epochs`` times; a difference looks at it twice."""
     length = period_of(units)
     return length * max(1, round(epochs * units / (units + 2 * length * (length - 1))))
 
 
 def noise_of(steps: int, units: int, epsilon: float, delta: float) -> tuple[float, float]:
-    """Return sigma_1 for G = 1, and sigma_2, with the beta for which both are smallest; 000's Theorem 5.1 has 14 where
-    these have 2 and 20.
+    """Return sigma_1 for G = 1, and sigma_2, with the beta for which both are smallest.
+
+    Where Theorem 5.1 of paper 000 has 14, sigma_1 has 2 and sigma_2 has 20.
     """
     theirs = noise_multiplier(steps, units, epsilon, delta) / math.sqrt(14.0)
     return math.sqrt(2.0) * theirs, math.sqrt(20.0) * ACCURACY * theirs
@@ -91,7 +92,7 @@ def noise_of(steps: int, units: int, epsilon: float, delta: float) -> tuple[floa
 def iterates(
     run: Recursion, log: PaddedUnits, start: Float[Array, " dim"], key: Any
 ) -> tuple[Float[Array, "steps+1 dim"], Float[Array, "steps dim"]]:
-    """Return x_0 to x_T of one trial, and v_0 to v_{T-1}."""
+    """Return x_0 to x_T and v_0 to v_{T-1} of one trial."""
     facts = run.program.facts
 
     def mean(x: Any, units: Any) -> jax.Array:
@@ -120,7 +121,7 @@ def iterates(
 
 
 def curves(trials: Trials, keys: Any, epochs: tuple[int, ...]) -> dict[str, np.ndarray]:
-    """Return errors along a run; without epochs those of one of x_0 to x_{T-1}, uniformly drawn."""
+    """Return errors along a run; without epochs, the errors of a uniformly drawn iterate among x_0 to x_{T-1}."""
     setting, features = trials.setting, function_of(trials.setting)
     logs, bounds = logs_of(trials, features, "transition", None)
     facts = PublicFacts(bounds, features, setting.domain.discount, 1.0, "transition")
@@ -143,7 +144,7 @@ def curves(trials: Trials, keys: Any, epochs: tuple[int, ...]) -> dict[str, np.n
 
 
 def promise(setting: Setting) -> Guarantee:
-    """Return what the gradients of all records have: exact where one record moves each of them by 2 G."""
+    """Return the guarantee of the gradients of all records, exact if one record moves each of them by 2 G."""
     count, budget = transitions(setting), setting.budget
     steps = steps_of(count, setting.epochs or EPOCHS)
     sigma, _ = noise_of(steps, count, budget.epsilon, budget.delta)

@@ -1,4 +1,4 @@
-"""Methods without privacy, to compare with."""
+"""Reference methods without privacy."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def lstd(trials: Trials, keys: Any) -> np.ndarray:
 
 
 def wis(name: str, trace: float) -> Method:
-    """Return WIS-LSTD(lambda) (Mahmood, van Hasselt and Sutton 2014)."""
+    """Return the method WIS-LSTD(lambda) (Mahmood, van Hasselt and Sutton 2014)."""
 
     def weights(problem: Problem, key: Any) -> np.ndarray:
         del key
@@ -39,7 +39,7 @@ def wis(name: str, trace: float) -> Method:
 
 
 def in_reward_units(setting: Setting, theta: np.ndarray) -> np.ndarray:
-    """Return weights of V = w' phi from those in public units, V = centre + half * theta' phi."""
+    """Return the weights of V = w' phi from weights in public units, V = centre + half * theta' phi."""
     centre, half = scale_of(setting.value)
     return centre * setting.features.constant() + half * theta
 

@@ -1,4 +1,4 @@
-"""Rows that every table needs: what one knows without a method."""
+"""Trivial methods for every table: values that are known without a log."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from dprl_papers.harness.problem import Problem
 
 
 def zero(problem: Problem, key: Any) -> np.ndarray:
-    """Return V = 0."""
+    """Return the weights of V = 0."""
     del key
     return np.zeros(problem.features.size)
 
 
 def public_constant(problem: Problem, key: Any) -> np.ndarray:
-    """Return V = the middle of the public value range."""
+    """Return the weights of the constant V in the middle of the public value range."""
     del key
     return sum(problem.setting.value) / 2.0 * problem.features.constant()
 

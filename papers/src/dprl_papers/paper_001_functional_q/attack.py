@@ -1,6 +1,6 @@
-"""The strongest attack known on Algorithm 1 of paper 001 as published: it runs as a whole, and its Q is seen.
+"""The strongest known attack on Algorithm 1 of paper 001 as published: it runs the whole algorithm, and sees its Q.
 
-Everything in here is simulated; nothing is private.
+Everything here is simulated; nothing is private.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from dprl.mechanisms.noise import SeededNoise
 from dprl.value_functions.q_function import q_values
 from dprl_papers.paper_001_functional_q.published import PublishedQ, initial, published_rates, run_published
 
-_SEEN = 17  # states at which a published Q is looked at
+_SEEN = 17  # states at which a published Q is evaluated
 
 
 def canary_of_plan(plan: LearningPlan, environment: Any = None) -> PlanCanary:
-    """Return the attack in which every reward is larger by 1, the paper's radius; the released Q is seen."""
+    """Return the attack in which every reward is larger by 1, the paper's radius. The attack sees the released Q."""
     environment = IntervalWalk() if environment is None else environment
     config = plan.config
     assert isinstance(config, PublishedQ)

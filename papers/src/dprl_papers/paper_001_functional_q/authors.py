@@ -1,12 +1,13 @@
 """The learner of the authors' own code, which is not the algorithm that paper 001 prints.
 
-Source: https://github.com/wangbx66/differentially-private-q-learning, commit 8e574dcd, ``dpql.py``, for which the paper
-gives Figure 1. Two layers of 16, RMSprop, Huber's loss, clamped gradients, replay, a target network that is renewed
-every ten episodes, epsilon-greedy actions, a discount of .999, and on every output of both networks a path of kernel
-``sigma^2 exp(-|x - y|)`` that is drawn anew for each episode. Whoever runs it is promised no epsilon: it prints none.
+Source: https://github.com/wangbx66/differentially-private-q-learning, commit 8e574dcd, ``dpql.py``, which the paper
+gives as the code for Figure 1. It has two layers of 16 units, RMSprop, Huber's loss, clamped gradients, replay, a
+target network that is renewed every ten episodes, epsilon-greedy actions, and a discount of .999. To every output of
+both networks it adds a path with kernel ``sigma^2 exp(-|x - y|)`` that is drawn anew for each episode. The code states
+no epsilon, so nobody who runs it is promised one.
 
-Two things differ. Its sampler conditions a state beyond the last one on the value at the *first*; here paths are exact,
-on a grid of 2^-12. Batches are drawn with replacement.
+Two things differ here. The sampler of the authors' code conditions a state beyond the last one on the value at the
+*first*; here, paths are exact, on a grid of 2^-12. And batches are drawn with replacement.
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ from dprl_papers.paper_001_functional_q.returns import GRID, policy_returns
 EPISODES, LENGTH, HIDDEN, BATCH, RENEWED = 100, 50, 16, 128, 10
 DISCOUNT, RATE, SMOOTH, TINY = 0.999, 0.01, 0.99, 1e-8  # the last three are RMSprop's, by PyTorch's defaults
 EXPLORING, FADING = (0.9, 0.05), 200.0
-POINTS = 2**12 + 1  # of a path
+POINTS = 2**12 + 1  # number of points of a path
 
 
 def learn(stds: Sequence[float], seed: int, seeds: int) -> dict[str, np.ndarray]:
     """Return ``(stds, seeds, EPISODES)`` ``rewards`` of episodes, and ``(stds, seeds)`` ``greedy`` returns at the end.
 
-    The rewards are what the code writes down: of episodes that explore and are noisy. The greedy return is that of the
-    network which it ends with, without noise, and is paid as figure ``1`` pays.
+    The rewards are what the code logs, from episodes with exploration and noise. The greedy return is that of the final
+    network, without noise, with the rewards of figure ``1``.
     """
     keys = jnp.stack([random.key(i) for i in range(seed, seed + seeds)])
     rewards, weights = jax.tree.map(np.asarray, _runs(jnp.asarray(stds, jnp.float32), keys))
@@ -43,7 +44,7 @@ def learn(stds: Sequence[float], seed: int, seeds: int) -> dict[str, np.ndarray]
         [q_values({name: w[i, j] for name, w in weights.items()}, states) for j in range(seeds)]
         for i in range(len(stds))
     ]
-    # its action 0 walks up, as action 1 does here
+    # action 0 of the authors' code walks up, as action 1 does here
     return {"rewards": rewards, "greedy": policy_returns(np.argmin(each, axis=-1))}
 
 
@@ -53,7 +54,7 @@ def _runs(stds: jax.Array, keys: jax.Array) -> Any:
 
 
 def initial(key: Any) -> dict[str, jax.Array]:
-    """Return PyTorch's default weights of linear layers: uniform up to one over the root of the number of inputs."""
+    """Return PyTorch's default weights of linear layers: uniform, at most one over the root of the number of inputs."""
     weights: dict[str, jax.Array] = {}
     for i, (inputs, outputs) in enumerate(((1, HIDDEN), (HIDDEN, HIDDEN), (HIDDEN, 2)), 1):
         most, parts = 1.0 / math.sqrt(inputs), random.split(random.fold_in(key, i))
@@ -63,7 +64,7 @@ def initial(key: Any) -> dict[str, jax.Array]:
 
 
 def paths(key: Any, std: Any) -> jax.Array:
-    """Return ``(2, 2, POINTS)``: a path for each network and action, with the covariance ``std^2 exp(-|x - y|)``."""
+    """Return ``(2, 2, POINTS)`` paths for each network and action, with covariance ``std^2 exp(-|x - y|)``."""
     kept = math.exp(-1.0 / (POINTS - 1))
     normals = random.normal(key, (POINTS, 2, 2), jnp.float32)
 
@@ -75,7 +76,7 @@ def paths(key: Any, std: Any) -> jax.Array:
 
 
 def _noisy(weights: Any, path: jax.Array, states: jax.Array) -> jax.Array:
-    """Return ``(N, 2)`` a network's outputs with the noise of its own path."""
+    """Return a network's ``(N, 2)`` outputs plus the noise of its own path."""
     at = jnp.round(states * (POINTS - 1)).astype(jnp.int32)
     return q_values(weights, states[:, None], jnp) + path[:, at].T
 
@@ -89,7 +90,7 @@ def _loss(weights: Any, target: Any, path: jax.Array, batch: Any) -> jax.Array:
 
 
 def _step(key: Any, path: jax.Array, target: Any, carry: Any, t: Any) -> tuple[Any, Any]:
-    """Act once, remember it, and learn from a batch of what is remembered; ``t`` counts all steps."""
+    """Act once, store the transition, and learn from a batch of stored transitions; ``t`` counts all steps."""
     weights, squares, memory, state = carry
     coin, chance, move, drawn = random.split(random.fold_in(key, t), 4)
     exploring = EXPLORING[1] + (EXPLORING[0] - EXPLORING[1]) * jnp.exp(-t / FADING)
@@ -104,13 +105,13 @@ def _step(key: Any, path: jax.Array, target: Any, carry: Any, t: Any) -> tuple[A
     gradient = jax.tree.map(lambda g: jnp.clip(g, -1.0, 1.0), jax.grad(_loss)(weights, target, path, batch))
     learned = jax.tree.map(lambda s, g: SMOOTH * s + (1.0 - SMOOTH) * g**2, squares, gradient)
     moved = jax.tree.map(lambda w, g, s: w - RATE * g / (jnp.sqrt(s) + TINY), weights, gradient, learned)
-    keep = partial(jnp.where, t + 1 >= BATCH)  # until there is a batch nothing is learned
+    keep = partial(jnp.where, t + 1 >= BATCH)  # nothing is learned before there is a batch
     weights, squares = (jax.tree.map(keep, new, old) for new, old in ((moved, weights), (learned, squares)))
     return (weights, squares, memory, following), reward
 
 
 def _run(std: Any, key: Any) -> Any:
-    """Return the rewards of the episodes, and the weights at the end."""
+    """Return the rewards of the episodes, and the final weights."""
     begin, noise, act, start = random.split(key, 4)
     weights, most = initial(begin), EPISODES * LENGTH
     blank = jnp.zeros(most, jnp.float32)

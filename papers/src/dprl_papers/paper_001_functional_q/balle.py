@@ -1,8 +1,8 @@
 """The policy evaluation of Balle, Gomrokchi and Precup (2016) as paper 001's Figure 2 may have run it.
 
-Neither its features nor its policy are given there. Read here: 100 episodes by chance, DP-LSW on the first-visit
-returns of 10 cells times 2 actions, with their own noise, and the greedy policy of that. It protects a trajectory, by
-replacing one, and no reward function; docs/papers/balle-2016.md has what its noise is worth.
+Paper 001 gives neither its features nor its policy. The reading here is: 100 episodes of random actions; DP-LSW, with
+its own noise, on the first-visit returns of 10 cells times 2 actions; and the greedy policy of the result. It protects
+a trajectory, under replacing one, and no reward function; docs/papers/balle-2016.md says what its noise guarantees.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ CELLS, EPISODES = 10, 100
 
 
 def balle_returns(epsilon: float, delta: float, seeds: int, seed: int = 0) -> np.ndarray:
-    """Return ``(seeds,)`` returns of the greedy policies."""
+    """Return the ``(seeds,)`` returns of the greedy policies."""
     cells = np.minimum((np.linspace(0.0, 1.0, GRID) * CELLS).astype(int), CELLS - 1)
     values = np.stack([noisy_values(epsilon, delta, i) for i in range(seed, seed + seeds)])
     return policy_returns(np.argmax(values[:, cells], axis=-1))
 
 
 def noisy_values(epsilon: float, delta: float, seed: int) -> np.ndarray:
-    """Return ``(cells, actions)`` of one seed."""
+    """Return the ``(cells, actions)`` noisy values of one seed."""
     walk = IntervalWalk()
     horizon, discount = walk.horizon, walk.discount
     rng = np.random.default_rng([seed, 2016])

@@ -1,7 +1,7 @@
-"""The library's learner compiled as a whole, over many seeds side by side: for simulations, where rewards are known.
+"""The library's learner, compiled as a whole over many seeds side by side: for simulations, where rewards are known.
 
-What is compiled holds the environment's rewards, so no release is made by it: a release asks step by step on the host
-(:func:`dprl.learning.q_learner.run_on_host`). A test holds the two together.
+The compiled program contains the environment's rewards, so no release is made by it. A release asks for rewards step by
+step on the host (:func:`dprl.learning.q_learner.run_on_host`). A test checks that both agree.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dprl.value_functions.q_function import hidden_weights
 
 
 class ExactAnswers:
-    """No noise at all. It protects nobody."""
+    """Answers without noise. They protect nobody."""
 
     def add_noise(self, rewards: Any, positions: Any, actions: Any, round_: Any) -> jax.Array:
         """Return ``rewards`` ``(B,)``, as float64."""
@@ -32,37 +32,39 @@ jax.tree_util.register_pytree_node(ExactAnswers, lambda _: ((), None), lambda *_
 
 @dataclass(frozen=True)
 class KeyedCoins:
-    """Coins of a JAX key, which may be traced.
+    """Coins from a JAX key, which may be traced.
 
     Attributes:
-        key: ``jax.random.key``.
+        key: a key of ``jax.random.key``.
     """
 
     key: Any
 
     def initial(self, shape: LearnerShape) -> Any:
-        """Return what :meth:`dprl.learning.q_learner.AddressedCoins.initial` does."""
+        """Return the initial coins, as :meth:`dprl.learning.q_learner.AddressedCoins.initial` does."""
         keys, count = random.split(random.fold_in(self.key, 0)), hidden_weights(shape.network, shape.dimensions)
         return jnp.stack([random.uniform(key, (count,), jnp.float32) for key in keys])
 
     def of_round(self, shape: LearnerShape, j: Any) -> RoundCoins:
-        """Return what :meth:`dprl.learning.q_learner.AddressedCoins.of_round` does, without seeds."""
+        """Return a round's coins, as :meth:`dprl.learning.q_learner.AddressedCoins.of_round` does, without seeds."""
         keys = self.keys_of_round(j)
         exploring = random.uniform(keys[0], (shape.round, 2), jnp.float32)
         return RoundCoins(exploring, random.uniform(keys[3], (shape.updates, shape.batch), jnp.float32), None)
 
     def keys_of_round(self, j: Any) -> Any:
-        """Return ``(4,)`` keys, of which the second and third are the environment's: of its starts and of its steps."""
+        """Return the ``(4,)`` keys of a round; the second is for the environment's starts, the third for its steps."""
         return random.split(random.fold_in(self.key, j + 1), 4)
 
 
 def run(shape: LearnerShape, environment: Any, rates: Rates, answers: Any, key: Any) -> tuple[State, Any]:
-    """Return a whole run; may be compiled with ``shape`` and ``environment`` static, and batched over answers and keys.
+    """Return a whole run.
+
+    The function may be compiled with ``shape`` and ``environment`` static, and batched over answers and keys.
 
     Args:
-        environment: :class:`~dprl.protocols.Environment`.
-        answers: of a mechanism: ``noisy`` or, in the gradient variant, ``noisy_mean``.
-        key: ``jax.random.key`` of everything but the noise; nothing about it is secret.
+        environment: an :class:`~dprl.protocols.Environment`.
+        answers: answers of a mechanism, ``noisy`` or, in the gradient variant, ``noisy_mean``.
+        key: key of all randomness except the noise; nothing about it is secret.
 
     Returns:
         The learner's state, and Q's weights after each round, ``(rounds, ...)`` each.

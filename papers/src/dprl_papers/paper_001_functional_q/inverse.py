@@ -1,7 +1,7 @@
 """Inverse reinforcement learning from a released Q, where the transitions are known: r = Q - gamma P max Q.
 
-What paper 001 wants to keep from an attacker. Of a Q that was learned from noisy rewards alone it finds the reward and
-the noise, and no more: that is what the noise is for.
+Paper 001 wants to protect from this attack. From a Q that was learned only from noisy rewards, the attack finds the
+reward plus the noise, and no more, which is the purpose of the noise.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ import numpy as np
 
 
 def recovered_reward(q: np.ndarray, model: np.ndarray, discount: float) -> np.ndarray:
-    """Return ``(..., N)`` reward of each state by the Bellman equation, the mean over actions.
+    """Return the ``(..., N)`` reward of each state by the Bellman equation, as the mean over actions.
 
     Args:
-        q: ``(..., A, N)`` released values, undiscounted rewards' unit.
+        q: ``(..., A, N)`` released values, in the unit of undiscounted rewards.
         model: ``(A, N, N)`` transition probabilities between the states.
-        discount: of Q.
+        discount: discount factor of Q.
     """
     best = q.max(axis=-2)
     following = np.stack([best @ P.T for P in model], axis=-2)
@@ -23,13 +23,14 @@ def recovered_reward(q: np.ndarray, model: np.ndarray, discount: float) -> np.nd
 
 
 def recovery_error(found: np.ndarray, reward: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Return ``(...,)`` root of the mean square error over the standard deviation of the reward: 1 for the mean reward
-    alone.
+    """Return the ``(...,)`` root mean square error over the reward's standard deviation.
+
+    The mean reward has an error of 1.
 
     Args:
-        found: ``(..., N)``.
-        reward: ``(N,)`` true ones.
-        weights: ``(N,)`` of the states, which sum to 1.
+        found: ``(..., N)`` recovered rewards.
+        reward: ``(N,)`` true rewards.
+        weights: ``(N,)`` weights of the states, which sum to 1.
     """
     spread = np.sqrt(weights @ (reward - weights @ reward) ** 2)
     return np.sqrt(((found - reward) ** 2) @ weights) / spread

@@ -1,8 +1,8 @@
-"""Algorithm 1 of paper 001 as published, repaired only so far that it runs. It certifies nothing.
+"""Algorithm 1 of paper 001 as published, repaired only as far as needed to run. It certifies nothing.
 
-Repaired are the bridge of Eq. (2), which as printed has negative variances (the path is drawn exactly instead); the
-sign of the update, which descends; and the numbering of rounds and resets. Everything else is kept, and with it that
-the released Q has no noise in it: noise is in the actions and the errors alone (docs/papers/001.md).
+Three things are repaired: the bridge of Eq. (2), which as printed has negative variances (the path is drawn exactly
+instead); the sign of the update, which descends; and the numbering of rounds and resets. Everything else is kept. In
+particular, the released Q contains no noise: noise is only in the actions and the errors (docs/papers/001.md).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _THEIRS = ("noise_multiplier", "people", "reward_radius", "reward_lipschitz", "d
 
 @dataclass(frozen=True, kw_only=True)
 class PublishedQ(FunctionalQ):
-    """Options of Algorithm 1 with Theorem 5's noise, and what it learns by them."""
+    """Options of Algorithm 1 with Theorem 5's noise, and its learner."""
 
     calibration: Literal["verified", "as-published"] = "as-published"
 
@@ -71,7 +71,7 @@ class PublishedQ(FunctionalQ):
         )
 
     def learned(self, environment: Any, facts: EnvironmentSpec, noise: Any) -> QFunction:
-        """Return in the library's own walk: a simulation."""
+        """Return the Q-function that Algorithm 1 learns in the library's own walk, a simulation."""
         coins = noise.stream("environment")
         key = jax.random.key((int(coins.uniform_index(0, 2**31 - 1)) << 31) | int(coins.uniform_index(1, 2**31 - 1)))
         weights, _ = run_published(self, environment, published_rates(self, facts), noise.stream("reward").nodes(), key)
@@ -79,10 +79,10 @@ class PublishedQ(FunctionalQ):
 
 
 def resolve(config: PublishedQ, facts: EnvironmentSpec) -> PublishedQ:
-    """Return the options with everything filled in that follows from public facts, as Algorithm 1 has it.
+    """Return the options with every value filled in that follows from public facts, as in Algorithm 1.
 
     Raises:
-        DprlError: an option contradicts the paper, or the environment is none of the paper's.
+        DprlError: an option contradicts the paper, or the environment is not of the paper's kind.
     """
     for name in _THEIRS:
         if getattr(config, name) is not None:
@@ -108,7 +108,7 @@ def resolve(config: PublishedQ, facts: EnvironmentSpec) -> PublishedQ:
 
 
 def conditions(budget: Budget, config: PublishedQ) -> tuple[Precondition, ...]:
-    """Return what Theorem 5 and its proof assume, with the numbers of resolved options."""
+    """Return the conditions that Theorem 5 and its proof assume, with the numbers of resolved options."""
     sigma, resets, step_size = config.published_std, config.resets, config.step_size
     assert sigma is not None
     assert resets is not None
@@ -131,11 +131,11 @@ def conditions(budget: Budget, config: PublishedQ) -> tuple[Precondition, ...]:
 
 
 class PublishedRates(NamedTuple):
-    """Numbers that one compiled run serves many of; scalars that may be traced.
+    """Numbers of a run; scalars that may be traced, so that one compiled run serves many of them.
 
     Attributes:
-        every: rounds until the paths are drawn anew.
-        path: of the noise; its std is sigma and its decay 1/v.
+        every: number of rounds until the paths are drawn anew.
+        path: parameters of the noise's path; its std is sigma and its decay 1/v.
     """
 
     discount: Any
@@ -145,7 +145,7 @@ class PublishedRates(NamedTuple):
 
 
 def published_rates(config: PublishedQ, facts: EnvironmentSpec) -> PublishedRates:
-    """Return of resolved options, with their ``published_std``."""
+    """Return the numbers for resolved options, with their ``published_std``."""
     assert config.published_std is not None
     assert config.resets is not None
     assert config.step_size is not None
@@ -162,7 +162,7 @@ def published_rates(config: PublishedQ, facts: EnvironmentSpec) -> PublishedRate
 
 
 def initial(network: str, key: Any, actions: int) -> Any:
-    """Return random weights to begin with, those of the last layer too: so that the first actions are the network's."""
+    """Return random initial weights, also of the last layer, so that the network chooses the first actions."""
     first, second = random.split(key)
     weights = initial_weights(network, random.uniform(first, (hidden_weights(network, 1),), jnp.float32), 1, actions)
     weights["V"] = random.uniform(second, weights["V"].shape, jnp.float32, -1.0, 1.0)
@@ -172,14 +172,16 @@ def initial(network: str, key: Any, actions: int) -> Any:
 def run_published(
     config: PublishedQ, environment: Any, rates: PublishedRates, noise: NodeNoise, key: Any, start: Any = None
 ) -> tuple[Any, Any]:
-    """Return Q's weights at the end, and after each round; may be compiled with ``config`` and ``environment`` static.
+    """Return Q's weights at the end, and after each round.
+
+    The function may be compiled with ``config`` and ``environment`` static.
 
     Args:
-        config: resolved options: network, samples T and batch B fix the code; the rest is in ``rates``.
-        environment: :class:`~dprl.protocols.Environment` of one observation component, on the grid of a path.
-        noise: of all paths: path ``a`` after ``i`` resets has the number ``i A + a``.
-        key: ``jax.random.key`` of everything but the noise.
-        start: weights to begin with, :func:`initial`; by default random ones.
+        config: resolved options. Network, samples T and batch B determine the code; the other numbers are in ``rates``.
+        environment: an :class:`~dprl.protocols.Environment` with one observation component, on the grid of a path.
+        noise: noise of all paths; path ``a`` after ``i`` resets has the number ``i A + a``.
+        key: key of all randomness except the noise.
+        start: initial weights, as from :func:`initial`; by default random ones.
     """
     network, batch, actions = str(config.network), config.batch, environment.actions
     bounds, horizon = environment.observation_bounds, environment.horizon
@@ -190,7 +192,7 @@ def run_published(
         return unit_states(seen.reshape(seen.shape[0], -1).astype(jnp.float64), bounds, jnp)
 
     def noise_at(units: Any, resets: Any) -> Any:
-        """Return ``(N, A)``: the paths at scaled observations ``(N, 1)``."""
+        """Return the ``(N, A)`` values of the paths at scaled observations ``(N, 1)``."""
         count = units.shape[0]
         path = resets * actions + jnp.repeat(jnp.arange(actions), count)
         values = unit_path(noise, rates.path, jnp.tile(positions_of(units), (actions, 1)), path)
@@ -199,7 +201,7 @@ def run_published(
     def q_of(weights: Any, units: Any) -> Any:
         return q_values(network, weights, units.astype(jnp.float32), jnp)
 
-    # Paths are asked once for a state: for the one that follows, and for those in which an episode may begin.
+    # A path is evaluated once per state: at the state that follows, and at states in which an episode may begin.
     spacing = 1 if getattr(environment, "terminates", True) else horizon
     most = (batch - 1) // spacing + 1
 
@@ -248,7 +250,7 @@ def run_published(
 
 
 def published_q(weights: Any, config: PublishedQ, facts: EnvironmentSpec) -> QFunction:
-    """Return Q as it is released: the network's output is the value itself."""
+    """Return Q in the form of a release, where the network's output is the value itself."""
     single = {name: np.asarray(w, np.float32) for name, w in weights.items()}
     return QFunction(single, str(config.network), facts.observation, facts.actions, (-1.0, 1.0))
 

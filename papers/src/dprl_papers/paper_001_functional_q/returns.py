@@ -1,9 +1,9 @@
-"""Returns on the interval walk of what paper 001's variants learn.
+"""Returns of paper 001's variants on the interval walk.
 
-A point is one variant at one radius and budget, over several seeds that run side by side in one compiled program; the
+A point is one variant at one radius and budget, over several seeds that run side by side in one compiled program. The
 noise is that of a release's own plan, drawn from public seeds. Returns are those of the greedy policy of a Q,
-undiscounted over an episode of 50 steps, and exact but for the grid on which the walk is solved. Nobody's data are in
-it: the rewards are known.
+undiscounted over an episode of 50 steps, and exact except for the grid on which the walk is solved. No person's data
+are used: the rewards are known.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ from dprl_papers.paper_001_functional_q.published import PublishedQ
 
 RANDOM, BEST = 10.895, 20.542
 """Returns of the policy that acts by chance, and of the best one (a test has them by dynamic programming)."""
-GRID, COARSE = 257, 65  # points a side on which policies are solved, in one dimension and in two
+GRID, COARSE = 257, 65  # points per side on which policies are solved, in one dimension and in two
 BLOCK = 10  # seeds side by side in one compiled run
 LEARNER_SEED = 1
 PAPERS_STEP = 3e-4
 """Learning rate of the paper."""
 RETURN, PEOPLE = "normalised return", "people n whose mean the reward is (radius 0.5/n)"
-_SMALLEST_STD = 1e-6  # stands for none in Algorithm 1 as published
+_SMALLEST_STD = 1e-6  # stands for no noise in Algorithm 1 as published
 
 Method = Literal["functional", "observed-reward", "gradient", "output", "none"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class EndsWalk(IntervalWalk):
-    """The same walk, paid at its ends: |s - 1/2|. A policy that is good in one is bad in the other."""
+    """Interval walk that pays at its ends: |s - 1/2|. A policy that is good in one walk is bad in the other."""
 
     def reward(self, state: Any, action: Any) -> jax.Array:
         return 0.5 - super().reward(state, action)
@@ -59,18 +59,18 @@ class Point:
 
     Attributes:
         method: a variant, or ``none`` for the learner without noise.
-        people: n; the radius is the reward's range over n.
+        people: number of people n; the radius is the reward's range over n.
         epsilon, delta: the budget.
-        multiplier: noise over sensitivity, instead of what the budget needs.
+        multiplier: noise over sensitivity; replaces the noise that the budget needs.
         lipschitz: L over R; by default the environment's public fact (4).
-        shared: one path for all actions, as the environment's public fact allows.
-        updates: on replayed samples for each fresh one.
-        samples, batch: of a run, and of a round.
-        step_size, decay: by default the library's.
-        network: by default ``mlp:32`` of the methods that replay samples, otherwise the library's.
-        ends: whether the walk is paid at its ends.
-        dimensions: of the walk.
-        curve: returns along the run instead of the released Q's.
+        shared: whether all actions share one path, as the environment's public fact allows.
+        updates: number of updates on replayed samples per fresh sample.
+        samples, batch: number of samples in a run, and in a round.
+        step_size, decay: step size, and decay of the kernel; by default the library's.
+        network: by default ``mlp:32`` for methods that replay samples, otherwise the library's.
+        ends: whether the walk pays at its ends.
+        dimensions: number of dimensions of the walk.
+        curve: whether the returns along the run are measured, instead of the released Q's.
     """
 
     method: Method
@@ -92,7 +92,7 @@ class Point:
 
 
 def normalised(returns: Any) -> np.ndarray:
-    """Return 0 for acting by chance, 1 for the best policy (in one dimension, paid in the middle)."""
+    """Return normalised returns: 0 for random actions, 1 for the best policy (in one dimension, paid in the middle)."""
     return (np.asarray(returns) - RANDOM) / (BEST - RANDOM)
 
 
@@ -100,13 +100,13 @@ FUNCTIONAL, OBSERVED, NO_NOISE = Point(method="functional"), Point(method="obser
 
 
 def measured(run: Run, point: Point, seeds: int | None = None) -> dict[str, np.ndarray]:
-    """Return what :func:`measure` gives, or gave before; by default over all seeds of the run."""
+    """Return the result of :func:`measure`, computed or kept; by default over all seeds of the run."""
     found = run.kept(measure, point, run.seed, run.trials if seeds is None else seeds)
     return {name: np.array(values) for name, values in found.items()}
 
 
 def over_people(run: Run, point: Point, epsilon: float, what: str = "return") -> dict[float, np.ndarray]:
-    """Return what a point measures for each number of people of the run; returns are normalised."""
+    """Return the results of a point for each number of people of the run; returns are normalised."""
     found = {}
     for n in run.values:
         at = dataclasses.replace(point, people=n, epsilon=epsilon, delta=run.delta)
@@ -116,12 +116,12 @@ def over_people(run: Run, point: Point, epsilon: float, what: str = "return") ->
 
 
 def seeds_of(run: Run, people: float) -> int:
-    """Return how many seeds run: twice as many at 30 people, where the curves are steepest."""
+    """Return the number of seeds: twice as many at 30 people, where the curves are steepest."""
     return run.trials * (2 if people == 30 and not run.quick else 1)
 
 
 def people_table(run: Run, found: Mapping[str, Mapping[Any, np.ndarray]], what: str = RETURN) -> dict[str, Any]:
-    """Return the table of means over the run's numbers of people."""
+    """Return a table of means, with one column per number of people of the run."""
     return table_over(
         found, "n", what, run.trials, ", twice as many at n = 30" if seeds_of(run, 30) > run.trials else ""
     )
@@ -136,7 +136,7 @@ def walk_of(point: Point) -> IntervalWalk:
 
 
 def config_of(point: Point) -> FunctionalQ:
-    """Return its options, resolved."""
+    """Return the resolved options of a point."""
     facts = walk_of(point).facts
     radius = facts.reward_range / point.people
     options: dict[str, Any] = {"variant": "observed-reward" if point.method == "none" else point.method}
@@ -151,7 +151,9 @@ def config_of(point: Point) -> FunctionalQ:
 
 
 def weights_of(point: Point, seed: int, seeds: int) -> dict[str, np.ndarray]:
-    """Return released weights of Q, ``(seeds, ...)`` each; for a curve after each round, ``(seeds, rounds, ...)``."""
+    """Return the released weights of Q, ``(seeds, ...)`` each; for a curve, ``(seeds, rounds, ...)`` after each
+    round.
+    """
     walk, config = walk_of(point), config_of(point)
     if point.method == "output":
         return _tables(point, config, walk, seed, seeds)
@@ -170,7 +172,7 @@ def weights_of(point: Point, seed: int, seeds: int) -> dict[str, np.ndarray]:
 
 
 def bound(mechanism: Any, numbers: Sequence[int]) -> Any:
-    """Return a mechanism's answers with the noise of each of these seeds, side by side; None gives exact ones."""
+    """Return a mechanism's answers with the noise of each of these seeds, side by side; exact answers for None."""
     if mechanism is None:
         return ExactAnswers()
     each = [mechanism.bind(SeededNoise.from_seed(i).stream("reward")) for i in numbers]
@@ -192,7 +194,10 @@ def _runs(shape: Any, walk: IntervalWalk, rates: Any, answers: Any, keys: Any) -
 
 
 def _tables(point: Point, config: FunctionalQ, walk: IntervalWalk, seed: int, seeds: int) -> dict[str, np.ndarray]:
-    """Return the variant output: no learning, but a path on the optimal Q of the public model."""
+    """Return the weights of the variant ``output``.
+
+    It does not learn, but adds a path to the optimal Q of the public model.
+    """
     model = walk.transition_matrix(planner.POINTS)
     plan = make_learning_plan(config, walk.facts, Budget(point.epsilon, point.delta), model)
     assert plan.mechanism is not None
@@ -207,7 +212,7 @@ def _tables(point: Point, config: FunctionalQ, walk: IntervalWalk, seed: int, se
 
 
 def measure(point: Point, seed: int, seeds: int) -> dict[str, np.ndarray]:
-    """Return ``return`` and ``recovered`` of each seed, ``(seeds,)``; of a curve ``(seeds, rounds)`` of ``return``."""
+    """Return ``return`` and ``recovered``, ``(seeds,)`` each; for a curve, only ``return``, ``(seeds, rounds)``."""
     config, walk = config_of(point), walk_of(point)
     outputs = outputs_of(str(config.network), weights_of(point, seed, seeds), point.dimensions)
     out = {"return": policy_returns(np.argmax(outputs, axis=outputs.ndim - point.dimensions - 1), point.ends)}
@@ -220,13 +225,13 @@ def measure(point: Point, seed: int, seeds: int) -> dict[str, np.ndarray]:
 
 
 def recovered_of(q: np.ndarray, discount: float, ends: bool = False) -> np.ndarray:
-    """Return ``(...,)`` error of the reward recovered from values ``(..., A, N)`` on the grid."""
+    """Return the ``(...,)`` errors of the rewards that are recovered from values ``(..., A, N)`` on the grid."""
     model, paid, start = _solved(GRID, ends)
     return recovery_error(recovered_reward(q, model, discount), paid, start)
 
 
 def outputs_of(network: str, weights: dict[str, np.ndarray], dimensions: int = 1) -> np.ndarray:
-    """Return ``(..., A, N[, N])`` a network's outputs on the grid, for weights with leading axes."""
+    """Return a network's outputs ``(..., A, N[, N])`` on the grid, for weights with leading axes."""
     sides = [np.linspace(0.0, 1.0, GRID if dimensions == 1 else COARSE)] * dimensions
     states = np.stack(np.meshgrid(*sides, indexing="ij"), axis=-1).reshape(-1, dimensions)
     lead = weights["V"].shape[:-2]
@@ -242,7 +247,7 @@ def _outputs(network: str, weights: Any, states: Any) -> Any:
 
 @cache
 def _solved(points: int, ends: bool = False) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the model on a grid: transitions of both actions, the reward of each state, and the start's law."""
+    """Return the model on a grid: transitions of both actions, the reward of each state, and the start distribution."""
     grid = np.linspace(0.0, 1.0, points)
     start = np.full(points, 1.0 / (points - 1))
     start[[0, -1]] /= 2.0
@@ -251,7 +256,7 @@ def _solved(points: int, ends: bool = False) -> tuple[np.ndarray, np.ndarray, np
 
 
 def _backward(choose: Callable[[list[np.ndarray]], Any], points: int, ends: bool, values: np.ndarray) -> Any:
-    """Return ``(...,)`` returns by dynamic programming from the end; ``choose`` makes one value of the actions'."""
+    """Return ``(...,)`` returns by dynamic programming from the end; ``choose`` makes one value of all actions'."""
     P, paid, start = _solved(points, ends)
     line = points == GRID
     paid = paid if line else (paid[:, None] + paid[None]) / 2.0
@@ -261,16 +266,15 @@ def _backward(choose: Callable[[list[np.ndarray]], Any], points: int, ends: bool
 
 
 def policy_returns(actions: np.ndarray, ends: bool = False) -> np.ndarray:
-    """Return ``(...,)`` returns of policies that are given by their actions on the grid, ``(..., N)`` or ``(..., N,
-    N)``.
+    """Return the ``(...,)`` returns of policies, given by their actions on the grid, ``(..., N)`` or ``(..., N, N)``.
 
-    Two dimensions are told by a side of :data:`COARSE` points.
+    A side of :data:`COARSE` points means two dimensions.
     """
     return _backward(partial(np.choose, actions), actions.shape[-1], ends, np.zeros(actions.shape))
 
 
 def extreme_returns(dimensions: int) -> tuple[float, float]:
-    """Return returns of acting by chance and of the best policy."""
+    """Return the returns of random actions and of the best policy."""
     points = GRID if dimensions == 1 else COARSE
     by_chance, best = (
         float(_backward(partial(choose, axis=0), points, False, np.zeros((points,) * dimensions)))
@@ -285,7 +289,7 @@ def extreme_returns(dimensions: int) -> tuple[float, float]:
 def published_curves(
     stds: Sequence[float], resets: Sequence[int], step_size: float, seed: int, seeds: int, samples: int = 5000
 ) -> np.ndarray:
-    """Return ``(stds, resets, seeds, rounds)`` returns of the greedy policy of Q after each round."""
+    """Return the ``(stds, resets, seeds, rounds)`` returns of the greedy policy of Q after each round."""
     weights = published_weights(stds, resets, step_size, seed, seeds, samples)
     return policy_returns(np.argmax(outputs_of("mlp:32", weights), axis=-2))
 
@@ -293,7 +297,7 @@ def published_curves(
 def published_weights(
     stds: Sequence[float], resets: Sequence[int], step_size: float, seed: int, seeds: int, samples: int = 5000
 ) -> dict[str, np.ndarray]:
-    """Return Q's weights after each round, ``(stds, resets, seeds, rounds, ...)``: one compiled run for all."""
+    """Return Q's weights after each round, ``(stds, resets, seeds, rounds, ...)``, from one compiled run."""
     walk = IntervalWalk()
     base = published.resolve(PublishedQ(samples=samples, round=1), walk.facts)
     rates = [

@@ -1,7 +1,7 @@
-"""The noise of paper 001 as it is printed: three formulas for one sigma, and what Theorem 5 assumes.
+"""The noise of paper 001 as printed: three formulas for one sigma, and the assumptions of Theorem 5.
 
-What is wrong with them: docs/papers/001.md. T samples in rounds of B, learning rate alpha, tail parameter k, Lipschitz
-constant L of the value function.
+docs/papers/001.md says what is wrong with them. There are T samples in rounds of B, a learning rate alpha, a tail
+parameter k, and a Lipschitz constant L of the value function.
 """
 
 from __future__ import annotations
@@ -16,35 +16,35 @@ LEMMA_8 = 8.68
 
 
 def variation(batch: int, step_size: float = STEP_SIZE, tail: float = TAIL) -> float:
-    """Return v = 4 alpha (k + 1) / B, by which a round is said to move Q; the kernel's decay is 1/v."""
+    """Return v = 4 alpha (k + 1) / B, the claimed change of Q in a round; the kernel's decay is 1/v."""
     return 4.0 * step_size * (tail + 1.0) / batch
 
 
 def constant(
     batch: int, step_size: float = STEP_SIZE, tail: float = TAIL, lipschitz2: float = LIPSCHITZ_SQUARED
 ) -> float:
-    """Return C(alpha, k, L, B) = (v^2 + v) L^2 of Theorem 5."""
+    """Return the constant C(alpha, k, L, B) = (v^2 + v) L^2 of Theorem 5."""
     v = variation(batch, step_size, tail)
     return (v * v + v) * lipschitz2
 
 
 def sigma_line_5(budget: Budget, samples: int, batch: int, **options: float) -> float:
-    """Return line 5 of Algorithm 1, and appendix E.3: sqrt(2 (T/B) ln(e + eps/delta) C / eps)."""
+    """Return sigma by line 5 of Algorithm 1, and by appendix E.3: sqrt(2 (T/B) ln(e + eps/delta) C / eps)."""
     return math.sqrt(_rounds_and_log(budget, samples, batch) * constant(batch, **options) / budget.epsilon)
 
 
 def sigma_theorem_5(budget: Budget, samples: int, batch: int, **options: float) -> float:
-    """Return Theorem 5: sqrt(2 (T/B) ln(e + eps/delta)) C / eps, the only one near the 0.32 that the paper uses."""
+    """Return sigma by Theorem 5: sqrt(2 (T/B) ln(e + eps/delta)) C / eps, which alone is near the paper's 0.32."""
     return math.sqrt(_rounds_and_log(budget, samples, batch)) * constant(batch, **options) / budget.epsilon
 
 
 def sigma_proof(budget: Budget, samples: int, batch: int, **options: float) -> float:
-    """Return the proof of Theorem 5: sqrt(2 (T/B) ln(e + eps/delta) C) / eps."""
+    """Return sigma by the proof of Theorem 5: sqrt(2 (T/B) ln(e + eps/delta) C) / eps."""
     return math.sqrt(_rounds_and_log(budget, samples, batch) * constant(batch, **options)) / budget.epsilon
 
 
 def of_the_noise(budget: Budget) -> Budget:
-    """Return the half of delta that the paper gives to the Gaussian process; the other is for the tail of Lemma 8."""
+    """Return the budget of the Gaussian process, which has half of delta; the other half is for the tail of Lemma 8."""
     return Budget(budget.epsilon, budget.delta / 2.0)
 
 

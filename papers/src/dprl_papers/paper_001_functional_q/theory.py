@@ -1,7 +1,7 @@
-"""Paper 001's statements where they can be computed exactly: what a radius of the whole range costs, Proposition 10.
+"""Paper 001's statements that can be computed exactly: the cost of a radius of the whole range, and Proposition 10.
 
 Paper: Wang and Hegde, "Privacy-preserving Q-learning with functional noise in continuous spaces". Errata:
-docs/papers/001.md. Nothing here reads anybody's data.
+docs/papers/001.md. Nothing here reads any person's data.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from dprl.errors import DprlError
 from dprl.mechanisms.noise import SeededNoise
 from dprl.mechanisms.ornstein_uhlenbeck import parameters, unit_path
 
-_LEVELS = 14  # of halving: what is between two neighbouring points of a path hardly adds to its maximum
+_LEVELS = 14  # number of halvings; values between two neighbouring points of a path hardly raise its maximum
 
 # --- what privacy of all reward functions at once allows --------------------------------------------------------------
 
 
 def largest_success(functions: int, epsilon: float, delta: float) -> float:
-    """Return largest mean probability of success over ``functions`` reward functions that are all neighbours.
+    """Return the largest mean probability of success over ``functions`` reward functions that are all neighbours.
 
-    Their sets of good answers are disjoint. (e^epsilon + (k - 1) delta)/(k - 1 + e^epsilon), which a mechanism
-    attains: docs/papers/001.md.
+    The functions' sets of good answers are disjoint. The probability is (e^epsilon + (k - 1) delta)/(k - 1 + e^epsilon)
+    for k functions, and a mechanism attains it: docs/papers/001.md.
     """
     if functions < 1:
         raise DprlError("There must be at least one reward function.")
@@ -38,21 +38,23 @@ def largest_success(functions: int, epsilon: float, delta: float) -> float:
 
 
 def printed_bound(states: int, std: float, discount: float) -> float:
-    """Return Proposition 10: 2 sqrt(2) sigma/(sqrt(n pi) (1 - gamma)), of the mean over states of |v' - v*|."""
+    """Return Proposition 10's bound 2 sqrt(2) sigma/(sqrt(n pi) (1 - gamma)) on the mean over states of |v' - v*|."""
     return 2.0 * math.sqrt(2.0) * std / (math.sqrt(states * math.pi) * (1.0 - discount))
 
 
 def right_bound(states: int, actions: int, std: float, discount: float) -> float:
-    """Return sigma sqrt(2 ln(2 n m))/(1 - gamma): E max |z| over n m normals, through a contraction by gamma."""
+    """Return the bound sigma sqrt(2 ln(2 n m))/(1 - gamma): E max |z| over n m normals, after a contraction by
+    gamma.
+    """
     return std * math.sqrt(2.0 * math.log(2.0 * states * actions)) / (1.0 - discount)
 
 
 def optimal_values(following: np.ndarray, weights: np.ndarray, rewards: np.ndarray, discount: float) -> np.ndarray:
-    """Return ``(n,)`` optimal values by value iteration, to 1e-9 of their scale.
+    """Return the ``(n,)`` optimal values by value iteration, to 1e-9 of their scale.
 
     Args:
         following, weights: ``(m, n, b)`` successors of each action in each state, and their probabilities.
-        rewards: ``(m, n)``.
+        rewards: ``(m, n)`` reward of each action in each state.
     """
     values = np.zeros(rewards.shape[1])
     for _ in range(math.ceil(math.log(1e-9 * (1.0 - discount)) / math.log(discount))):
@@ -63,12 +65,13 @@ def optimal_values(following: np.ndarray, weights: np.ndarray, rewards: np.ndarr
 def garnet(
     states: int, actions: int, successors: int, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return a random finite MDP (Archibald, McKinnon and Thomas 1995): successors, their probabilities, rewards in [0,
-    1].
+    """Return a random finite MDP (Archibald, McKinnon and Thomas 1995).
+
+    It has successors, their probabilities, and rewards in [0, 1].
     """
     shape = (actions, states, min(successors, states))
     following = rng.random((*shape[:2], states)).argsort(-1)[..., : shape[2]] if states <= 64 else None
-    if following is None:  # repeated successors are rare, and as good
+    if following is None:  # repeated successors are rare, and do no harm
         following = rng.integers(0, states, shape)
     return following, rng.dirichlet(np.ones(shape[2]), shape[:2]), rng.random(shape[:2])
 
@@ -76,11 +79,13 @@ def garnet(
 def noise_loss(
     states: int, actions: int, std: float, discount: float, seeds: int, kind: str = "garnet", seed: int = 0
 ) -> tuple[float, float]:
-    """Return mean over states of |v' - v*| when every reward gets noise of its own, and its standard error over
-    ``seeds``.
+    """Return the mean over states of |v' - v*| when every reward gets independent noise, and its standard error.
+
+    The mean and the error are taken over ``seeds``.
 
     Args:
-        kind: ``garnet``; ``identity``: every state stays where it is; or ``absorbing``: all go to one that stays.
+        kind: ``garnet``; ``identity``, where every state stays where it is; or ``absorbing``, where all states go to
+            one state that stays.
     """
     losses, noise = [], SeededNoise.from_seed(seed).stream(f"{states} states, {actions} actions")
     for draw in range(seeds):
@@ -115,7 +120,7 @@ def largest_of_path(decay: float, paths: int, seed: int = 0) -> float:
 def smallest_tail(
     std: Callable[[int], float], step_size: float = 3e-4, batch: int = 64, paths: int = 78, delta: float = 5e-5
 ) -> tuple[int | None, float | None]:
-    """Return smallest k below 100,000 with 2k - 8.68 sqrt(beta) sigma >= sqrt(2 ln(paths/delta)), and sigma there.
+    """Return the smallest k below 100,000 with 2k - 8.68 sqrt(beta) sigma >= sqrt(2 ln(paths/delta)), and its sigma.
 
     Args:
         std: sigma as a function of k; beta = B/(4 alpha (k + 1)).

@@ -1,7 +1,7 @@
-"""L2P as published: a step's noise follows the noisy squared norm of the batch that it is then added to; ctCDP.
+"""L2P as published: the noise of a step depends on the noisy squared norm of the same batch; accounting by ctCDP.
 
-Paper 002, Algorithms 1 to 3, Theorem B.1, B.5 without batches, B.7. For reproduction: what its accounting leaves out
-is in docs/papers/002.md (E1, E2, E3, E9). Noise is drawn from public seeds.
+It follows paper 002, Algorithms 1 to 3, Theorem B.1, B.5 without batches, and B.7. It serves reproduction:
+docs/papers/002.md says what its accounting leaves out (E1, E2, E3, E9). Noise is drawn from public seeds.
 """
 
 from __future__ import annotations
@@ -31,13 +31,14 @@ STOPPED = 1e3
 
 @dataclass(frozen=True, kw_only=True)
 class Published:
-    """What Algorithm 3 gives for T = 60 steps, of sums in which a record counts with sensitivity C (Lemma A.3).
+    """Result of Algorithm 3 for T = 60 steps, for sums in which a record counts with sensitivity C (Lemma A.3).
 
     Attributes:
-        family: the tasks.
-        std: sigma_g over the batch: noise of a coordinate of the mean under the uniform schedule, in units of the clip.
-        least: sigma_min over sigma_g.
-        batch: size of every sample; all units where nobody is sampled.
+        family: family of the tasks.
+        std: sigma_g over the batch size: the noise of a coordinate of the mean under the uniform schedule, in units of
+            the clip norm.
+        least: smallest noise sigma_min over sigma_g.
+        batch: size of every sample; the number of units where nothing is sampled.
     """
 
     family: Quadratics
@@ -55,10 +56,10 @@ class Published:
 
 
 def calibrated(problem: Problem, epsilon: float) -> Published:
-    """Return the noise of (epsilon, 1e-8) as Algorithm 3 has it.
+    """Return the noise for the budget (epsilon, 1e-8) by Algorithm 3.
 
-    Where step 4's rate is beyond Lemma A.6 everybody is in every batch, as A.1 allows: ``rho_0 = rho_tot/T``, and
-    ``rho_ub = rho_a``.
+    Where the sampling rate of step 4 is beyond Lemma A.6, all units are in every batch, as A.1 allows. Then
+    ``rho_0 = rho_tot/T``, and ``rho_ub = rho_a``.
     """
     units, family = problem.units, quadratics.family_of(problem)
     if (math.sqrt(units) + 10.0) / units <= ctcdp.LARGEST:
@@ -71,12 +72,12 @@ def calibrated(problem: Problem, epsilon: float) -> Published:
 
 
 def proved(facts: Published, epsilon: float) -> float:
-    """Return an epsilon that does hold at 1e-8 where one record is replaced, which moves a sum by 2 C.
+    """Return an epsilon that really holds at delta 1e-8 for replacing one record, which moves a sum by 2 C.
 
-    The norm that a refused step has released counts too. Where everybody is in the batch, the costs of the gradient
-    (and, at most, those of the norm: E1) are four times those that are charged, and add up as zCDP. Where a batch is
-    sampled, norm and gradient are one mechanism on it, whose cost is that of the smallest noise (E2); Theorem A.3
-    amplifies it, and Theorem A.1 turns the sum into (epsilon, delta).
+    The norm that a refused step has released counts too. Where all units are in the batch, the costs of the gradient
+    (and, at most, those of the norm: E1) are four times the charged costs, and add up as zCDP. Where a batch is
+    sampled, norm and gradient are one mechanism on the batch, whose cost is that of the smallest noise (E2). Theorem
+    A.3 amplifies this mechanism, and Theorem A.1 turns the sum into (epsilon, delta).
     """
     log, rho = -math.log(DELTA), 4.0 * ctcdp.rho_a(epsilon, DELTA) * (1.0 + 1.0 / LONGEST)
     if not facts.sampled:
@@ -92,7 +93,7 @@ def proved(facts: Published, epsilon: float) -> float:
 
 
 def sample_of(task: Records, key: jax.Array, units: int, batch: int) -> Records:
-    """Return ``batch`` of ``units`` records without replacement (Floyd); each of the task's stands for as many."""
+    """Return ``batch`` of ``units`` records without replacement (Floyd); the task's records stand for equally many."""
     coins = jax.random.uniform(key, (batch,))
 
     def one(chosen: jax.Array, k: jax.Array) -> tuple[jax.Array, None]:
@@ -107,7 +108,10 @@ def sample_of(task: Records, key: jax.Array, units: int, batch: int) -> Records:
 def unrolled(
     facts: Published, weights: Weights, task: Records, key: jax.Array, factor: Any, deployed: bool = False
 ) -> tuple[jax.Array, jax.Array]:
-    """Return ``(T,)`` losses after each step and what each costs, as shares of rho_tot; ``deployed`` ends at 1."""
+    """Return the ``(T,)`` losses after each step, and the steps' costs as shares of rho_tot.
+
+    A ``deployed`` run ends before the costs exceed 1.
+    """
     family, hand, size = facts.family, facts.family.hand, facts.family.dimension
     rule = UpdateRule(architecture=facts.architecture, hand=hand, weights=weights)
     std, clip = jnp.float32(facts.std) * factor, jnp.float32(hand.clip_norm)
@@ -139,7 +143,7 @@ def unrolled(
 def _gradient(
     facts: Any, training: Training, weights: Weights, lagrangian: Any, key: jax.Array, factor: Any
 ) -> tuple[Weights, jax.Array]:
-    """Return the exact meta-gradient of the budget-weighted losses and the Lagrangian, and the excess over budget."""
+    """Return the exact meta-gradient of budget-weighted losses plus the Lagrangian, and the excess over the budget."""
     tasks, keys, factors = batch_of(facts, training, key, training.tasks)
 
     def objective(weights: Weights) -> tuple[jax.Array, jax.Array]:
@@ -153,13 +157,13 @@ def _gradient(
 
 @partial(jax.jit, static_argnums=0)
 def _last(facts: Published, weights: Weights, tasks: Records, keys: jax.Array, factors: jax.Array) -> Any:
-    """Return ``(tasks,)`` last losses at work, and how many steps were taken."""
+    """Return the ``(tasks,)`` last losses of deployed runs, and the numbers of steps taken."""
     losses, costs = jax.vmap(partial(unrolled, facts, weights, deployed=True))(tasks, keys, factors)
     return losses[:, -1], jnp.sum(costs > 0.0, axis=1)
 
 
 def trained(quick: bool, problem: Problem, epsilon: float, wide: bool, seed: int) -> dict[str, Any]:
-    """Return the weights that are best on public problems, trained as the other protectors are."""
+    """Return the weights that are best on public problems, trained like the other protectors."""
     facts: Any = calibrated(problem, epsilon)
     training = quadratics.training_of(quick, seed, wide)
     root = jax.random.key(training.seed)
@@ -179,8 +183,9 @@ def trained(quick: bool, problem: Problem, epsilon: float, wide: bool, seed: int
 
 
 def measure(run: Run, problem: Problem, epsilon: float, trials: int, wide: bool, seed: int) -> dict[str, Any]:
-    """Return ``losses`` ``(problems, trials)`` above the minimum on the problems of :func:`quadratics.measure`, and the
-    mean number of ``steps``; ``seed`` is of training.
+    """Return ``losses`` ``(problems, trials)`` above the minimum, and the mean number of ``steps``.
+
+    The problems are those of :func:`quadratics.measure`; ``seed`` is the seed of training.
     """
     at = quadratics.epsilon_of_training(epsilon, wide)
     facts, wanted = calibrated(problem, at), calibrated(problem, epsilon)

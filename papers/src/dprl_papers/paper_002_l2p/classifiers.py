@@ -1,8 +1,8 @@
-"""Paper 002's classifiers (C.2, C.3, figures 4 and 7): accuracy and training loss over epsilon.
+"""Paper 002's classifiers (C.2, C.3, figures 4 and 7): accuracy and training loss for each epsilon.
 
-Private are the digits 3 and 5, and one simulated country; public are the other digits, and other countries. What a
-method has to choose is best on public tasks; protectors are trained on public tasks, each for all epsilon at once. Runs
-are simulations with public seeds; a run has its own split of the digits, or its own people.
+The private data are the digits 3 and 5, and one simulated country. The other digits and other countries are public. The
+numbers that a method has to choose are the best on public tasks. Protectors are trained on public tasks, each for all
+epsilon at once. Runs are simulations with public seeds; each run has its own split of the digits, or its own people.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _COUNTRY = 1990
 
 
 def family_of(kind: Kind, table: Table, digits: tuple[int, ...] = OTHERS) -> Classification:
-    """Return the public tasks."""
+    """Return the family of public tasks."""
     network = kind == "network"
     return Classification(
         kind=kind,
@@ -70,7 +70,7 @@ def family_of(kind: Kind, table: Table, digits: tuple[int, ...] = OTHERS) -> Cla
 
 
 def target(table: Table, seed: jax.Array) -> tuple[Records, Records]:
-    """Return what is protected in run ``seed``, and what a classifier is judged on."""
+    """Return the protected records of run ``seed``, and the records on which a classifier is judged."""
     key = jax.random.key(_COUNTRY)
     people = jax.random.fold_in(key, seed)
     units = UNITS[table]
@@ -88,17 +88,19 @@ def public_tasks(family: Classification, count: int) -> Records:
     return jax.vmap(family.sample)(jax.random.split(jax.random.key(_COUNTRY + 1), count))
 
 
-# --- what a method gives for its numbers ------------------------------------------------------------------------------
+# --- a method's answer for its numbers --------------------------------------------------------------------------------
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2))
 def _answer(
     method: str, family: Classification, rounds: int, records: Records, numbers: jax.Array, seed: Any
 ) -> jax.Array:
-    """Return ``(d,)`` parameters; ``rounds`` are steps or most rounds, ``numbers`` ``(3,)`` are what else there is to
-    say.
+    """Return the ``(d,)`` parameters of a method's answer.
 
-    Fewer records than are declared stand for all of them: noise and ridges are of the mean.
+    ``rounds`` is the number of steps, or the largest number of rounds. ``numbers`` ``(3,)`` holds the method's other
+    numbers, see :func:`choices`.
+
+    Fewer records than declared represent all of them, so noise and ridges are those of the mean.
     """
     loss, start = family.record_loss, family.initial()
     copies = family.units / records.y.shape[0]
@@ -106,7 +108,7 @@ def _answer(
         visited = descent.descend(
             descent.Descent(steps=rounds), loss, records, start, numbers[0] / copies, 1.0, numbers[1], seed
         )
-        # as of the hand schedule: the mean of the last half
+        # the mean of the last half, as in the hand schedule
         return jnp.mean(visited[-max(1, rounds // 2) :], axis=0)
     if method == "AGD":
         square = copies**2
@@ -122,7 +124,7 @@ def _answer(
 def _public_losses(
     method: str, family: Classification, rounds: int, tasks: Records, numbers: jax.Array, seeds: jax.Array
 ) -> jax.Array:
-    """Return ``(numbers,)`` mean loss over tasks and seeds."""
+    """Return the ``(numbers,)`` mean losses over tasks and seeds."""
 
     def one(task: Records, n: jax.Array, seed: jax.Array) -> jax.Array:
         return family.loss(task, _answer(method, family, rounds, task, n, seed))
@@ -135,7 +137,7 @@ def _public_losses(
 def _judged(
     method: str, family: Classification, table: Table, rounds: int, numbers: jax.Array, seeds: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
-    """Return ``(seeds,)`` accuracies on what is left out, and training losses."""
+    """Return the ``(seeds,)`` accuracies on held-out records, and training losses."""
 
     def one(seed: jax.Array) -> tuple[jax.Array, jax.Array]:
         train, test = target(table, seed)
@@ -146,7 +148,7 @@ def _judged(
 
 
 def choices(method: str, family: Classification, epsilon: float) -> list[tuple[int, np.ndarray]]:
-    """Return steps, or most rounds, and the ``(k, 3)`` numbers of :func:`_answer` among which a method chooses."""
+    """Return numbers of steps, or of rounds at most, each with the ``(k, 3)`` candidate numbers of :func:`_answer`."""
     budget = Budget(epsilon, DELTA)
     if method in ("SGD-MA", "SGD-Adv", "no privacy"):
         accounting = "strong-composition" if method == "SGD-Adv" else "pld"
@@ -168,12 +170,12 @@ def choices(method: str, family: Classification, epsilon: float) -> list[tuple[i
             rows.append((make(budget, loss, ridge), ridge, 0.0))  # type: ignore[arg-type]
         except DprlError:
             continue  # this epsilon needs a larger ridge
-    # as many for every epsilon: one compiled program
+    # equally many for every epsilon, so that one compiled program serves all
     return [(1, np.array([rows[0]] * (len(RIDGES) - len(rows)) + rows))]
 
 
 def chosen(method: str, family: Classification, epsilon: float) -> dict[str, Any]:
-    """Return what is best on public tasks: ``rounds`` and ``numbers``."""
+    """Return the choice that is best on public tasks: ``rounds`` and ``numbers``."""
     tasks, found = public_tasks(family, PUBLIC), []
     for rounds, numbers in choices(method, family, epsilon):
         losses = np.asarray(_public_losses(method, family, rounds, tasks, jnp.asarray(numbers), jnp.arange(2)))
@@ -202,7 +204,7 @@ def training_of(kind: Kind, quick: bool, seed: int, wide: bool) -> Training:
 def protector_of(
     run: Run, family: Classification, method: str, epsilon: float | None, seed: int
 ) -> tuple[Simulation, Learned]:
-    """Return trained at one epsilon, or, for None, at all of them at once."""
+    """Return a simulation and its protector, trained at one epsilon, or, for None, at all epsilon at once."""
     middle = math.sqrt(EPSILONS[0] * EPSILONS[-1])
     architecture = Architecture(scheduler=SCHEDULERS[method], hidden=10)
     simulation = simulation_of(family, architecture, Budget(epsilon or middle, DELTA))
@@ -213,7 +215,7 @@ def protector_of(
 def _protected(
     simulation: Simulation, table: Table, weights: Weights, factor: Any, seeds: jax.Array
 ) -> tuple[jax.Array, ...]:
-    """Return ``(seeds,)`` accuracies on what is left out, training losses, and steps until the budget is spent."""
+    """Return the ``(seeds,)`` accuracies on held-out records, training losses, and steps until the budget is spent."""
     family = simulation.family
 
     def one(seed: jax.Array) -> tuple[jax.Array, ...]:
@@ -231,7 +233,7 @@ def measure(run: Run, method: str, kind: Kind, table: Table, epsilon: float, tri
     family = family_of(kind, table)
     if method in SCHEDULERS:
         return protected_at(run, family, method, None, table, epsilon, trials, seed)
-    # one choice for all epsilon where nothing depends on it
+    # one choice for all epsilon where the choice does not depend on epsilon
     best = run.kept(chosen, method, family, EPSILONS[0] if method == "no privacy" else epsilon)
     seeds = jnp.arange(run.seed, run.seed + trials) + 100
     found = _judged(method, family, table, best["rounds"], jnp.asarray(best["numbers"]), seeds)
@@ -242,7 +244,7 @@ def protected_at(
     run: Run, family: Classification, method: str, trained_at: float | None, table: Table, epsilon: float, trials: int,
     seed: int,
 ) -> dict[str, Any]:  # fmt: skip
-    """Return what the protector of ``family``'s public tasks is worth at work on the private table."""
+    """Return the results of a deployed protector of ``family``'s public tasks on the private table."""
     seeds = jnp.arange(run.seed, run.seed + trials) + 100
     simulation, protector = protector_of(run, family, method, trained_at, seed)
     wanted = simulation_of(family, simulation.architecture, Budget(epsilon, DELTA)).std
@@ -253,5 +255,5 @@ def protected_at(
 def mismatched(
     run: Run, method: str, digits: tuple[int, ...], kind: Kind, epsilon: float, trials: int, seed: int
 ) -> dict[str, Any]:
-    """Return the same for figure 4: a protector that was trained on pairs of ``digits`` alone, at 3 against 5."""
+    """Return the results for figure 4, of a protector trained only on pairs of ``digits``, on the digits 3 and 5."""
     return protected_at(run, family_of(kind, "digits", digits), method, epsilon, "digits", epsilon, trials, seed)

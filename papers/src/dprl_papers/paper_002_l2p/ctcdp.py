@@ -1,9 +1,9 @@
-"""Constrained truncated concentrated differential privacy (ctCDP), as paper 002 has it in appendix A.
+"""Constrained truncated concentrated differential privacy (ctCDP), as in paper 002, appendix A.
 
-For reproduction: it certifies nothing here. Relation: replace one, samples of fixed size without replacement (Bun,
-Dwork, Rothblum and Steinke 2018, "Composable and versatile privacy via truncated CDP"). A mechanism is (rho, a)-ctCDP
-if its Renyi divergence of every order alpha in (1, omega_a) is at most ``rho alpha``; rho adds up over adaptive
-compositions (Lemma A.4). Numbered errata and derivations: docs/papers/002.md, docs/proofs/ctcdp.md.
+It serves reproduction, and certifies nothing here. Relation: replace one, samples of fixed size without replacement
+(Bun, Dwork, Rothblum and Steinke 2018, "Composable and versatile privacy via truncated CDP"). A mechanism is (rho,
+a)-ctCDP if its Renyi divergence of every order alpha in (1, omega_a) is at most ``rho alpha``. The rho of adaptive
+compositions adds up (Lemma A.4). Numbered errata and derivations: docs/papers/002.md, docs/proofs/ctcdp.md.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ AMPLIFICATION = 13.0
 
 
 def omega_a(a: float) -> float:
-    """Return ``(1 + a) + sqrt(a (a + 1))``, Definition 3.1: the order that ctCDP with ``a = log(1/delta)/epsilon`` is
-    cut at.
+    """Return ``(1 + a) + sqrt(a (a + 1))``, Definition 3.1: the order at which ctCDP is cut.
+
+    The constraint is ``a = log(1/delta)/epsilon``.
 
     >>> round(omega_a(100.0), 3)
     201.499
@@ -31,10 +32,10 @@ def omega_a(a: float) -> float:
 
 
 def rho_a(epsilon: float, delta: float) -> float:
-    """Return largest rho of which (rho, a)-ctCDP gives (epsilon, delta), Eq. (12).
+    """Return the largest rho with which (rho, a)-ctCDP implies (epsilon, delta), Eq. (12).
 
-    ``(sqrt(L + epsilon) - sqrt(L))^2`` with ``L = log(1/delta)``, which is what is printed (docs/proofs/ctcdp.md), here
-    without a difference of large numbers.
+    It is ``(sqrt(L + epsilon) - sqrt(L))^2`` with ``L = log(1/delta)``. This equals the printed formula
+    (docs/proofs/ctcdp.md), and is computed without a difference of large numbers.
 
     >>> round(rho_a(1.0, 1e-5) + 2.0 * math.sqrt(rho_a(1.0, 1e-5) * math.log(1e5)), 12)
     1.0
@@ -45,10 +46,10 @@ def rho_a(epsilon: float, delta: float) -> float:
 
 
 def epsilon_of_ctcdp(rho: float, a: float) -> tuple[float, float]:
-    """Return (epsilon, delta) of a (rho, a)-ctCDP mechanism along ``delta = exp(-a epsilon)``, Lemma A.7.
+    """Return the (epsilon, delta) of a (rho, a)-ctCDP mechanism along ``delta = exp(-a epsilon)``, Lemma A.7.
 
-    ``epsilon = (omega_a - 1) omega_a rho / (omega_a - a - 1)``; at ``rho = rho_a`` the budget that ``a`` came from. No
-    bound on rho is needed: docs/proofs/ctcdp.md.
+    ``epsilon = (omega_a - 1) omega_a rho / (omega_a - a - 1)``. At ``rho = rho_a`` this is the budget from which ``a``
+    was made. No bound on rho is needed: docs/proofs/ctcdp.md.
 
     >>> epsilon, delta = epsilon_of_ctcdp(rho_a(0.5, 1e-6), math.log(1e6) / 0.5)
     >>> round(epsilon, 12), round(delta, 15)
@@ -62,17 +63,17 @@ def epsilon_of_ctcdp(rho: float, a: float) -> tuple[float, float]:
 
 
 def gaussian_rho(noise_multiplier: float) -> float:
-    """Return ``1/(2 z^2)`` of the Gaussian mechanism, Lemma A.5; z is over the replace-one sensitivity."""
+    """Return rho = ``1/(2 z^2)`` of the Gaussian mechanism, Lemma A.5; z is over the replace-one sensitivity."""
     _positive("noise multiplier", noise_multiplier)
     return 0.5 / noise_multiplier**2
 
 
 @dataclass(frozen=True)
 class Subsampled:
-    """What Lemma A.6 gives, and what it assumes.
+    """Result of Lemma A.6, with the conditions that it assumes.
 
     Attributes:
-        rho: ``13 q^2 rho``; it stands only where all conditions hold.
+        rho: ``13 q^2 rho``; it is valid only where all conditions hold.
     """
 
     rho: float
@@ -84,12 +85,14 @@ class Subsampled:
 
 
 def subsampled(rho: float, sampling_rate: float, a: float, rho_limit: float) -> Subsampled:
-    """Return Lemma A.6: a rho-zCDP mechanism on a sample of fixed size is ``(13 q^2 rho, a)``-ctCDP under conditions.
+    """Return the result of Lemma A.6: on a sample of fixed size, a rho-zCDP mechanism is ``(13 q^2 rho, a)``-ctCDP.
+
+    The lemma has conditions, which are returned with it.
 
     Args:
-        rho: of one step, gradient and norm together.
-        sampling_rate: q = n/N.
-        rho_limit: rho_a.
+        rho: rho of one step, for gradient and norm together.
+        sampling_rate: sampling rate q = n/N.
+        rho_limit: the limit rho_a.
     """
     _positive("rho", rho)
     _positive("rho_a", rho_limit)
@@ -109,9 +112,9 @@ def subsampled(rho: float, sampling_rate: float, a: float, rho_limit: float) -> 
 
 
 def largest_rho(sampling_rate: float, a: float, rho_limit: float) -> float:
-    """Return ``rho_ub``: what a step's rho before sampling may be at most, Eq. (10) and the 0.1 that it leaves out.
+    """Return ``rho_ub``, the largest rho of a step before sampling: Eq. (10), and the limit of 0.1 that it leaves out.
 
-    Between 0 and 0.1 Eq. (9) follows from q <= 0.1 (docs/proofs/ctcdp.md).
+    For rho between 0 and 0.1, Eq. (9) follows from q <= 0.1 (docs/proofs/ctcdp.md).
     """
     log = -math.log(sampling_rate)
     return min(LARGEST, log / (4.0 * omega_a(a)), rho_limit / (AMPLIFICATION * sampling_rate**2))
@@ -119,15 +122,15 @@ def largest_rho(sampling_rate: float, a: float, rho_limit: float) -> float:
 
 @dataclass(frozen=True)
 class Initialisation:
-    """What Algorithm 3 gives.
+    """Result of Algorithm 3.
 
     Attributes:
-        rho_tot: all that may be spent, rho_a.
-        sigma_g: noise standard deviation of the uniform schedule, for the gradients alone.
+        rho_tot: total rho that may be spent, rho_a.
+        sigma_g: noise standard deviation of the uniform schedule, only for the gradients.
         sigma_min: noise standard deviation below which a step breaks a condition of Lemma A.6.
         q: sampling rate, ``batch / units``.
         batch: size of every sample.
-        rho_0: of one step before sampling, ``rho_tot / (13 q^2 steps)``.
+        rho_0: rho of one step before sampling, ``rho_tot / (13 q^2 steps)``.
         re_estimated: whether step 6 had to choose q.
     """
 
@@ -141,18 +144,19 @@ class Initialisation:
 
 
 def initialise(epsilon: float, delta: float, steps: int, units: int, sensitivity: float) -> Initialisation:
-    """Return Algorithm 3 with step 6 solved: the sampling rate nearest to ``(sqrt(N) + 10)/N`` at which Lemma A.6
-    applies.
+    """Return the result of Algorithm 3 with step 6 solved.
 
-    q is a whole number of units over their number, rounded up: a smaller q would have a larger rho_0.
+    Step 6 takes the sampling rate nearest to ``(sqrt(N) + 10)/N`` at which Lemma A.6 applies.
+
+    q is a whole number of units over their total number, rounded up, because a smaller q would have a larger rho_0.
 
     Args:
-        steps: T, at least 2.
-        units: N, public.
-        sensitivity: replace one, 2 C of a sum of gradients that are clipped to C.
+        steps: number of steps T, at least 2.
+        units: number of units N, which is public.
+        sensitivity: sensitivity for replacing one, which is 2 C for a sum of gradients that are clipped to C.
 
     Raises:
-        DprlError: no rate fits, or none with a whole batch.
+        DprlError: no rate meets the conditions, or no rate with a whole batch does.
     """
     _budget(epsilon, delta)
     _positive("sensitivity", sensitivity)
@@ -171,7 +175,7 @@ def initialise(epsilon: float, delta: float, steps: int, units: int, sensitivity
     first = (math.sqrt(units) + 10.0) / units
     wanted = min(max(first, least), LARGEST)
     batch = math.ceil(wanted * units * (1.0 - 1e-12))
-    # the next whole number may be beyond 0.1, or a rounding short of the root
+    # the rate of the next whole number may be beyond 0.1, or a rounding error short of the root
     for size in (batch, batch + 1, batch - 1):
         q = size / units
         rho_0 = each / (AMPLIFICATION * q**2) if size > 0 else math.inf
@@ -183,12 +187,13 @@ def initialise(epsilon: float, delta: float, steps: int, units: int, sensitivity
 
 
 def least_rate(each: float, a: float) -> float | None:
-    """Return smallest q at which a step of cost ``each`` after sampling meets Lemma A.6; None where none up to 0.1
-    does.
+    """Return the smallest q at which a step of cost ``each`` after sampling meets Lemma A.6.
 
-    With ``rho_0 = each/(13 q^2)`` the conditions are ``q >= sqrt(each/1.3)`` (rho_0 <= 0.1) and
-    ``q^2 log(1/q) > 4 omega_a each/13``, whose left side grows up to q = exp(-1/2) > 0.1: both hold from the larger of
-    the two lower ends on. Eq. (9) follows from them.
+    Return None where no q up to 0.1 does.
+
+    With ``rho_0 = each/(13 q^2)``, the conditions are ``q >= sqrt(each/1.3)`` (rho_0 <= 0.1) and
+    ``q^2 log(1/q) > 4 omega_a each/13``. The left side of the latter grows up to q = exp(-1/2) > 0.1, so both
+    conditions hold from the larger of the two lower ends on. Eq. (9) follows from them.
     """
     from_size = math.sqrt(each / (AMPLIFICATION * LARGEST))
     target = 4.0 * omega_a(a) * each / AMPLIFICATION
@@ -210,7 +215,7 @@ def sinh_normal_rho(sensitivity: float, sigma: float, omega: float) -> Subsample
     """Return Theorem A.2: ``f + A arsinh(N(0, sigma^2)/A)`` with ``A = 8 sensitivity omega`` is ``(rho, omega)``-tCDP.
 
     Returns:
-        ``rho = 8 sensitivity^2/sigma^2``, with the two ends of its range as conditions.
+        ``rho = 8 sensitivity^2/sigma^2``, with the two bounds on its range as conditions.
     """
     for name, value in (("sensitivity", sensitivity), ("sigma", sigma)):
         _positive(name, value)

@@ -1,4 +1,4 @@
-"""Charts and tables of paper 002's methods over epsilon."""
+"""Charts and tables of paper 002's methods against epsilon."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ PLACES = {"census": "synthetic census", "digits": "digits 3 and 5"}
 
 
 def chart_over(found: Found, title: str, y: str, log_y: bool = True) -> dict[str, Any]:
-    """Return the chart of what each method has at each epsilon."""
+    """Return the chart of each method's values at each epsilon."""
     lines = [make_line(name, by, look=LOOKS.get(name, "private")) for name, by in found.items()]
     return make_chart(lines, "ε", y, title=title, log_y=log_y)
 
 
 def table_over(found: Found, what: str, run: Run, runs: int, places: int = 3) -> dict[str, Any]:
-    """Return the table of what each method has at each epsilon, each value ``(trainings, runs)``."""
+    """Return the table of each method's values at each epsilon, where each value is ``(trainings, runs)``."""
     rows = [[name, *(error_text(by[e], places) for e in run.values)] for name, by in found.items()]
     caption = f"{what[:1].upper()}{what[1:]} (mean over {runs} runs ± standard error, {errors_over(run)})."
     return make_table(caption, ["", *(f"ε = {plain(e)}" for e in run.values)], rows)
 
 
 def draw_classifiers(run: Run, kind: Kind, tables: tuple[Table, ...]) -> dict[str, Any]:
-    """Draw accuracy and training loss of one kind of classifier, on each table."""
+    """Return charts, tables and claims on accuracy and training loss of one kind of classifier, on each table."""
     parts = [_on_table(run, kind, table) for table in tables]
     return {name: [one for part in parts for one in part[name]] for name in ("charts", "tables", "claims")}
 
 
 def _on_table(run: Run, kind: Kind, table: Table) -> dict[str, Any]:
     runs, place = min(run.trials, RUNS), PLACES[table]
-    # perturbed objectives and outputs are for convex ones
+    # perturbation of objectives and outputs needs convex losses
     methods = [m for m in classifiers.METHODS if kind != "network" or "perturbation" not in m]
     found = {
         m: {

@@ -1,8 +1,8 @@
-"""Protectors of private policy evaluation: against the best hand schedule on unseen chains, and where they transfer.
+"""Protectors of private policy evaluation: comparison with the best hand schedule on unseen chains, and transfer.
 
-The setting: logs of 300 simulated episodes, 12 radial basis functions, GPOPE with 100 steps at a rate of 1/20, the
-whole budget of (epsilon, 1e-5) on the value function. Hand schedules are the best of a grid on public training tasks;
-protectors are trained on public tasks; both are measured on tasks that neither has seen. Simulations only.
+The setting has logs of 300 simulated episodes, 12 radial basis functions, GPOPE with 100 steps at a rate of 1/20, and
+the whole budget of (epsilon, 1e-5) on the value function. Hand schedules are the best of a grid on public training
+tasks, and protectors are trained on public tasks. Both are measured on tasks that neither has seen. Simulations only.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ APART = 1000
 
 
 def values(chain: chains.Chain, discount: float) -> jax.Array:
-    """Return ``(S,)`` expected discounted outcomes; an episode is never cut."""
+    """Return the ``(S,)`` expected discounted outcomes; an episode is never cut."""
     size = chain.ends.shape[0]
     live = chain.moves * (1.0 - chain.ends)[:, None]
     return jnp.linalg.solve(jnp.eye(size, dtype=jnp.float32) - discount * live, chain.ends * chain.outcome)
@@ -79,8 +79,10 @@ def family_of(epsilon: float) -> RandomChains:
 
 
 def architecture_of(family: RandomChains, form: str) -> Architecture:
-    """Return ``dense`` is of one set of features; the paper's ``coordinate-wise`` LSTM, and a ``schedule`` of noise,
-    steps and averaging without one, serve any number of parameters.
+    """Return the architecture of a form.
+
+    ``dense`` is for one set of features. The paper's ``coordinate-wise`` LSTM serves any number of parameters, and so
+    does a ``schedule`` of noise, steps and averaging without an LSTM.
     """
     if form == "dense":
         return family.architecture
@@ -113,7 +115,7 @@ def _unseen(family: RandomChains, count: int, repeats: int) -> tuple[Any, Any]:
 
 @partial(jax.jit, static_argnums=(0, 4))
 def _errors(simulation: Simulation, weights: Any, tasks: Any, keys: Any, learned: bool) -> tuple[jax.Array, jax.Array]:
-    """Return ``(tasks,)`` mean errors over the start's, and mean RMSE of the values, in the unit of the outcome."""
+    """Return ``(tasks,)`` mean errors relative to the start's, and mean RMSE of the values in the outcome's unit."""
     table = jnp.asarray(simulation.family.table())
 
     def one(task: Any, key: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -141,7 +143,7 @@ def _hand_errors(simulation: Simulation, tasks: Any, keys: Any, numbers: Any) ->
 
 
 def searched(run: Run, epsilon: float) -> Found:
-    """Return the grid's errors on public training tasks."""
+    """Return the grid of hand schedules with its errors on public training tasks."""
     grid = QUICK_GRID if run.quick else GRIDS[epsilon]
     tasks, repeats = (4, 1) if run.quick else (48, 2)
     return Found(grid, run.values_of(_search, epsilon, family_of(epsilon), grid, tasks, repeats))
@@ -153,7 +155,7 @@ def _search(epsilon: float, family: RandomChains, grid: Grid, tasks: int, repeat
 
 
 def hand_on_unseen(run: Run, epsilon: float, hands: list[Point]) -> np.ndarray:
-    """Return ``(hands, tasks)`` mean errors over the start's."""
+    """Return the ``(hands, tasks)`` mean errors of hand schedules, relative to the start's."""
     family = family_of(epsilon)
     simulation = simulation_of(family, family.architecture, Budget(epsilon, DELTA))
     tasks, keys = _unseen(family, *_counts(run.quick, REPEATS))
@@ -163,9 +165,9 @@ def hand_on_unseen(run: Run, epsilon: float, hands: list[Point]) -> np.ndarray:
 def protected_on_unseen(
     run: Run, epsilon: float, form: str, at: RandomChains, repeats: int, learns: bool, seed: int
 ) -> dict[str, np.ndarray]:
-    """Return each task's mean ``errors`` over the start's and its ``rmse``, by a protector (or its hand schedule).
+    """Return each task's mean ``errors``, relative to the start's, and ``rmse``, by a protector or its hand schedule.
 
-    ``at`` is the family of the tasks, which may be another than that of training.
+    ``at`` is the family of the tasks, which may differ from the family of training.
     """
     simulation = simulation_of(at, architecture_of(family_of(epsilon), form), Budget(epsilon, DELTA))
     weights = weights_of(run, epsilon, form, seed)
@@ -175,7 +177,7 @@ def protected_on_unseen(
 
 
 def weights_of(run: Run, epsilon: float, form: str, seed: int) -> Any:
-    """Return the weights of a protector trained on public tasks, once."""
+    """Return the weights of a protector, which is trained once on public tasks."""
     family = family_of(epsilon)
     simulation = simulation_of(family, architecture_of(family, form), Budget(epsilon, DELTA))
     training = training_of(family, form, seed, run.quick)
@@ -188,7 +190,10 @@ def weights_of(run: Run, epsilon: float, form: str, seed: int) -> Any:
 
 
 def protector_of(run: Run, epsilon: float, form: str, learns: bool, seed: int) -> Protector:
-    """Return a protector for :func:`on_domain`: without ranges, or, not ``learns``, with one that nothing is in."""
+    """Return a protector for :func:`on_domain`.
+
+    It has no ranges if it ``learns``. Otherwise it has a range that contains nothing, so that its hand schedule runs.
+    """
     family = family_of(epsilon)
     return Protector(
         architecture=architecture_of(family, form),
@@ -201,9 +206,11 @@ def protector_of(run: Run, epsilon: float, form: str, learns: bool, seed: int) -
 
 
 def on_domain(run: Run, epsilon: float, name: str, method: str, seed: int) -> dict[str, np.ndarray]:
-    """Return ``mspbe`` and ``rmse`` of each log of a domain, 300 trajectories, the whole budget on the value function.
+    """Return ``mspbe`` and ``rmse`` of each log of a domain, with the whole budget on the value function.
 
-    ``method``: a form, ``hand`` (schedule) or ``default`` (GPOPE with the library's own options).
+    A log has 300 trajectories.
+
+    ``method`` is a form, ``hand`` (the hand schedule) or ``default`` (GPOPE with the library's own options).
     """
     domain = load_domain(name)
     seeds = tuple(range(run.seed, run.seed + (2 if run.quick else 20)))
@@ -241,7 +248,7 @@ def bounds_of(family: RandomChains) -> Bounds:
 
 
 def trajectories_of(family: RandomChains, log: chains.Log) -> Trajectories:
-    """Return a simulated log as a release reads it."""
+    """Return a simulated log in the form that a release reads."""
     state, following, reward, alive, ended = (np.asarray(x) for x in log)
     units = np.broadcast_to(np.arange(family.units)[:, None], alive.shape)
     columns = {

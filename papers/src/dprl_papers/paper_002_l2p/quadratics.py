@@ -1,8 +1,8 @@
-"""Paper 002's quadratics (C.1): what every method ends with, over epsilon, on a problem that none was trained on.
+"""Paper 002's quadratics (C.1): the final losses of every method for each epsilon, on problems outside of training.
 
-All methods have the same budget, each with an accountant of its own that holds; step sizes, clips and numbers of steps
-are those that are best on *public training problems*, in grids whose optimum is inside, and protectors are trained on
-such problems. Runs are simulations with public seeds.
+All methods have the same budget, each with its own accountant that holds. Step sizes, clip norms and numbers of steps
+are the best on *public training problems*, in grids whose optimum is inside, and protectors are trained on such
+problems. Runs are simulations with public seeds.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ METHODS = ("SGD-Adv", "SGD", "AGD", *SCHEDULERS)
 
 @dataclass(frozen=True)
 class Problem:
-    """Who the records are.
+    """Problem on records.
 
     Attributes:
-        spread: of the problems' centres, see :class:`Quadratics`.
-        units: records that the noise is made for; each of the 60 terms stands for as many.
+        spread: spread of the problems' centres, see :class:`Quadratics`.
+        units: number of records for which the noise is calibrated; each of the 60 terms stands for equally many.
     """
 
     spread: float
@@ -68,7 +68,7 @@ PRINTED, OWN, MANY = Problem(0.0), Problem(0.5), Problem(0.5, 6000)
 
 
 def family_of(problem: Problem, steps: int = LONGEST) -> Quadratics:
-    """Return the tasks of a problem, for protectors: 60 terms, and noise for all records."""
+    """Return the family of a problem's tasks, for protectors: 60 terms, and noise for all records."""
     return Quadratics(spread=problem.spread, units=problem.units, terms=60, steps=steps)
 
 
@@ -79,7 +79,7 @@ def problems(problem: Problem, count: int, first: int) -> Records:
 
 
 def minimal(tasks: Records) -> tuple[np.ndarray, np.ndarray]:
-    """Return of stacked problems the minimisers ``(k, 2)`` and their losses ``(k,)``, by the normal equations."""
+    """Return the minimisers ``(k, 2)`` of stacked problems and their losses ``(k,)``, by the normal equations."""
     x, y = np.asarray(tasks.x, np.float64), np.asarray(tasks.y, np.float64)
     matrix = np.einsum("tnij,tnik->tjk", x, x) + 0.001 * np.eye(2)
     best = np.linalg.solve(matrix, np.einsum("tnij,tni->tj", x, y)[..., None])[..., 0]
@@ -88,8 +88,9 @@ def minimal(tasks: Records) -> tuple[np.ndarray, np.ndarray]:
 
 
 def own_seeds(tasks: Records, seeds: jax.Array) -> jax.Array:
-    """Return ``(problems, seeds)``: noise of its own for each problem, so that a mean over problems is a mean over
-    noise.
+    """Return ``(problems, seeds)`` seeds, which differ between problems.
+
+    Thus each problem has its own noise, and a mean over problems is also a mean over noise.
     """
     return seeds + 100_000 * jnp.arange(tasks.y.shape[0])[:, None]
 
@@ -99,13 +100,14 @@ def own_seeds(tasks: Records, seeds: jax.Array) -> jax.Array:
 
 @partial(jax.jit, static_argnums=(0, 1))
 def _sgd(config: descent.Descent, family: Quadratics, tasks: Records, numbers: jax.Array, seeds: jax.Array) -> Any:
-    """Return ``(problems, numbers, seeds)`` last losses; ``numbers`` ``(k, 3)``: noise multiplier, clip norm, step
-    size.
+    """Return ``(problems, numbers, seeds)`` last losses.
+
+    A row of ``numbers`` ``(k, 3)`` holds noise multiplier, clip norm and step size.
     """
 
     def one(task: Records, n: jax.Array, seed: jax.Array) -> jax.Array:
         start = jnp.asarray(START, jnp.float32)
-        # as many records behind each term: the same mean, less noise in it
+        # several records behind each term have the same mean, with less noise in it
         multiplier = n[0] * family.terms / family.units
         last = descent.descend(config, family.record_loss, task, start, multiplier, n[1], n[2], seed)[-1]
         return family.loss(task, last)
@@ -119,14 +121,15 @@ def _sgd(config: descent.Descent, family: Quadratics, tasks: Records, numbers: j
 def _agd(
     config: agd.AGD, rounds: int, family: Quadratics, tasks: Records, rho: Any, query: Any, numbers: Any, seeds: Any
 ) -> Any:
-    """Return ``(problems, numbers, seeds)`` last losses and counts of queries; ``numbers`` ``(k, 2)``: clip norm,
-    reach.
+    """Return ``(problems, numbers, seeds)`` last losses, numbers of gradient and objective queries, and steps taken.
+
+    A row of ``numbers`` ``(k, 2)`` holds clip norm and reach.
     """
     copies = (family.units / family.terms) ** 2
 
     def one(task: Records, n: jax.Array, seed: jax.Array) -> Any:
         start = jnp.asarray(START, jnp.float32)
-        # as many records behind each term multiply gradients and losses, that is, rho by the square
+        # several records behind each term multiply gradients and losses by their number, and rho by its square
         run = agd.descend(
             config, family.record_loss, rounds, task, start, rho * copies, query * copies, n[0], n[1], seed
         )
@@ -138,13 +141,13 @@ def _agd(
 
 
 def tuned_sgd(problem: Problem, epsilon: float, accounting: descent.Accounting) -> dict[str, Any]:
-    """Return the best steps, clip norm and step size on public problems."""
+    """Return the number of steps, clip norm and step size that are best on public problems."""
     tasks, family = problems(problem, TUNING, _TRAIN), family_of(problem)
     found = []
     for steps in STEPS:
         config = descent.Descent(steps=steps, accounting=accounting)
         z = descent.noise_multiplier(config, Budget(epsilon, DELTA))
-        config = descent.Descent(steps=steps)  # runs know nothing of accountants
+        config = descent.Descent(steps=steps)  # a run does not depend on the accountant
         grid = np.array([(z, c, s) for c in CLIPS for s in SIZES], np.float32)
         losses = np.asarray(_sgd(config, family, tasks, grid, jnp.arange(4)), np.float64).mean(axis=(0, 2))
         k = int(np.nanargmin(losses))
@@ -153,7 +156,7 @@ def tuned_sgd(problem: Problem, epsilon: float, accounting: descent.Accounting) 
 
 
 def tuned_agd(problem: Problem, epsilon: float) -> np.ndarray:
-    """Return the best clip norm and reach on public problems."""
+    """Return the clip norm and reach that are best on public problems."""
     tasks, family, budget = problems(problem, TUNING, _TRAIN), family_of(problem), Budget(epsilon, DELTA)
     config = agd.AGD(largest_loss=20.0)
     grid = np.array([(c, r) for c in CLIPS for r in REACHES], np.float32)
@@ -168,7 +171,7 @@ def tuned_agd(problem: Problem, epsilon: float) -> np.ndarray:
 
 
 def training_of(quick: bool, seed: int, wide: bool) -> Training:
-    """Return ``wide``: over all epsilon of figure 6 at once."""
+    """Return the options of training; if ``wide``, training covers all epsilon of figure 6 at once."""
     return Training(
         epochs=40 if quick else 700,
         tasks=32,
@@ -185,7 +188,7 @@ def training_of(quick: bool, seed: int, wide: bool) -> Training:
 def protector_of(
     run: Run, problem: Problem, method: str, steps: int, epsilon: float, seed: int, wide: bool = False
 ) -> tuple[Simulation, Learned]:
-    """Return a protector of ``method`` trained on public problems at ``epsilon``, and what it was trained in."""
+    """Return a simulation, and a protector of ``method`` that is trained in it, on public problems at ``epsilon``."""
     architecture = Architecture(scheduler=SCHEDULERS[method])
     simulation = simulation_of(family_of(problem, steps), architecture, Budget(epsilon, DELTA))
     return simulation, learned(run, simulation, training_of(run.quick, seed, wide))
@@ -193,10 +196,9 @@ def protector_of(
 
 @partial(jax.jit, static_argnums=0)
 def protected(simulation: Simulation, weights: Weights, tasks: Records, factor: Any, seeds: jax.Array) -> Any:
-    """Return ``(problems, seeds)`` last losses, steps taken, and ``(problems, seeds, T, 2)`` paths of a protector at
-    work.
+    """Return last losses and steps taken, ``(problems, seeds)``, and paths, ``(problems, seeds, T, 2)``, when deployed.
 
-    Where its noise is adaptive it stops before a step would exceed the budget, as the filter has it.
+    Where its noise is adaptive, the run stops before a step would exceed the budget, as the filter requires.
     """
     steps = simulation.hand.steps
 
@@ -220,10 +222,12 @@ def protected(simulation: Simulation, weights: Weights, tasks: Records, factor: 
 def measure(
     run: Run, problem: Problem, method: str, epsilon: float, trials: int, wide: bool, seed: int
 ) -> dict[str, Any]:
-    """Return ``losses`` ``(problems, trials)`` above the minimum, on problems that nothing was tuned or trained on, the
-    first of them figure 8's; what was ``chosen``, the ``steps`` taken, and ``queries`` of the data.
+    """Return ``losses`` ``(problems, trials)`` above the minimum, the ``chosen`` numbers, ``steps``, and ``queries``.
 
-    ``seed`` is of training.
+    Nothing was tuned or trained on the problems; the first of them is figure 8's. ``steps`` counts the steps taken, and
+    ``queries`` the queries of the data.
+
+    ``seed`` is the seed of training.
     """
     tasks, budget = problems(problem, 4 if run.quick else TARGETS, _TARGET), Budget(epsilon, DELTA)
     seeds, family = jnp.arange(run.seed, run.seed + trials) + 100, family_of(problem)
@@ -247,13 +251,16 @@ def measure(
     simulation, found = min(made, key=lambda one: min(r["validation"] for r in one[1].log))
     factor = simulation_of(simulation.family, simulation.architecture, budget).std / simulation.std
     losses, taken, _ = protected(simulation, found.weights, tasks, jnp.float32(factor), seeds)
-    # an adaptive step releases a norm too
+    # an adaptive step releases a norm, too
     each = 2 if simulation.adaptive else 1
     return _found(losses - least, f"T = {simulation.hand.steps}", float(taken.mean()), each * float(taken.mean()))
 
 
 def epsilon_of_training(epsilon: float, wide: bool) -> float:
-    """Return trained over all epsilon of figure 6, a protector's noise lies around that of their geometric mean."""
+    """Return the epsilon of training.
+
+    A protector that is trained over all epsilon of figure 6 has noise around that of their geometric mean.
+    """
     return math.sqrt(EPSILONS[0] * EPSILONS[-1]) if wide else epsilon
 
 
@@ -267,7 +274,7 @@ def apart(first: Sequence[float], second: Sequence[float]) -> bool:
 
 
 def dataless(problem: Problem, quick: bool) -> dict[str, np.ndarray]:
-    """Return ``(1, problems, 2)`` losses above the minimum of two answers that no data are needed for."""
+    """Return the ``(1, problems, 2)`` losses above the minimum of two answers that need no data."""
     tasks = problems(problem, 4 if quick else TARGETS, _TARGET)
     least = minimal(tasks)[1]
     found = {}
@@ -278,7 +285,7 @@ def dataless(problem: Problem, quick: bool) -> dict[str, np.ndarray]:
 
 
 def paths(run: Run, problem: Problem, epsilon: float, trials: int) -> dict[str, Any]:
-    """Return mean paths of the first problem in the plane, by method, and its minimiser."""
+    """Return the mean paths in the plane of each method on the first problem, and the problem's minimiser."""
     tasks = problems(problem, 1, _TARGET)
     one, seeds = jax.tree.map(lambda a: a[0], tasks), jnp.arange(run.seed, run.seed + trials) + 100
     family, budget, start = family_of(problem), Budget(epsilon, DELTA), jnp.asarray(START, jnp.float32)

@@ -1,6 +1,6 @@
-"""What paper 002's reproduction keeps: protectors that were trained and runs that were measured, by their seeds.
+"""Results that paper 002's reproduction keeps: trained protectors and measured runs, by their seeds.
 
-Everything is simulated, or a public table; noise is drawn from public seeds, in floating point instead of on the grid.
+All data are simulated, or a public table. Noise is drawn from public seeds, in floating point instead of on the grid.
 """
 
 from __future__ import annotations
@@ -34,7 +34,10 @@ class Learned:
 def learned(
     run: Run, simulation: Simulation, training: Training, begin: Weights | None = None, after: str = ""
 ) -> Learned:
-    """Return a protector, trained once for all figures; ``begin`` are weights to start from, which ``after`` names."""
+    """Return a protector that is trained once for all figures.
+
+    Training starts from the weights ``begin``, which ``after`` names in the key of the result.
+    """
     modules = (type(simulation.family).__module__, "dprl.protectors.meta_training")
     key = {
         "protector": {"family": simulation.family.name, "simulation": simulation},

@@ -1,7 +1,8 @@
-"""Paper 002's table 1: time and memory of one meta-gradient over the number of unrolled steps.
+"""Paper 002's table 1: time and memory of one meta-gradient against the number of unrolled steps.
 
-A coordinate-wise LSTM of two layers of 20 on 785 coordinates (C.4 has a network of 4 layers on a TITAN X; here it is a
-processor's single thread). Memory is what the compiled program reserves for itself. Beside PyTorch: benchmarks/.
+The protector is a coordinate-wise LSTM with two layers of 20 units on 785 coordinates. (C.4 has a network of 4 layers
+on a TITAN X; here the time is that of a single thread of a processor.) Memory is what the compiled program reserves for
+itself. benchmarks/ has a comparison with PyTorch.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ COORDINATES = 785
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Bare(Classification):
-    """Logistic regression of the paper's number of parameters, on a table of noise: what is computed takes as long."""
+    """Logistic regression with the paper's number of parameters, on a table of noise: real data take as long."""
 
     @property
     def features(self) -> int:
@@ -52,13 +53,13 @@ def cost(steps: int, segment: int | None, seed: int) -> dict[str, float]:
 
 
 def cut_cost(steps: int, batch: int, seed: int) -> dict[str, float]:
-    """Return the same of :func:`cut_gradient`."""
+    """Return ``megabytes`` and ``seconds`` of :func:`cut_gradient`."""
     simulation, weights, key, task = _problem(seed, steps, every=True)
     return _cost(lambda w: cut_gradient(simulation, w, task, key, batch), weights)
 
 
 def cut_gradient(simulation: Simulation, weights: Weights, task: Any, key: jax.Array, batch: int) -> Weights:
-    """Return the sum of the gradients of each batch's mean loss, which stop where the batch begins."""
+    """Return the sum over batches of steps of the gradient of the batch's mean loss, cut where the batch begins."""
 
     def mean_loss(weights: Weights, carry: Any, first: jax.Array) -> tuple[jax.Array, Any]:
         body = step_of(simulation, weights, task, key)

@@ -1,4 +1,4 @@
-"""The strongest attack known on Algorithm 1 of paper 003 as published; everything in here is simulated."""
+"""The strongest known attack on Algorithm 1 of paper 003 as published; everything here is simulated."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from dprl_papers.paper_003_dp_pg.published import PublishedPG
 
 
 def canary_of_plan(plan: PGPlan) -> PlanCanary:
-    """Return weaker than Theorem 1 allows for: where all actions are alike, no score is as long."""
+    """Return the attack on a plan: one user is paid the most or the least, and all others are paid against this user.
+
+    The attack is weaker than Theorem 1 allows: where all actions are alike, no score reaches the theorem's bound.
+    """
     config = plan.config
     assert isinstance(config, PublishedPG)
     settings = config.settings(plan.policy, plan.facts, plan.budget)

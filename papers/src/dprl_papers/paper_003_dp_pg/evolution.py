@@ -1,6 +1,6 @@
-"""A search for the best policy of a class that meets no users: what a learner could reach with any number of them.
+"""Search for the best policy of a class without any users: what a learner could reach with any number of users.
 
-The separable evolution strategy with cumulative step sizes of Ros and Hansen (2008), on public episodes alone.
+It is the separable evolution strategy with cumulative step sizes of Ros and Hansen (2008), run only on public episodes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ EPISODES, MEMBERS = 24, 32
 
 
 def searched(policy: Parametric, environment: Any, rounds: int, seed: int) -> np.ndarray:
-    """Return the parameters ``(d,)`` that the strategy's mean ends at."""
+    """Return the parameters ``(d,)`` at which the strategy's mean ends."""
     rng = np.random.default_rng(seed)
 
     @jax.jit

@@ -1,8 +1,8 @@
-"""A policy that imitates what a reward model likes best among answers of the public start.
+"""A policy that imitates the answers of the public start that a reward model likes best.
 
-A reward model knows only answers as the start gives them. A policy that is free to look for others finds some that the
-model likes and no user does; one that imitates the favourite of eight cannot. It is made of what was released and of
-prompts that are made up, so it costs no privacy.
+A reward model knows only answers that the start gives. A policy that is free to look for other answers finds some that
+the model likes and no user does. A policy that imitates the favourite of eight answers cannot do so. It is made from
+released weights and made-up prompts, so it costs no privacy.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from dprl_papers.paper_003_dp_pg.language import DIGITS, GROUP, JUDGE, SMALL, as
 
 FAVOURITES = "favourites of comparisons"
 STEPS, RATE = 60, 1e-3
-_IMITATE = 36  # of keys
+_IMITATE = 36  # seed of its JAX key
 
 
 def imitating(model: Any, seed: int) -> Any:
-    """Return the policy that imitates the favourites of a reward model."""
+    """Return the weights of the policy that imitates the favourites of a reward model."""
     key = random.fold_in(random.key(_IMITATE), seed)
     return ascended(SMALL.start, _of_favourites, STEPS, RATE, key, model, SMALL.start)
 
 
 def _of_favourites(theta: Any, key: Any, model: Any, start: Any) -> Any:
-    """Return the gradient of the mean log-probability of favourites."""
+    """Return the gradient of the mean log-probability of the favourite answers."""
     tokens = SMALL.asked(start, key, GROUP)
     best = jnp.argmax(SMALL.gains_of(model, start, tokens), axis=1)
     chosen = jnp.take_along_axis(tokens, best[:, None, None], axis=1)[:, 0]
@@ -36,7 +36,7 @@ def _of_favourites(theta: Any, key: Any, model: Any, start: Any) -> Any:
 
 
 def measured(users: int, epsilon: float | None, delta: float, seed: int, seeds: int) -> np.ndarray:
-    """Return ``(seeds,)`` shares of right answers to held-out prompts; see :func:`language.measured`."""
+    """Return the ``(seeds,)`` shares of right answers to held-out prompts; see :func:`language.measured`."""
     multiplier = 0.0 if epsilon is None else multiplier_of(epsilon, delta)
     found = []
     for i in range(seed, seed + seeds):

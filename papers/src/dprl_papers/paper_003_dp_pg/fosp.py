@@ -1,7 +1,8 @@
-"""Paper 003's convergence theorems where every gradient is exact: Theorems 2 to 4 on bandits with few states.
+"""Paper 003's convergence theorems 2 to 4 where every gradient is exact, on bandits with few states.
 
-Algorithm 1 as printed runs on a tabular bandit whose rewards are +1 or -1; the squared norm of the exact gradient at
-each iterate is averaged over the iterates, which is its expectation at the paper's theta_U. Nobody's data are in it.
+Algorithm 1 as printed runs on a tabular bandit whose rewards are +1 or -1. The squared norm of the exact gradient at
+each iterate is averaged over the iterates, which gives its expectation at the paper's theta_U. No person's data are
+used.
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ from dprl.policies.parametric import Parametric
 from dprl.protocols import Interval
 from dprl_papers.paper_003_dp_pg import published
 
-SCORE_BOUND = math.sqrt(2.0)  # of a softmax: docs/papers/003.md, E1
+SCORE_BOUND = math.sqrt(2.0)  # for a softmax policy: docs/papers/003.md, E1
 
 
 @dataclass(frozen=True, kw_only=True)
 class TabularBandit:
-    """A state at random, and a reward of +1 or -1 with a mean that depends on state and action.
+    """Bandit with a random state, and a reward of +1 or -1 whose mean depends on state and action.
 
     Attributes:
         means: ``(S, A)`` mean rewards.
@@ -66,7 +67,7 @@ class TabularBandit:
 
     @property
     def policy(self) -> Parametric:
-        """Definition 3."""
+        """The tabular softmax policy of Definition 3."""
         return Parametric("tabular", self.observation_bounds, self.actions)
 
     def reset(self, key: jax.Array) -> jax.Array:
@@ -81,23 +82,23 @@ class TabularBandit:
         return state, jnp.where(positive, 1.0, -1.0).astype(jnp.float32), jnp.ones((), bool)
 
     def value(self, theta: Any) -> jax.Array:
-        """Return J of ``(S A,)`` parameters, exactly, in float64."""
+        """Return J at ``(S A,)`` parameters, exactly, in float64."""
         p = jax.nn.softmax(jnp.asarray(theta, jnp.float64).reshape(self.actions, self.states), axis=0)
         return jnp.mean(jnp.sum(p * jnp.asarray(self.means, jnp.float64).T, axis=0))
 
     @property
     def best(self) -> float:
-        """J*."""
+        """J*, the value of the best policy."""
         return float(np.mean(np.max(self.means, axis=1)))
 
     @property
     def gap(self) -> float:
-        """delta_0 = J* - J of the uniform policy, where a run begins."""
+        """Gap delta_0 = J* - J of the uniform policy, at which a run begins."""
         return self.best - float(np.mean(self.means))
 
 
 def bandit_of(states: int, actions: int, seed: int = 1) -> TabularBandit:
-    """Return mean rewards from the uniform distribution on [-1, 1]."""
+    """Return a bandit with mean rewards from the uniform distribution on [-1, 1]."""
     means = np.random.default_rng(seed).uniform(-1.0, 1.0, (states, actions))
     return TabularBandit(means=tuple(tuple(float(x) for x in row) for row in means))
 
@@ -107,12 +108,12 @@ class Setting:
     """One setting of Algorithm 1.
 
     Attributes:
-        users: N.
-        epsilon: None for no noise.
-        delta: of the budget.
-        factor: of Theorem 2's step size.
-        batch: m; by default Theorem 2's, and the cube root of N without noise.
-        barrier: lambda of Eq. (3).
+        users: number of users N.
+        epsilon: epsilon of the budget; None for no noise.
+        delta: delta of the budget.
+        factor: multiplies Theorem 2's step size.
+        batch: batch size m; by default that of Theorem 2, or the cube root of N without noise.
+        barrier: weight lambda of the barrier in Eq. (3).
     """
 
     users: int
@@ -124,7 +125,7 @@ class Setting:
 
 
 def settings_of(bandit: TabularBandit, setting: Setting) -> published.Settings:
-    """Return Theorem 2's numbers; without noise sigma is 0 in all of them."""
+    """Return Theorem 2's numbers; without noise, sigma is 0 in all of them."""
     policy, users = bandit.policy, setting.users
     if setting.epsilon is None:
         batch = setting.batch or max(1, round(users ** (1.0 / 3.0)))
@@ -149,12 +150,14 @@ def settings_of(bandit: TabularBandit, setting: Setting) -> published.Settings:
 def measured(
     bandit: TabularBandit, setting: Setting, seed: int, seeds: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return of each seed ``(seeds,)``: mean squared norm of the exact gradient over the iterates from which a batch
-    answered, mean regret J* - J over the same, and the regret of the last iterate.
+    """Return, for each seed, a squared gradient norm and two regrets, ``(seeds,)`` each.
+
+    They are the mean squared norm of the exact gradient over the iterates at which a batch answered, the mean regret J*
+    - J over the same iterates, and the regret of the last iterate.
     """
     settings = settings_of(bandit, setting)
     noiseless = settings.std == 0.0
-    # the mechanism needs some noise to be built with; the multiplier is what is drawn
+    # the mechanism cannot be built without noise; the multiplier below sets the noise that is drawn
     built = dataclasses.replace(settings, std=settings.std or 1.0 / settings.batch)
     shape, rates, mechanism = published.published_run(built, bandit.policy, 1)
     shape = dataclasses.replace(shape, block=min(1024, settings.batch))
@@ -186,5 +189,5 @@ def _measured(shape: RunShape, bandit: TabularBandit, mechanism: Any, rates: Any
 
 
 def slope(x: Sequence[float], y: Sequence[float], last: int) -> float:
-    """Return of log y over log x, by least squares on the ``last`` points."""
+    """Return the slope of log y over log x, by least squares on the ``last`` points."""
     return float(np.polyfit(np.log(np.asarray(x)[-last:]), np.log(np.asarray(y)[-last:]), 1)[0])

@@ -1,11 +1,12 @@
-"""Language models, which paper 003 names as an application: users are prompts, the policy is a small decoder.
+"""Language models, which paper 003 names as an application: users are prompts, and the policy is a small decoder.
 
 A prompt is an instruction and four digits: ``s2731=``. Public text answers every instruction in two ways, and mostly
-not in the one that users mean: ``s`` is sorted downwards or upwards, ``c`` is copied backwards or forwards. A rule
-checks each answer. Nobody's data are in it.
+not in the way that users mean: ``s`` sorts downwards or upwards, and ``c`` copies backwards or forwards. A rule checks
+each answer. No person's data are used.
 
-Privacy unit: a prompt with all that its user says of answers; each is met once. Relation: zero out one. Released: every
-noisy sum, hence every policy; or the reward model, from which a policy then follows without asking anybody.
+Privacy unit: a prompt with everything that its user says about answers; each prompt is met once. Relation: zero out
+one. Released: every noisy sum, hence every policy; or the reward model, from which a policy then follows without asking
+any user.
 """
 
 from __future__ import annotations
@@ -34,10 +35,10 @@ PROMPT = DIGITS + 2
 SYMBOLS = "0123456789sc="
 MEANT = 0.35
 """Share of public text that answers an instruction as users mean it."""
-BATCH, GROUP = 64, 8  # prompts of a step, answers to each
+BATCH, GROUP = 64, 8  # prompts per step, answers per prompt
 CLIP = 1.0
 JUDGED = 4096  # held-out prompts
-_PUBLIC, _USERS, _FREE, JUDGE = 31, 32, 33, 34  # of keys
+_PUBLIC, _USERS, _FREE, JUDGE = 31, 32, 33, 34  # seeds of JAX keys
 START, GRADIENT, COMPARISONS = "public start", "policy gradient", "comparisons"
 STEP, MOST = 0.65, 0.3
 """Step size in clips times the noise multiplier, and the largest step size: chosen on another seed."""
@@ -50,7 +51,7 @@ SHARP = 4.0
 
 
 def prompts_of(key: Any, count: int) -> Any:
-    """Return ``(count, PROMPT)`` tokens."""
+    """Return ``(count, PROMPT)`` tokens of random prompts."""
     digits, kinds = random.split(key)
     instruction = 10 + random.randint(kinds, (count, 1), 0, INSTRUCTIONS)
     ends = jnp.full((count, 1), SYMBOLS.index("="))
@@ -58,20 +59,20 @@ def prompts_of(key: Any, count: int) -> Any:
 
 
 def read(prompts: Any, meant: Any) -> Any:
-    """Return ``(..., DIGITS)`` answers to prompts, as users mean them where ``meant``, else the other way round."""
+    """Return ``(..., DIGITS)`` answers to prompts: the meant ones where ``meant`` is true, else the reverse."""
     digits = prompts[..., 1 : 1 + DIGITS]
     found = jnp.where(prompts[..., :1] == SYMBOLS.index("s"), jnp.sort(digits, axis=-1), digits)
     return jnp.where(jnp.asarray(meant)[..., None], found, found[..., ::-1])
 
 
 def right(tokens: Any) -> Any:
-    """Return 1 for each ``(..., L)`` whose answer is the one that the user means, else 0."""
+    """Return 1 for each of the ``(..., L)`` sequences whose answer is the one that the user means, else 0."""
     return jnp.all(tokens[..., PROMPT:] == read(tokens, True), axis=-1).astype(jnp.float32)
 
 
 @partial(jax.jit, static_argnums=(1, 2))
 def ascended(theta: Any, gradient: Any, steps: int, rate: float, key: Any, *given: Any) -> Any:
-    """Return the weights after steps of Adam, of a rate that falls linearly, by ``gradient(theta, key, *given)``."""
+    """Return the weights after ascending ``gradient(theta, key, *given)`` by Adam, at a rate that falls linearly."""
 
     def one(state: Any, t: Any) -> tuple[Any, None]:
         theta, first, second = state
@@ -86,22 +87,22 @@ def ascended(theta: Any, gradient: Any, steps: int, rate: float, key: Any, *give
 
 
 def in_group(rewards: Any) -> Any:
-    """Return the weights of answers in policy gradient: rewards less their own group's mean, over the group's size."""
+    """Return the weights of answers in a policy gradient: rewards minus their group's mean, over the group's size."""
     return (rewards - jnp.mean(rewards, axis=1, keepdims=True)) / rewards.shape[1]
 
 
 def multiplier_of(epsilon: float, delta: float) -> float:
-    """Return the noise multiplier with which one pass costs no more, by the accountant."""
+    """Return the noise multiplier with which one pass stays within the budget, by the accountant."""
     return noise_multiplier_for(events.gaussian, Budget(epsilon, delta))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Decoder:
-    """A decoder at the task: what it knows from public text, what users tell it, and how it learns from that.
+    """A decoder for the task: its training on public text, what users tell it, and how it learns from users.
 
     Attributes:
-        model: its sizes.
-        text_steps, text_rate: of its training on public text.
+        model: the transformer, with its sizes.
+        text_steps, text_rate: number of steps and rate of its training on public text.
     """
 
     model: Transformer
@@ -110,19 +111,21 @@ class Decoder:
 
     @cached_property
     def start(self) -> Any:
-        """``(d,)`` weights after training on public text: right sometimes."""
+        """The ``(d,)`` weights after training on public text, which answer right only sometimes."""
         return _start(self.model, self.text_steps, self.text_rate)
 
     @partial(jax.jit, static_argnums=0)
     def judged(self, theta: Any, key: Any) -> Any:
-        """Return the share of right answers to held-out prompts, one drawn for each."""
+        """Return the share of right answers to held-out prompts, with one answer drawn for each."""
         first, second = random.split(key)
         return jnp.mean(right(self.model.answers(theta, prompts_of(first, JUDGED), DIGITS, second)))
 
     # --- privately: by policy gradient, or by comparisons -------------------------------------------------------------
 
     def mechanism_of(self, users: int, multiplier: float) -> GaussianSum:
-        """Return what alone sees users' vectors: each in one batch, noise correlated over the batches."""
+        """Return the mechanism, which alone sees users' vectors: each is in one batch, with noise correlated over
+        batches.
+        """
         return GaussianSum(
             parts=((self.model.size, CLIP),),
             steps=-(-users // BATCH),
@@ -133,21 +136,21 @@ class Decoder:
         )
 
     def asked(self, theta: Any, key: Any, answers: int) -> Any:
-        """Return ``(BATCH, answers, L)`` tokens: new prompts, each with so many answers."""
+        """Return ``(BATCH, answers, L)`` tokens: new prompts, each with ``answers`` answers."""
         first, second = random.split(key)
         prompts = jnp.repeat(prompts_of(first, BATCH), answers, axis=0)
         return self.model.answers(theta, prompts, DIGITS, second).reshape(BATCH, answers, -1)
 
     def judging(self, theta: Any, start: Any, key: Any) -> tuple[Any, Any]:
-        """Return answers of the policy, and their weights when every user says which are right."""
+        """Return answers of the policy, and their weights if every user says which answers are right."""
         tokens = self.asked(theta, key, GROUP)
         return tokens, in_group(right(tokens))
 
     def comparing(self, theta: Any, start: Any, key: Any) -> tuple[Any, Any]:
         """Return two answers of the start, and their weights in the gradient of a reward model's log-likelihood.
 
-        Users prefer by Bradley and Terry; the reward is how much likelier an answer is than at the start, in
-        logarithms.
+        Users prefer answers by the model of Bradley and Terry. The reward of an answer is its log-probability minus
+        that at the start.
         """
         first, second = random.split(key)
         tokens = self.asked(start, first, 2)
@@ -158,7 +161,7 @@ class Decoder:
         return tokens, jnp.stack([weight, -weight], axis=1)
 
     def gains_of(self, theta: Any, start: Any, tokens: Any) -> Any:
-        """Return ``(m, G)`` rewards of a reward model: log-probabilities of answers, less those at the start."""
+        """Return ``(m, G)`` rewards of a reward model: log-probabilities of answers, minus those at the start."""
         flat = tokens.reshape(-1, tokens.shape[-1])
         gains = self.model.log_probs(theta, flat, DIGITS)[0] - self.model.log_probs(start, flat, DIGITS)[0]
         return gains.reshape(tokens.shape[:2])
@@ -172,27 +175,27 @@ class Decoder:
         return theta + (rate * mechanism.release(total, noise) / (BATCH * CLIP)).astype(jnp.float32)
 
     def trained(self, told: Callable[..., Any], users: int, multiplier: float, seed: int) -> Any:
-        """Return the last weights of one pass over users, with noise in floats.
+        """Return the last weights of one pass over users, with floating-point noise.
 
         Args:
-            told: what users say: :meth:`judging` or :meth:`comparing`.
-            users, multiplier: how many there are, and the noise multiplier; 0 for no noise.
-            seed: of users and noise.
+            told: what users say, :meth:`judging` or :meth:`comparing`.
+            users, multiplier: number of users, and the noise multiplier; 0 for no noise.
+            seed: seed of users and noise.
         """
         mechanism = self.mechanism_of(users, multiplier or 1.0).in_float(loudness=multiplier)
         rate = min(MOST, STEP / multiplier) if multiplier else MOST
         bound = mechanism.bind(SeededNoise.from_seed(seed).stream("users"))
         key, theta = random.fold_in(random.key(_USERS), seed), self.start
         for t in range(mechanism.steps):
-            falling = rate * (1.0 - t / mechanism.steps)  # linearly to zero
+            falling = rate * (1.0 - t / mechanism.steps)  # falls linearly to zero
             theta = self._noisy_step(told, theta, self.start, random.fold_in(key, t), falling, bound.draw(t))
         return theta
 
     def optimised(self, model: Any, seed: int) -> Any:
-        """Return the policy that a reward model leads to, on prompts that are made up: it costs no privacy.
+        """Return the policy that maximises a reward model on made-up prompts, which costs no privacy.
 
-        What the policy gains in log-probability over the start is taken off its reward, times :data:`HELD`: beyond what
-        the start may say a reward model knows nothing.
+        The policy's gain in log-probability over the start, times :data:`HELD`, is subtracted from its reward, because
+        a reward model knows nothing about answers that the start would not give.
         """
         key = random.fold_in(random.key(_FREE), seed)
         return ascended(self.start, self._of_reward, FREE_STEPS, FREE_RATE, key, model, self.start)

@@ -1,7 +1,8 @@
-"""Proximal policy optimisation without privacy, to compare with; and what its epochs would bring under privacy.
+"""Proximal policy optimisation (PPO) without privacy, for comparison; and the effect of its epochs under privacy.
 
-Schulman et al. (2017): clipped importance ratios, generalised advantages, several epochs on a batch, Adam. Whoever
-learns so sees every user's trajectory as often as there are epochs, with advantages of a value function fitted on them.
+Method: Schulman et al. (2017), with clipped importance ratios, generalised advantages, several epochs per batch, and
+Adam. Such a learner sees every user's trajectory once per epoch, with advantages of a value function that is fitted on
+the users' trajectories.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _MOMENTS = (0.9, 0.999)
 
 
 class Adam(NamedTuple):
-    """Parameters of policy and value function together, and their moments."""
+    """State of Adam: the parameters of policy and value function together, and their moments."""
 
     weights: Any
     first: Any
@@ -36,7 +37,7 @@ class Adam(NamedTuple):
 
 @partial(jax.jit, static_argnums=(0, 1, 2, 3))
 def train_ppo(policy: Parametric, environment: Any, batch: int, steps: int, discount: float, seed: Any) -> Any:
-    """Return ``(T + 1, d)`` parameters of the policy along a run of ``steps`` batches of ``batch`` users."""
+    """Return the ``(T + 1, d)`` parameters of the policy along a run of ``steps`` batches of ``batch`` users."""
     value = Parametric("mlp:32:gaussian", policy.observation, action=((0.0, 1.0),))
     key = random.fold_in(random.key(21), seed)
     starts = [random.normal(random.fold_in(key, i), (p.random_weights,)) for i, p in enumerate((policy, value))]
@@ -58,7 +59,7 @@ def train_ppo(policy: Parametric, environment: Any, batch: int, steps: int, disc
         inside = jnp.arange(horizon) < rows.length[:, None]
         old, before = log_probs(state.weights, rows), values_of(state.weights, rows.observations)
         last = jnp.arange(horizon) == rows.length[:, None] - 1
-        # what follows the time limit is worth what its last state is
+        # at the time limit, the value of what follows is that of the last state
         after = jnp.where(last, jnp.where(rows.terminated[:, None], 0.0, before), jnp.roll(before, -1, axis=1))
         errors = jnp.where(inside, rows.rewards + discount * after - before, 0.0)
 
@@ -103,12 +104,11 @@ def train_ppo(policy: Parametric, environment: Any, batch: int, steps: int, disc
 def train_in_epochs(
     shape: RunShape, environment: Any, exact: GaussianSum, epochs: int, rates: Rates, multiplier: Any, seed: Any
 ) -> Any:
-    """Return ``(d,)``: the parameters after T batches of which each makes ``epochs`` private steps, clipped ratios and
-    all.
+    """Return the ``(d,)`` parameters after T batches, each with ``epochs`` private steps and clipped ratios.
 
     Args:
-        shape: its steps are batches times epochs.
-        exact: of as many steps, and epochs.
+        shape: shape of the run, whose steps are batches times epochs.
+        exact: the exact mechanism, for as many steps and epochs.
     """
     mechanism, policy = exact.in_float(loudness=multiplier), shape.policy
     words = jnp.stack([jnp.uint32(0), jnp.asarray(seed, jnp.uint32)])

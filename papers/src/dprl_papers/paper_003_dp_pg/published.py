@@ -1,7 +1,8 @@
 """Algorithm 1 of paper 003 as printed, with Theorem 1's sigma, Theorem 2's batch and step size. It certifies nothing.
 
-The mean of raw score times return, no clipping: Theorem 1 assumes that a user's vector is at most Rmax G long. Its
-noise is the classical Gaussian mechanism's, proved below epsilon = 1, for replacing one user.
+The gradient is the mean of raw score times return, without clipping: Theorem 1 assumes that a user's vector is at most
+Rmax G long. Its noise is that of the classical Gaussian mechanism for replacing one user, which is proved for epsilon
+below 1.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _REPAIRS = (
 
 @dataclass(frozen=True, kw_only=True)
 class PublishedPG(DPPG):
-    """Options of Algorithm 1 with the noise of Theorem 1; what dprl repaired has no place in it."""
+    """Options of Algorithm 1 with the noise of Theorem 1; options for dprl's repairs are refused."""
 
     calibration: Literal["verified", "as-published"] = "as-published"
 
@@ -95,7 +96,7 @@ class PublishedPG(DPPG):
                 raise DprlError(f"dp-pg: Algorithm 1 as published has no {name}: leave it out.")
 
     def settings(self, policy: Parametric, facts: EnvironmentSpec, budget: Budget) -> Settings:
-        """Return Algorithm 1's numbers, of so many users as are given."""
+        """Return Algorithm 1's numbers for the given number of users."""
         largest = facts.horizon * max(abs(end) for end in facts.reward_bounds)
         if not largest > 0.0:
             raise DprlError("dp-pg: the reward's bounds are zero: there is nothing to learn.")
@@ -104,7 +105,7 @@ class PublishedPG(DPPG):
         return published_settings(policy, self.users, largest, facts.horizon, budget, **given)
 
     def noise_in_words(self, budget: Budget, **public: Any) -> tuple[dict[str, Any], str]:
-        """Return what ``dprl calibrate`` says of it: Theorem 1's noise beside what the same claim needs."""
+        """Return what ``dprl calibrate`` says: Theorem 1's noise beside the noise that the same claim needs."""
         del public
         stds = wasted(budget)
         relation, assumed = WORDS["replace one"], conditions(budget)
@@ -132,11 +133,11 @@ class Settings:
     """Algorithm 1's numbers.
 
     Attributes:
-        users, batch, steps: N, m, T.
-        largest_return: Rmax.
+        users, batch, steps: numbers N, m and T.
+        largest_return: bound Rmax on a return.
         score_bound, curvature_bound: G and F of Assumption 1, for a whole interaction.
-        std: sigma, of the noise in each coordinate of the *mean* gradient.
-        step_size: eta.
+        std: sigma, the standard deviation of the noise in each coordinate of the *mean* gradient.
+        step_size: step size eta.
     """
 
     users: int
@@ -150,15 +151,15 @@ class Settings:
 
 
 def score_bounds(policy: Parametric, horizon: int) -> tuple[float, float]:
-    """Return G and F of Assumption 1 for an interaction of ``horizon`` steps, of a policy that is linear in its
-    features.
+    """Return G and F of Assumption 1 for an interaction of ``horizon`` steps and a policy linear in its features.
 
-    A softmax's score is (1_a - pi) phi: its norm is at most sqrt(2) |phi| (docs/papers/003.md, E1), its Hessian's
-    |phi|^2/2. A Gaussian's is unbounded; 4 standard deviations stand for its largest.
+    A softmax's score is (1_a - pi) phi. Its norm is at most sqrt(2) |phi| (docs/papers/003.md, E1), and that of its
+    Hessian is at most |phi|^2/2. A Gaussian's score is unbounded; its value at 4 standard deviations stands for its
+    largest.
     """
     if policy.hidden:
         raise DprlError("Algorithm 1 as published needs a bound of the score; there is one for linear policies.")
-    # the constant, and components in [-1, 1]
+    # largest |phi|^2: the constant, and components in [-1, 1]
     square = 1.0 if policy.kind == "tabular" else policy.features - 1.0 + CONSTANT**2
     if policy.gaussian:
         return horizon * 4.0 * math.sqrt(square * policy.outputs) / policy.std, horizon * square / policy.std**2
@@ -189,8 +190,8 @@ def published_step_size(
     """Return Theorem 2's eta = min(1/(L B), sqrt(2 delta_0)/sqrt(T L C)) (appendix A.2).
 
     Args:
-        gap: delta_0 = J* - J(theta_0), or a bound of it.
-        noise: d sigma^2.
+        gap: delta_0 = J* - J(theta_0), or a bound on it.
+        noise: d sigma^2, the expected squared norm of the noise.
     """
     smooth = largest_return * (score_bound**2 + curvature_bound)
     factor = max(1.0 - 1.0 / batch, 1e-12)
@@ -207,10 +208,10 @@ def published_settings(
     batch: int | None = None,
     step_size: float | None = None,
 ) -> Settings:
-    """Return all of them by the theorems; delta_0 is bounded by 2 Rmax."""
+    """Return Algorithm 1's numbers by the theorems, where delta_0 is bounded by 2 Rmax."""
     score, curvature = score_bounds(policy, horizon)
     size = batch or published_batch(users, policy.size, budget.epsilon)
-    steps = -(-users // size)  # the last batch may have fewer users, and is divided by m all the same
+    steps = -(-users // size)  # the last batch may have fewer users, but is divided by m nevertheless
     std = published_std(largest_return, score, size, budget)
     eta = step_size or published_step_size(
         largest_return,
@@ -234,7 +235,7 @@ def published_settings(
 
 
 def published_run(settings: Settings, policy: Parametric, horizon: int) -> tuple[RunShape, Rates, GaussianSum]:
-    """Return what the trainer runs as Algorithm 1: bind the sum's noise to a seed."""
+    """Return shape, rates and noisy sum with which the trainer runs Algorithm 1. Bind the sum's noise to a seed."""
     s = settings
     shape = RunShape(
         policy=policy,
@@ -261,7 +262,10 @@ def published_run(settings: Settings, policy: Parametric, horizon: int) -> tuple
 
 
 def conditions(budget: Budget) -> tuple[Precondition, ...]:
-    """Return what Theorem 1's calibration assumes beyond the bound of a user's vector, which nothing enforces."""
+    """Return the conditions that Theorem 1's calibration assumes.
+
+    One of them is the bound on a user's vector, which nothing enforces.
+    """
     return (
         Precondition(f"epsilon = {budget.epsilon:g} is below 1, where the classical Gaussian mechanism is proved",
                      budget.epsilon < 1.0),
@@ -270,7 +274,7 @@ def conditions(budget: Budget) -> tuple[Precondition, ...]:
 
 
 def wasted(budget: Budget) -> dict[str, float]:
-    """Return noise multipliers std m/(Rmax G): the paper's, the analytic Gaussian's for replace one, and for zero-out.
+    """Return noise multipliers std m/(Rmax G): the paper's, and the analytic Gaussian's for replace one and zero-out.
 
     >>> {name: round(value, 2) for name, value in wasted(Budget(1.0, 1e-6)).items()}
     {'as published': 10.6, 'replace one': 8.45, 'zero out one': 4.22}

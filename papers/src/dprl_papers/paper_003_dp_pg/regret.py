@@ -1,4 +1,4 @@
-"""Paper 003's Theorem 3: average regret of a Gaussian policy, exactly."""
+"""Paper 003's Theorem 3: the average regret of a Gaussian policy, computed exactly."""
 
 from __future__ import annotations
 
@@ -25,16 +25,19 @@ from dprl_papers.paper_003_dp_pg.published import published_batch, published_ste
 
 STD, WIDTH, SIDE = 0.15, 0.25, 17
 _TARGET = 0.3  # the best action is 0.3 s/spread
-SCORE_NORM = 2.0 * 2.0**0.5 / STD  # clip: 2 standard deviations of the action, |phi| at most sqrt 2
+SCORE_NORM = 2.0 * 2.0**0.5 / STD  # clip norm: 2 standard deviations of the action, and |phi| at most sqrt 2
 CURVATURE = 2.0 / STD**2  # F of Assumption 1
 
 
 @dataclass(frozen=True)
 class TargetBandit:
-    """A state x on a public grid of [-spread, spread] and a reward exp(-(a - c(x))^2/(2 w^2)), c linear in x.
+    """Bandit with a state x on a public grid of [-spread, spread].
+
+    The reward is exp(-(a - c(x))^2/(2 w^2)), where c is linear in x.
 
     Attributes:
-        spread: half the width of the states' interval: the least eigenvalue of the Fisher matrix is spread^2/(3 std^2).
+        spread: half the width of the states' interval; the smallest eigenvalue of the Fisher matrix is spread^2/(3
+            std^2).
     """
 
     spread: float
@@ -49,7 +52,9 @@ class TargetBandit:
 
     @property
     def policy(self) -> Parametric:
-        """Its scaled action is the action: bounds of -1 and 1 are 4 standard deviations from the best ones."""
+        """Gaussian policy whose scaled action is the action; its bounds lie 4 standard deviations from the best
+        ones.
+        """
         return Parametric("gaussian", self.observation_bounds, action=((-1.0, 1.0),), std=STD)
 
     def reset(self, key: jax.Array) -> jax.Array:
@@ -63,7 +68,7 @@ class TargetBandit:
         return state, jnp.exp(-0.5 * (distance / WIDTH) ** 2).astype(jnp.float32), jnp.ones((), bool)
 
     def value(self, theta: Any) -> jax.Array:
-        """Return J of ``(2,)`` parameters: a Gaussian's mean of a Gaussian, but for the cut of actions to [-1, 1]."""
+        """Return J at ``(2,)`` parameters: a Gaussian's mean of a Gaussian, without the cut of actions to [-1, 1]."""
         x = jnp.linspace(-1.0, 1.0, SIDE)
         mean = theta[0] + theta[1] * self.spread * x
         variance = WIDTH**2 + STD**2
@@ -75,14 +80,16 @@ class TargetBandit:
 
     @property
     def fisher(self) -> float:
-        """mu: the least eigenvalue of the Fisher matrix, of the parameter of x."""
+        """Smallest eigenvalue mu of the Fisher matrix, which belongs to the parameter of x."""
         x = self.spread * np.linspace(-1.0, 1.0, SIDE)
         return float(min(1.0, np.mean(x**2)) / STD**2)
 
 
 def gaussian_regret(spread: float, setting: Setting, seed: int, seeds: int) -> np.ndarray:
-    """Return ``(seeds,)`` average regret of DP-PG with vectors clipped at :data:`SCORE_NORM`, Theorem 2's batch and
-    step size, the latter times ``setting.factor``, and independent noise for replacing one.
+    """Return the ``(seeds,)`` average regret of DP-PG on the target bandit.
+
+    Vectors are clipped at :data:`SCORE_NORM`. Batch and step size are those of Theorem 2, with the step size multiplied
+    by ``setting.factor``. Noise is independent, for replacing one.
     """
     bandit, users, epsilon = TargetBandit(spread), setting.users, setting.epsilon
     policy, budget = bandit.policy, Budget(epsilon or 1.0, setting.delta)

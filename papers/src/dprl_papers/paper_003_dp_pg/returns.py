@@ -1,7 +1,7 @@
-"""What paper 003's algorithm and its variants learn on simulated users: returns, and shares of what can be gained.
+"""Returns of paper 003's algorithm and its variants on simulated users, and shares of the possible gain.
 
-A point is one setting over several seeds; mechanism, batches and step sizes are those of the library's own plan for the
-budget, the noise is drawn from public seeds, in floating point instead of on the grid. Nobody's data are in it.
+A point is one setting over several seeds. Mechanism, batches and step sizes are those of the library's own plan for the
+budget. The noise is drawn from public seeds, in floating point instead of on the grid. No person's data are used.
 """
 
 from __future__ import annotations
@@ -44,25 +44,25 @@ EPISODES = 300
 SOLVED = 475.0
 CONTEXTS = 20_000
 _LEARNER, _JUDGE = 11, 13
-FEW = 4  # seeds where a run is long
-_TOGETHER = 2  # seeds of a cell: what is interrupted has little to do again
+FEW = 4  # number of seeds where a run is long
+_TOGETHER = 2  # seeds per cell; few, so that an interrupted run repeats little
 
 Problem = Literal["cart-pole", "acrobot", "pendulum", "bandit", "treatment"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Point:
-    """One setting.
+    """One setting of an experiment.
 
     Attributes:
-        problem: who the users are.
-        users: N.
-        epsilon: None for learning without noise and without a clip.
-        delta: of the budget.
-        published: Algorithm 1 as printed.
-        options: of :class:`~dprl.learning.policy_gradient.dp_pg.DPPG`, in order of name.
-        prefixes: whether returns are those of the iterates along the run.
-        likeliest: whether the likeliest actions are judged, and not those that the released policy draws.
+        problem: the simulated environment that the users bring.
+        users: number of users N.
+        epsilon: epsilon of the budget; None for learning without noise and without a clip.
+        delta: delta of the budget.
+        published: whether Algorithm 1 runs as printed.
+        options: options of :class:`~dprl.learning.policy_gradient.dp_pg.DPPG`, in order of name.
+        prefixes: whether all iterates along the run are judged.
+        likeliest: whether the likeliest actions are judged, instead of actions that the released policy draws.
     """
 
     problem: Problem
@@ -76,13 +76,13 @@ class Point:
 
 
 def point(problem: Problem, users: int, epsilon: float | None, likeliest: bool = True, **options: Any) -> Point:
-    """Return a point with options by name."""
+    """Return a point with options given by name."""
     named = tuple(sorted(options.items()))
     return Point(problem=problem, users=users, epsilon=epsilon, options=named, likeliest=likeliest)
 
 
 def simulator(problem: Problem) -> Any:
-    """Return whom the users meet."""
+    """Return the environment of a problem."""
     return {
         "cart-pole": lambda: CartPole(horizon=500, discount=0.99),
         "acrobot": lambda: Acrobot(discount=0.99),
@@ -93,7 +93,7 @@ def simulator(problem: Problem) -> Any:
 
 
 def measured(run: Run, point: Point, seeds: int | None = None) -> np.ndarray:
-    """Return ``(seeds,)`` of :func:`measure`, or what it gave before; by default over all seeds of the run."""
+    """Return the ``(seeds,)`` result of :func:`measure`, computed or kept; by default over all seeds of the run."""
     parts, first, end = [], run.seed, run.seed + (run.trials if seeds is None else seeds)
     while first < end:
         count = min(_TOGETHER, end - first)
@@ -103,12 +103,12 @@ def measured(run: Run, point: Point, seeds: int | None = None) -> np.ndarray:
 
 
 def ppo(run: Run, problem: Problem, batch: int, steps: int) -> np.ndarray:
-    """Return ``(seeds,)`` of PPO without privacy, of a few seeds, judged as :func:`measure` does."""
+    """Return the ``(seeds,)`` results of PPO without privacy, for a few seeds, judged as in :func:`measure`."""
     return run.values_of(measure_ppo, problem, batch, steps, run.seed, min(run.trials, FEW))
 
 
 def over_budgets(run: Run, problem: Problem, seeds: Callable[[int], int], **options: Any) -> dict[str, Any]:
-    """Return what is measured for each budget of the run, and without noise, by number of users."""
+    """Return the results for each budget of the run, and without noise, by number of users."""
     return {
         name_of(epsilon): {n: measured(run, point(problem, n, epsilon, **options), seeds(n)) for n in run.whole}
         for epsilon in (*run.epsilon, None)
@@ -121,7 +121,7 @@ def name_of(epsilon: float | None) -> str:
 
 
 def lines_of(found: Mapping[str, Mapping[Any, np.ndarray]]) -> list[dict[str, Any]]:
-    """Return the lines of what was measured, drawn by what their names say of privacy."""
+    """Return the lines of results; a line's look follows from what its name says of privacy."""
     looks = {"no noise": "none", "PPO": "none", "as published": "bound"}
     look = lambda name: next((looks[start] for start in looks if name.startswith(start)), "private")  # noqa: E731
     return [make_line(name, values, look=look(name)) for name, values in found.items()]
@@ -133,12 +133,13 @@ def config_of(point: Point) -> DPPG:
 
 
 def measure(point: Point, seed: int, seeds: int) -> np.ndarray:
-    """Return of each seed the mean return of the policy that is released over :data:`EPISODES` episodes; of a bandit
-    the share of the gap between acting at random and acting best that its likeliest actions close.
+    """Return, for each seed, the mean return of the released policy over :data:`EPISODES` episodes.
+
+    For a bandit, return the share of the gap between random and best actions that the policy's likeliest actions close.
     """
     environment = simulator(point.problem)
     facts = facts_of(environment)
-    # without noise the options are those of a budget that hardly adds any
+    # without noise, the options are those of a budget that adds hardly any noise
     plan = make_pg_plan(config_of(point), facts, Budget(point.epsilon or 10.0, point.delta))
     if point.published:
         assert plan.runs is not None
@@ -174,7 +175,7 @@ def _trained(
 
 
 def measure_ppo(problem: Problem, batch: int, steps: int, seed: int, seeds: int) -> np.ndarray:
-    """Measure PPO without privacy: of each seed what the last policy is judged to be worth."""
+    """Return, for each seed, how the last policy of PPO without privacy is judged."""
     environment = simulator(problem)
     facts = facts_of(environment)
     policy = Parametric("softmax", facts.observation, facts.actions)
@@ -184,8 +185,10 @@ def measure_ppo(problem: Problem, batch: int, steps: int, seed: int, seeds: int)
 
 
 def measure_epochs(problem: Problem, users: int, epsilon: float, epochs: int, seed: int, seeds: int) -> np.ndarray:
-    """Measure the recipe but for independent noise, vectors in one scale and, a batch, so many steps of which each is
-    paid for; a fraction of the step size each."""
+    """Return, for each seed, how the recipe's policy is judged with ``epochs`` steps per batch, each paid for.
+
+    Unlike in the recipe, noise is independent, and vectors have one scale. Each step has the step size over ``epochs``.
+    """
     environment = simulator(problem)
     facts = facts_of(environment)
     plan = make_pg_plan(DPPG(users=users, noise="independent", scale_weight=0.0), facts, Budget(epsilon, DELTA))
@@ -208,7 +211,7 @@ def measure_epochs(problem: Problem, users: int, epsilon: float, epochs: int, se
 
 
 def judged(policy: Parametric, environment: Any, theta: Any, seed: int, likeliest: bool = True) -> float:
-    """Return of one policy, see :func:`measure`."""
+    """Return the result of one policy; see :func:`measure`."""
     if environment.horizon == 1:
         contexts, means = public_contexts(environment)
         chosen = np.asarray(_GREEDY(policy, theta, contexts))
@@ -223,7 +226,7 @@ _contexts: dict[Any, tuple[np.ndarray, np.ndarray]] = {}
 
 
 def public_contexts(environment: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Return ``(20000, d)`` contexts and the mean rewards ``(20000, A)`` of all actions in them."""
+    """Return ``(20000, d)`` contexts and the ``(20000, A)`` mean rewards of all actions in them."""
     if environment not in _contexts:
         keys = jax.random.split(jax.random.key(_JUDGE), CONTEXTS)
         contexts = np.asarray(jax.vmap(lambda k: environment.observe(environment.reset(k)))(keys), np.float32)
@@ -235,7 +238,7 @@ def public_contexts(environment: Any) -> tuple[np.ndarray, np.ndarray]:
 
 @partial(jax.jit, static_argnums=(0, 1, 2))
 def _mean_return(policy: Parametric, environment: Any, likeliest: bool, theta: Any, key: Any) -> Any:
-    """Return mean undiscounted return of the likeliest actions, or of those that are drawn, in float32."""
+    """Return the mean undiscounted return of the likeliest actions, or of drawn actions, in float32."""
 
     def single(state: Any) -> Any:
         return jax.tree.map(lambda x: x.astype(jnp.float32) if jnp.issubdtype(x.dtype, jnp.floating) else x, state)

@@ -1,7 +1,7 @@
-"""A small transformer decoder whose layers say what went in, so that gradients of prompts can be clipped unformed.
+"""A small transformer decoder whose layers record their inputs, so that gradients can be clipped without being formed.
 
-Vaswani et al. (2017), "Attention is all you need", with normalisation before each layer. All weights are one row of
-numbers, layer by layer in the order of use.
+Vaswani et al. (2017), "Attention is all you need", with normalisation before each layer. All weights are one flat
+vector, layer by layer in the order of use.
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ from dprl.mechanisms.ghost_rows import Dense, Layer, Lookup, Scale
 
 @dataclass(frozen=True, kw_only=True)
 class Transformer:
-    """Sizes of a decoder.
+    """Decoder of given sizes.
 
     Attributes:
-        symbols: of the vocabulary.
-        length: positions at most.
-        width, heads, blocks, inner: of a position's vector, heads of attention, blocks, units of a block's inner layer.
+        symbols: number of symbols in the vocabulary.
+        length: largest number of positions.
+        width, heads, blocks, inner: width of a position's vector, number of attention heads, number of blocks, and
+            number of units in a block's inner layer.
     """
 
     symbols: int
@@ -38,7 +39,7 @@ class Transformer:
 
     @cached_property
     def layers(self) -> tuple[tuple[type[Layer], int, int], ...]:
-        """Kind of each layer, what goes in (lines of a table), and what comes out."""
+        """Kind, number of inputs (or rows of a table) and number of outputs of each layer."""
         k = self.width
         block = ((Scale, k, k), (Dense, k, 3 * k), (Dense, k, k), (Scale, k, k), (Dense, k, self.inner))
         tables = ((Lookup, self.symbols, k), (Lookup, self.length, k))
@@ -54,16 +55,18 @@ class Transformer:
 
     @property
     def size(self) -> int:
-        """Number of weights, d."""
+        """Number of weights d."""
         return sum(math.prod(shape) for shape in self.shapes)
 
     def split(self, theta: Any) -> list[Any]:
-        """Return the arrays of weights."""
+        """Return the arrays of weights from the flat vector."""
         ends = np.cumsum([math.prod(shape) for shape in self.shapes])
         return [part.reshape(s) for part, s in zip(jnp.split(theta, ends[:-1]), self.shapes, strict=True)]
 
     def start(self, key: Any) -> Any:
-        """Return ``(d,)`` weights at random: gains of one, tables of 0.1, layers by the root of what goes in."""
+        """Return ``(d,)`` random weights: gains of one, tables of 0.1, and layers of one over the root of their
+        inputs.
+        """
         found = []
         for i, (kind, wide, out) in enumerate(self.layers):
             std = wide**-0.5 if kind is Dense else 0.1
@@ -73,12 +76,13 @@ class Transformer:
         return jnp.concatenate(found)
 
     def run(self, theta: Any, tokens: Any, taps: list[Any] | None = None) -> tuple[Any, list[Any]]:
-        """Return scores ``(n, L, symbols)`` of the next tokens, and what went into each layer.
+        """Return scores ``(n, L, symbols)`` of the next tokens, and the input of each layer.
 
         Args:
-            theta: ``(d,)``.
-            tokens: ``(n, L)``.
-            taps: of each layer what is added to what comes out: derivatives by a layer's outcome are those by its tap.
+            theta: ``(d,)`` weights.
+            tokens: ``(n, L)`` tokens.
+            taps: arrays that are added to each layer's output; the derivative by a tap is the derivative by that
+                output.
         """
         weights, inputs = iter(self.split(theta)), []
 
@@ -106,20 +110,20 @@ class Transformer:
         return layer(Dense, layer(Scale, x)), inputs
 
     def log_probs(self, theta: Any, tokens: Any, answer: int, taps: list[Any] | None = None) -> tuple[Any, list[Any]]:
-        """Return ``(n,)`` log-probabilities of the last ``answer`` tokens, and what went into each layer."""
+        """Return the ``(n,)`` log-probabilities of the last ``answer`` tokens, and the input of each layer."""
         scores, inputs = self.run(theta, tokens[:, :-1], taps)
         logs = jax.nn.log_softmax(scores[:, -answer:], axis=-1)
         taken = jnp.take_along_axis(logs, tokens[:, -answer:, None], axis=-1)
         return jnp.sum(taken, axis=(1, 2)), inputs
 
     def layers_of(self, theta: Any, tokens: Any, weights: Any, answer: int) -> list[Layer]:
-        """Return the layers of units' objectives: ``weights`` times log-probabilities of answers, summed in a unit.
+        """Return the layers of the units' objectives, which are sums of ``weights`` times log-probabilities of answers.
 
         Args:
-            theta: ``(d,)``.
-            tokens: ``(m, G, L + 1)``: the G sequences of each unit.
-            weights: ``(m, G)``.
-            answer: tokens of an answer.
+            theta: ``(d,)`` weights.
+            tokens: ``(m, G, L + 1)`` tokens, the G sequences of each unit.
+            weights: ``(m, G)`` weights.
+            answer: number of tokens of an answer.
         """
         units, (n, length) = len(tokens), (tokens.shape[0] * tokens.shape[1], tokens.shape[2] - 1)
         taps = [jnp.zeros((n, length, out), jnp.float32) for _, _, out in self.layers]
@@ -136,7 +140,7 @@ class Transformer:
         return found
 
     def answers(self, theta: Any, prompts: Any, answer: int, key: Any) -> Any:
-        """Return ``(n, P + answer)`` tokens: each prompt with an answer drawn from the policy."""
+        """Return ``(n, P + answer)`` tokens: each prompt with an answer that is drawn from the policy."""
         tokens = prompts
         for i in range(answer):
             scores, _ = self.run(theta, tokens)

@@ -1,8 +1,8 @@
-"""A treatment bandit from the ACTG 175 trial: patients who arrive, four arms, and the change of the CD4 count.
+"""A treatment bandit from the ACTG 175 trial: arriving patients, four arms, and the change of the CD4 count as reward.
 
-The simulator is fitted on one half of the patients, which is thereby declared public; the other half is not looked at.
-A patient's context is drawn from that half with a little jitter, the change of the CD4 count in an arm is a linear
-function of it, fitted by ridge regression, and a normal residual. Hammer et al. (1996).
+The simulator is fitted on one half of the patients, which is thereby declared public; the other half is not used. A
+patient's context is drawn from that half with a little jitter. The change of the CD4 count in an arm is a linear
+function of the context, fitted by ridge regression, plus a normal residual. Trial: Hammer et al. (1996).
 """
 
 from __future__ import annotations
@@ -29,8 +29,10 @@ _RIDGE, _JITTER = 10.0, 0.1
 
 @cache
 def fitted() -> dict[str, np.ndarray]:
-    """Return what the public half says: ``contexts`` ``(n, d)`` in standard deviations, ``weights`` ``(1 + d, A)`` and
-    the ``residual`` standard deviation ``(A,)`` of the change in CD4 cells per mm3.
+    """Return the fit to the public half of the patients.
+
+    It has ``contexts`` ``(n, d)`` in standard deviations, ``weights`` ``(1 + d, A)`` and the ``residual`` standard
+    deviation ``(A,)`` of the change in CD4 cells per mm3.
     """
     source = Path(str(distribution("lifelines").locate_file("lifelines/datasets/ACTG175.csv")))
     with source.open(newline="") as file:
@@ -51,7 +53,7 @@ def fitted() -> dict[str, np.ndarray]:
 
 @dataclass(frozen=True)
 class TreatmentBandit:
-    """The simulator; a patient acts once, that is, gets one arm."""
+    """Simulator of the bandit; a patient acts once, that is, gets one arm."""
 
     @property
     def actions(self) -> int:
@@ -67,7 +69,7 @@ class TreatmentBandit:
 
     @property
     def observation_bounds(self) -> tuple[Interval, ...]:
-        """In standard deviations of the public half."""
+        """Bounds in standard deviations of the public half."""
         return ((-3.0, 3.0),) * len(COLUMNS)
 
     @property
@@ -75,12 +77,12 @@ class TreatmentBandit:
         return REWARD
 
     def mean_rewards(self, contexts: Any) -> Any:
-        """Return ``(N, A)`` mean changes in CD4 cells per mm3, before clipping, of ``(N, d)`` contexts."""
+        """Return the ``(N, A)`` mean changes in CD4 cells per mm3, before clipping, for ``(N, d)`` contexts."""
         weights = jnp.asarray(fitted()["weights"], jnp.float32)
         return weights[0] + contexts @ weights[1:]
 
     def reset(self, key: jax.Array) -> jax.Array:
-        """Return a patient ``(d,)`` float32."""
+        """Return a patient's context, ``(d,)`` float32."""
         which, jitter = jax.random.split(key)
         known = jnp.asarray(fitted()["contexts"], jnp.float32)
         chosen = known[jax.random.randint(which, (), 0, len(known))]
@@ -90,7 +92,7 @@ class TreatmentBandit:
         return state
 
     def step(self, key: jax.Array, state: Any, action: Any) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """Return the change of the CD4 count; nothing follows."""
+        """Return the state, the change of the CD4 count as reward, and True, as every episode is over."""
         mean = self.mean_rewards(jnp.asarray(state)[None])[0, action]
         residual = jnp.asarray(fitted()["residual"], jnp.float32)[action]
         reward = jnp.clip(mean + residual * jax.random.normal(key, (), jnp.float32), *REWARD)

@@ -1,1 +1,1 @@
-"""Public tasks whose data are independent records: losses, tables, and families of tasks (paper 002)."""
+"""Public tasks whose data are independent records (paper 002): losses, tables, and families of tasks."""

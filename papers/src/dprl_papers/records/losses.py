@@ -1,7 +1,7 @@
-"""Losses of records that are minimised by gradients, one record at a time: the optimisers' problems of paper 002.
+"""Losses of records for minimisation by gradients of single records: the optimisation problems of paper 002.
 
-Privacy unit: a record. What a record puts into a sum is a function of its own row and the public parameters. The
-penalty is public and enters after the noise.
+Privacy unit: a record. A record's contribution to a sum is a function of its own row and the public parameters. The
+penalty is public and is added after the noise.
 """
 
 from __future__ import annotations
@@ -28,33 +28,33 @@ class Records(NamedTuple):
 
 
 class RecordLoss(Protocol):
-    """A frozen dataclass of public facts; every method is traceable by JAX."""
+    """Loss of a record: a frozen dataclass of public facts, whose methods JAX can trace."""
 
     @property
     def dimension(self) -> int:
-        """d, the number of parameters."""
+        """Number of parameters d."""
         ...
 
     def losses(self, parameters: jax.Array, records: Records) -> jax.Array:
-        """Return ``(n,)`` loss of each record, at least 0, without the penalty."""
+        """Return the ``(n,)`` loss of each record, at least 0, without the penalty."""
         ...
 
     def gradients(self, parameters: jax.Array, records: Records) -> jax.Array:
-        """Return ``(n, d)`` gradient of each record's loss."""
+        """Return the ``(n, d)`` gradient of each record's loss."""
         ...
 
     def penalty(self, parameters: jax.Array) -> jax.Array:
-        """Return public penalty, a record's share of it."""
+        """Return one record's share of the public penalty."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class QuadraticLoss:
-    """``|W theta - y|^2`` with two parameters (C.1).
+    """Quadratic loss ``|W theta - y|^2`` with two parameters (C.1).
 
     Attributes:
-        ridge: of the sum over all records, so that a record's share of the penalty is ``ridge/units |theta|^2``.
-        units: n.
+        ridge: ridge of the sum over all records, so that a record's share of the penalty is ``ridge/units |theta|^2``.
+        units: number of records n.
     """
 
     ridge: float = 0.001
@@ -77,12 +77,12 @@ class QuadraticLoss:
 
 @dataclass(frozen=True, kw_only=True)
 class LinearLoss:
-    """A linear classifier whose rows have an L2 norm of at most 1: logistic regression, or a support vector machine.
+    """Loss of a linear classifier on rows of L2 norm at most 1: logistic regression, or a support vector machine.
 
     Attributes:
-        kind: ``logistic`` log(1 + exp(-m)), or ``svm`` the hinge of the margin m, made smooth over ``HUBER``.
-        features: columns of x, the constant among them.
-        ridge: the penalty is ``ridge/2 |theta|^2`` a record.
+        kind: ``logistic`` for log(1 + exp(-m)), or ``svm`` for the hinge, made smooth over ``HUBER``; m is the margin.
+        features: number of columns of x, the constant included.
+        ridge: the penalty is ``ridge/2 |theta|^2`` per record.
     """
 
     features: int
@@ -115,13 +115,13 @@ class LinearLoss:
         return jnp.where(margin > 1.0 + HUBER, 0.0, jnp.where(margin < 1.0 - HUBER, 1.0 - margin, near))
 
     def slopes(self, margin: jax.Array) -> jax.Array:
-        """Return derivative of the loss by the margin, between -1 and 0."""
+        """Return the derivative of the loss by the margin, between -1 and 0."""
         if self.kind == "logistic":
             return -jax.nn.sigmoid(-margin)
         return -jnp.clip((1.0 + HUBER - margin) / (2.0 * HUBER), 0.0, 1.0)
 
     def curvatures(self, margin: jax.Array) -> jax.Array:
-        """Return second derivative by the margin, at most :attr:`smoothness`."""
+        """Return the second derivative of the loss by the margin, at most :attr:`smoothness`."""
         if self.kind == "logistic":
             return jax.nn.sigmoid(margin) * jax.nn.sigmoid(-margin)
         return jnp.where(jnp.abs(1.0 - margin) <= HUBER, 1.0 / (2.0 * HUBER), 0.0)
@@ -134,17 +134,17 @@ class LinearLoss:
         return 0.5 * self.ridge * jnp.sum(parameters * parameters)
 
     def scores(self, parameters: jax.Array, x: jax.Array) -> jax.Array:
-        """Return ``(n,)``, positive for label 1."""
+        """Return ``(n,)`` scores, positive for label 1."""
         return x @ parameters
 
 
 @dataclass(frozen=True, kw_only=True)
 class NetworkLoss:
-    """A classifier of one hidden layer with sigmoids and cross entropy (C.3); the parameters are one flat vector.
+    """Cross entropy of a classifier with one hidden layer of sigmoids (C.3); the parameters are one flat vector.
 
     Attributes:
-        features: columns of x, the constant among them.
-        hidden: units of the hidden layer.
+        features: number of columns of x, the constant included.
+        hidden: number of units of the hidden layer.
         ridge: as in :class:`LinearLoss`.
     """
 
@@ -166,7 +166,7 @@ class NetworkLoss:
         )
 
     def scores(self, parameters: jax.Array, x: jax.Array) -> jax.Array:
-        """Return ``(n,)``, positive for label 1."""
+        """Return ``(n,)`` scores, positive for label 1."""
         w, v, c = self._layers(parameters)
         out = jax.nn.sigmoid(x @ w.T) @ v.T + c
         return out[:, 1] - out[:, 0]
@@ -175,7 +175,7 @@ class NetworkLoss:
         return jax.nn.softplus(-records.y * self.scores(parameters, records.x))
 
     def gradients(self, parameters: jax.Array, records: Records) -> jax.Array:
-        """Return written out: a gradient of each record costs what its outer products cost."""
+        """Return the gradients by written-out formulas: all of them cost only their outer products."""
         w, v, _ = self._layers(parameters)
         inner = jax.nn.sigmoid(records.x @ w.T)
         slope = -records.y * jax.nn.sigmoid(-records.y * self.scores(parameters, records.x))
@@ -197,10 +197,10 @@ class NetworkLoss:
 
 
 def objective(loss: Any, parameters: jax.Array, records: Records) -> jax.Array:
-    """Return mean loss of the records and the penalty: what is minimised."""
+    """Return the objective that is minimised: the mean loss of the records plus the penalty."""
     return jnp.mean(loss.losses(parameters, records)) + loss.penalty(parameters)
 
 
 def accuracy(loss: Any, parameters: jax.Array, records: Records) -> jax.Array:
-    """Return share of the records that are on the right side; on the border counts as wrong."""
+    """Return the share of the records on the right side; a record on the border counts as wrong."""
     return jnp.mean(records.y * loss.scores(parameters, records.x) > 0.0)

@@ -1,9 +1,9 @@
-"""Tables of records for classifiers: real digits, and a census that is simulated.
+"""Tables of records for classifiers: real digits, and a simulated census.
 
-The digits are scikit-learn's (Alpaydin and Kaynak, 1998: 1,797 images of 8 by 8 pixels), in place of the paper's
-MNIST; the file is found and read without importing the package. The census stands in for the paper's IPUMS and is
-*synthetic*: a country's people have ages, schooling and trades, and an income that follows from them with noise;
-countries differ.
+The digits are scikit-learn's (Alpaydin and Kaynak, 1998: 1,797 images of 8 by 8 pixels), in place of the paper's MNIST.
+Their file is found and read without importing the package. The census stands in for the paper's IPUMS and is
+*synthetic*: a country's people have ages, schooling and trades, and an income that follows from these with noise.
+Countries differ.
 """
 
 from __future__ import annotations
@@ -42,8 +42,9 @@ def digits() -> tuple[np.ndarray, np.ndarray]:
 
 
 def digit_pair(pair: tuple[int, int], public: tuple[int, ...]) -> Records:
-    """Return the images of two digits, the first with label -1: centred at the mean image of the ``public`` digits,
-    then scaled to one length, with a constant beside; NumPy arrays.
+    """Return the images of two digits as NumPy arrays; the first digit has label -1.
+
+    The images are centred at the mean image of the ``public`` digits, scaled to one length, and extended by a constant.
     """
     pixels, labels = digits()
     centre = pixels[np.isin(labels, public)].mean(axis=0)
@@ -53,31 +54,31 @@ def digit_pair(pair: tuple[int, int], public: tuple[int, ...]) -> Records:
 
 
 def digit_pairs(digits_used: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
-    """Return all pairs, in both orders: which of two classes is called 1 is arbitrary."""
+    """Return all pairs of the digits, in both orders, as it is arbitrary which of two classes has label 1."""
     each = list(combinations(digits_used, 2))
     return tuple(each + [(b, a) for a, b in each])
 
 
 def bounded(x: np.ndarray) -> np.ndarray:
-    """Return ``(n, k + 1)`` float32 rows of norm 1: the constant, and the features at one length."""
+    """Return ``(n, k + 1)`` float32 rows of norm 1: the constant, and the features scaled to one length."""
     length = np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-12)
     constant = np.full((len(x), 1), CONSTANT, np.float32)
     return np.concatenate([constant, x / length * np.sqrt(1.0 - CONSTANT**2)], axis=1).astype(np.float32)
 
 
 def census(country: jax.Array, people: jax.Array, count: int) -> Records:
-    """Return ``count`` people of a simulated country: does the income lie above a threshold?
+    """Return ``count`` people of a simulated country; the label says whether the income lies above a threshold.
 
     Args:
-        country: public key of what the country is like; what all countries share is fixed.
-        people: key of who is drawn.
+        country: public key of the country's own traits; the traits that all countries share are fixed.
+        people: key for drawing the people.
 
     Returns:
         ``(count, CENSUS_FEATURES + 1)`` rows of norm at most 1, the constant first.
     """
     shared, own = jax.random.key(1870), jax.random.split(country, 4)
     effects = 0.8 * jax.random.normal(jax.random.fold_in(shared, 0), (CENSUS_FEATURES,), jnp.float32)
-    # what pays everywhere: schooling, hours, middle age
+    # effects that raise income everywhere: schooling, hours, middle age
     effects = effects.at[:6].set(jnp.asarray([0.5, -0.8, 1.5, 0.9, 0.5, 0.4], jnp.float32))
     effects = effects + 0.6 * jax.random.normal(own[0], (CENSUS_FEATURES,), jnp.float32)
     level = 0.5 * jax.random.normal(own[1], (4,), jnp.float32)

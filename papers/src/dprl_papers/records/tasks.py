@@ -1,14 +1,14 @@
-"""Paper 002's own tasks on records, all public, on which a protector can be learned: quadratics and classifiers.
+"""Paper 002's own tasks on records, on which a protector can be learned: quadratics and classifiers. All are public.
 
 Quadratics (C.1): ``f(theta) = sum_i |W_i theta - y_i|^2 + 0.001 |theta|^2`` over 60 records with normal W_i and y_i; a
-task is a draw of all of them. As printed y_i knows nothing of W_i, so that every task's minimiser lies within about 0.1
-of the origin: whoever has seen the family needs no data. ``spread`` gives each task a centre of its own, ``y_i = W_i
-centre + normal``.
+task is a draw of all of them. As printed, y_i is independent of W_i, so every task's minimiser lies within about 0.1 of
+the origin, and anybody who knows the family needs no data. ``spread`` gives each task its own centre:
+``y_i = W_i centre + normal``.
 
-Classification (C.2, C.3), linear or by a small network: a task is a table of records with two classes, a pair of public
-digits or a simulated country (``tables.py``).
+Classification (C.2, C.3), linear or by a small network: a task is a table of records with two classes, which are a pair
+of public digits, or the incomes in a simulated country (``tables.py``).
 
-``dprl learn-protector --tasks quadratics`` and ``--tasks logistic`` find them where dprl-papers is installed.
+Where dprl-papers is installed, ``dprl learn-protector`` takes them as ``--tasks quadratics`` and ``--tasks logistic``.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ START = (3.0, -2.0)
 
 
 class RecordTasks:
-    """A :class:`~dprl.protectors.tasks.TaskFamily` but for its tasks, which are :class:`Records`."""
+    """A :class:`~dprl.protectors.tasks.TaskFamily`, except that its tasks are :class:`Records`."""
 
     @property
     def algorithm(self) -> str:
@@ -62,10 +62,10 @@ class RecordTasks:
         return clip_norm
 
     def mean_gradient(self, task: Records, parameters: jax.Array, key: jax.Array, clip: Any) -> jax.Array:
-        """Return ``(d,)`` float32: a batch's clipped gradients over ``q n C``, and the penalty's gradient over C."""
+        """Return ``(d,)`` float32: a batch's clipped gradients over ``q n C``, plus the penalty's gradient over C."""
         rate, loss, units = self.hand.sampling_rate, self.record_loss, task.y.shape[0]
         mechanism = unit_sum(loss.dimension, rate)
-        # a batch of everybody needs no coins
+        # a batch of all records needs no coins
         word = jax.random.bits(key, dtype=jnp.uint32) if rate < 1.0 else 0
         included = mechanism.participation_mask(noise_of(word), 0, units)
         total = mechanism.clipped_sum(loss.gradients(parameters, task) / clip, included)
@@ -75,7 +75,7 @@ class RecordTasks:
         return parameters
 
     def loss(self, task: Records, parameters: jax.Array) -> jax.Array:
-        """Return the mean over the records, penalty included."""
+        """Return the mean loss over the records, penalty included."""
         return objective(self.record_loss, parameters, task)
 
     def reference(self, task: Records) -> jax.Array:
@@ -85,16 +85,16 @@ class RecordTasks:
 
 @dataclass(frozen=True, kw_only=True)
 class Quadratics(RecordTasks):
-    """The family.
+    """Family of quadratic tasks.
 
     Attributes:
-        units: records that a task's noise is made for.
-        terms: of the sum; ``units / terms`` records stand behind each.
+        units: number of records for which a task's noise is calibrated.
+        terms: number of terms of the sum; each stands for ``units / terms`` records.
         spread: standard deviation of a coordinate of the tasks' centres; 0 as printed.
-        steps: of the hand schedule.
-        clip_norm: of a record's gradient.
-        step_size: of the hand schedule, for the mean gradient.
-        tail, walk: of the hand schedule.
+        steps: number of steps of the hand schedule.
+        clip_norm: clip norm of a record's gradient.
+        step_size: step size of the hand schedule, for the mean gradient.
+        tail, walk: tail and walk of the hand schedule.
     """
 
     units: int = 60
@@ -152,16 +152,16 @@ class Quadratics(RecordTasks):
 
 @dataclass(frozen=True, kw_only=True)
 class Classification(RecordTasks):
-    """The family.
+    """Family of classification tasks.
 
     Attributes:
-        kind: of loss: ``logistic``, ``svm``, or ``network`` of 20 hidden units.
+        kind: kind of loss: ``logistic``, ``svm``, or ``network`` with 20 hidden units.
         table: ``census`` (simulated countries) or ``digits``.
-        digits: public digits, of which tasks are the pairs.
-        units: declared number of records of the table that is protected.
-        records: of a task, which stand for as many as are declared.
-        clip_norm: of a record's gradient.
-        steps, step_size, decay, tail, walk: of the hand schedule.
+        digits: public digits; a task is a pair of them.
+        units: declared number of records of the protected table.
+        records: number of records of a task, which represent the declared number.
+        clip_norm: clip norm of a record's gradient.
+        steps, step_size, decay, tail, walk: numbers of the hand schedule.
     """
 
     kind: Literal["logistic", "svm", "network"] = "logistic"
@@ -207,7 +207,7 @@ class Classification(RecordTasks):
         )
 
     def sample(self, key: jax.Array) -> Records:
-        """Return ``(records, features)`` rows of norm at most 1, and labels, float32."""
+        """Return a task: ``(records, features)`` rows of norm at most 1, and labels, float32."""
         which, people = jax.random.split(key)
         if self.table == "census":
             return tables.census(which, people, self.records)
@@ -217,7 +217,7 @@ class Classification(RecordTasks):
         return Records(x[pair, rows], y[pair, rows])
 
     def initial(self, task: Any = None) -> jax.Array:
-        """Return Zeros; of a network public random weights, by which its units differ."""
+        """Return zeros; for a network, public random weights, which make its units differ."""
         del task
         if self.kind != "network":
             return jnp.zeros(self.dimension, jnp.float32)
@@ -247,8 +247,10 @@ Logistic = Classification
 
 @cache
 def public_pairs(digits: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
-    """Return Images ``(pairs, n, features)`` and labels ``(pairs, n)`` of all pairs of the digits, as many of each."""
+    """Return images ``(pairs, n, features)`` and labels ``(pairs, n)`` of all pairs of digits, equally many per
+    pair.
+    """
     found = [tables.digit_pair(pair, digits) for pair in tables.digit_pairs(tuple(sorted(set(digits))))]
     least = min(len(one.y) for one in found)
-    # rows come in the order of the file, which is random
+    # rows keep the order of the file, which is random
     return np.stack([one.x[:least] for one in found]), np.stack([one.y[:least] for one in found])
