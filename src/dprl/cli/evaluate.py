@@ -61,8 +61,8 @@ VALUES = {DEFAULT: "importance-sampling", "stratified": "stratified"}
 class Learn(RuleOptions, PrintOptions, SaveOptions, RunFileOptions, BudgetOptions, PeopleOptions):
     """Learn a rule from a log, privately: one action for everybody, or one that one or two comparisons decide.
 
-    One part of the people chooses the rule. The others value the rule, what was done, and every action for everybody.
-    The rule is written to OUT/policy.json, and --target-policy OUT reads it back.
+    One part of the people chooses the rule. The others value the rule, what was done and, where there is one decision,
+    every action for everybody. The rule is written to OUT/policy.json, and --target-policy OUT reads it back.
 
     Attributes:
         log: .parquet or .csv file, one row per transition.
