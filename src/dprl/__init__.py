@@ -1,7 +1,7 @@
 """Differentially private reinforcement learning, with guarantees that hold.
 
-The public names stand in ``__init__.pyi``, where type checkers and editors look for them. Each is loaded when it is
-first used, so that ``import dprl`` costs nothing.
+``__init__.pyi`` lists the public names, because type checkers and editors look for them there. Each name is loaded when
+it is first used, so that ``import dprl`` costs nothing.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Entry points by which other distributions add to dprl.
 
-dprl-papers adds ``dprl reproduce``, baselines, calibrations as published, and tasks to learn protectors on.
+The distribution dprl-papers adds ``dprl reproduce``, baselines, calibrations as published, and tasks on which
+protectors are learned.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dprl.errors import DprlError
 
 ALGORITHMS, CALIBRATIONS, COMMANDS, TASKS = "dprl.algorithms", "dprl.calibrations", "dprl.commands", "dprl.tasks"
 VERIFIED = "verified"
-"""The calibration that is dprl's own; another one is a table of entries, by the algorithm's name."""
+"""Name of dprl's own calibration; any other calibration is a table of entries by the algorithm's name."""
 
 C = TypeVar("C")
 
@@ -27,10 +28,12 @@ def load(group: str, name: str, what: str) -> Any:
     """Return what an installed distribution adds under ``name``.
 
     Args:
-        what: that asks for it, as a refusal calls it.
+        group: entry point group, such as :data:`ALGORITHMS`.
+        name: name of the entry point.
+        what: what needs it, as a refusal calls it.
 
     Raises:
-        DprlError: no distribution adds it.
+        DprlError: no distribution adds this name.
     """
     for entry in metadata.entry_points(group=group, name=name):
         return entry.load()
@@ -38,10 +41,10 @@ def load(group: str, name: str, what: str) -> Any:
 
 
 def calibrated(algorithm: str, calibration: str) -> Any:
-    """Return the registry's entry of an algorithm in a calibration that another distribution brings.
+    """Return the registry entry of an algorithm in a calibration that another distribution adds.
 
     Raises:
-        DprlError: none brings it.
+        DprlError: no distribution adds this calibration of the algorithm.
     """
     what = f"calibration = {calibration!r}"
     tables = {name: load(CALIBRATIONS, name, what) for name in names(CALIBRATIONS) or [calibration]}
@@ -52,9 +55,9 @@ def calibrated(algorithm: str, calibration: str) -> Any:
 
 
 def in_calibration(config: C) -> C:
-    """Return the options in the calibration that they name: as they are, or as another distribution's class of them.
+    """Return the options in the calibration that they name: unchanged, or in another distribution's class.
 
-    Such a class has the same options and mechanisms of its own; it is none of dprl's, and certifies nothing.
+    The other class has the same options and its own mechanisms; it is not dprl's own, and certifies nothing.
     """
     calibration = getattr(config, "calibration", VERIFIED)
     if calibration == VERIFIED:

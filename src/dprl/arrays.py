@@ -1,4 +1,4 @@
-"""Types of arrays and numbers that several rooms name. Shapes stand in signatures, after jaxtyping."""
+"""Types of arrays and numbers that several rooms use. Signatures give shapes in the notation of jaxtyping."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Mask = Bool[AnyArray, " units"]
 def module_of(array: AnyArray) -> Any:
     """Return NumPy for an array of NumPy, and JAX's namespace for one of JAX or of compiled code.
 
-    What runs once is not worth a compilation: XLA takes longer to compile a sum than NumPy to add up a million rows.
+    Code that runs once is not worth compiling: XLA takes longer to compile a sum than NumPy to add up a million rows.
     """
     if isinstance(array, np.ndarray):
         return np

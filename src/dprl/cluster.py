@@ -1,4 +1,4 @@
-"""Ray clusters: connect to one that runs, or start one of this machine's own, quietly and for this user alone."""
+"""Ray clusters: connect to a running cluster, or quietly start a cluster on this machine, for this user only."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from dprl.files import temporary_folder
 
 LOOPBACK = "127.0.0.1"
 KNOCK_SECONDS = 5.0
-"""Longest wait for a connection to an ``--address``, and again for the first words of a server of Ray's."""
+"""Longest wait for a connection to an ``--address``, and again for the first bytes from a Ray server."""
 _SETTINGS = bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
-"""A frame of settings, without any: how both sides of HTTP/2 begin. Length (3 bytes), type, flags, stream (4)."""
+"""An empty settings frame, with which both sides of HTTP/2 begin: length (3 bytes), type, flags, stream (4 bytes)."""
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + _SETTINGS
 
 
 def import_ray() -> Any:
-    """Ray, set to send no statistics and to say nothing of its future."""
+    """Return the module ``ray``, set to send no usage statistics and to print no warnings of future changes."""
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     try:
@@ -36,12 +36,13 @@ def import_ray() -> Any:
 
 @contextmanager
 def cluster(ray: Any, workers: int | None, address: str | None) -> Iterator[Sequence[int] | None]:
-    """Connect to the cluster at ``address``, to the one that this process is connected to, or to one of its own.
+    """Connect to the cluster at ``address``, to the cluster of this process, or to a new cluster on this machine.
 
-    Gives the processors to share out where the cluster is this machine's and this run's own, else None.
+    Without an address, a cluster that this process is connected to already is used; where there is none, a new cluster
+    is started for this run only. The context gives the processors that a new cluster may share out, else None.
 
     Raises:
-        DprlError: there is no such cluster, or none can be started.
+        DprlError: there is no cluster at the address, or no cluster can be started.
     """
     quiet = {"log_to_driver": False, "configure_logging": False, "logging_level": "ERROR"}
     if ray.is_initialized():
@@ -73,17 +74,17 @@ def processors() -> list[int]:
 
 
 def _own_cluster(ray: Any, workers: int | None, quiet: Mapping[str, Any]) -> Generator[Sequence[int], None, None]:
-    """Yield a cluster of this machine for this run alone; gives the processors.
+    """Start a cluster on this machine for this run only, and yield the processors that it may use.
 
-    Whom it lets in may run programs: so it listens on loopback alone, and lets in those who have the token.
+    Whoever can connect to a cluster may run programs. So this one listens on loopback only, and requires the token.
     """
     usable = processors()
-    # Ray opens its own folder to everybody; the one around it is this user's, and removed also when it is interrupted
+    # Ray opens its own folder to everybody; the folder around it is this user's, and is removed on interrupts, too
     with temporary_folder("dprl-ray-", Path("/tmp")) as folder:
         try:
             try:
                 with warnings.catch_warnings(), _on_loopback() as there:
-                    warnings.filterwarnings("ignore", "os.fork", RuntimeWarning)  # JAX's: what is forked is another
+                    warnings.filterwarnings("ignore", "os.fork", RuntimeWarning)  # JAX's; Ray execs after it
                     ray.init(
                         "local",
                         num_cpus=len(usable) if workers is None else workers,
@@ -103,8 +104,9 @@ def _own_cluster(ray: Any, workers: int | None, quiet: Mapping[str, Any]) -> Gen
 
 
 def _knock(address: str) -> None:
-    """Raise OSError where nobody at HOST:PORT speaks HTTP/2, as all servers of Ray do; Ray itself would try for
-    minutes, and for ever where somebody listens and says nothing.
+    """Raise OSError where nothing at HOST:PORT speaks HTTP/2, as all Ray servers do.
+
+    Ray itself would try for minutes, and for ever where a server listens but does not answer.
     """
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if not host or not port.isdecimal() or "/" in host or os.environ.get("RAY_USE_TLS", "0") != "0":
@@ -125,9 +127,10 @@ def _knock(address: str) -> None:
 
 @contextmanager
 def _on_loopback() -> Iterator[dict[str, str]]:
-    """Return options of ``ray.init`` by which its servers listen on this machine's own address alone.
+    """Yield options of ``ray.init`` with which its servers listen on the loopback address only.
 
-    Ray listens there where that is its node's address, and puts the machine's address in the place of it.
+    Ray listens there if loopback is its node's address, but would replace loopback by the machine's address. Inside the
+    block the function that replaces it is switched off.
     """
     from ray._private import services  # type: ignore[import-not-found]
 
@@ -141,7 +144,7 @@ def _on_loopback() -> Iterator[dict[str, str]]:
 
 @contextmanager
 def _with_token() -> Iterator[None]:
-    """Ray with a token of this process, whatever mode of authentication the environment asks for."""
+    """Let Ray use a token of this process inside the block, whatever authentication the environment asks for."""
     settings = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
     before = {name: os.environ[name] for name in settings if name in os.environ}
     os.environ.update(settings)
@@ -156,7 +159,7 @@ def _with_token() -> Iterator[None]:
 
 
 def _read_again() -> None:
-    """Let Ray look at its environment, which it did when it was imported; there is no public way to ask."""
+    """Let Ray read its environment again, which it read when it was imported; Ray has no public function for this."""
     from ray._raylet import AuthenticationTokenLoader, Config  # type: ignore[import-not-found]
 
     Config.initialize("")

@@ -1,4 +1,4 @@
-"""Programs that JAX keeps compiled, and how they are dropped. A leaf, as :mod:`dprl.protocols` is."""
+"""Context that keeps compiled programs out of JAX's cache on disk. A leaf, as :mod:`dprl.protocols` is."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ _lock, _inside, _before = threading.Lock(), 0, 0.0
 
 @contextmanager
 def nothing_compiled_on_disk() -> Iterator[None]:
-    """Keep what is compiled inside out of JAX's persistent cache.
+    """Keep programs that JAX compiles inside the block out of its persistent cache.
 
-    Environments that people bring along may hold what is private, and compile functions of their own.
-    JAX looks once at whether the cache is on, but at each program at whether its compilation took long enough.
+    Environments that users bring may hold private data and compile functions of their own. The cache is not switched
+    off, because JAX checks only once whether it is on. Instead, the least compilation time of a cached program, which
+    JAX checks for each program, is raised beyond reach.
     """
     global _inside, _before
     with _lock:

@@ -1,4 +1,4 @@
-"""One base for every configuration: frozen public facts, each with its provenance. A leaf."""
+"""Base of every configuration: frozen public facts, each with its provenance. A leaf."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LONGEST_STATEMENT = 200
 
 
 class Provenance(str):
-    """A provenance that this library writes itself; whatever else stands as one is a user's statement."""
+    """Provenance that this library writes itself; a provenance of any other type is a user's statement."""
 
     __slots__ = ()
 
@@ -41,22 +41,24 @@ RENAMED = {
     "start_share": "start_budget_fraction",
     "value_share": "value_budget_fraction",
 }
-"""Options by the names that they had before 0.2.0, which flags and run files may still use."""
+"""Present names of options by their names before 0.2.0, which flags and run files may still use."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
     """Base of the configurations. A subclass adds keyword-only fields; they are also its command-line options.
 
-    ``ranges`` of a subclass says which numbers its options may be, as :func:`check_ranges` reads it.
+    The ``ranges`` of a subclass say which numbers its options may be, in the form that :func:`check_ranges` reads. A
+    subclass with a ``__post_init__`` of its own must call this one.
 
     ``provenance`` says where a hyper-parameter came from: ``public: WORDS``, ``simulated: WORDS`` or
-    ``charged: WORDS``. What is not named there is the library's default, or was set by somebody who thereby states
-    that it is public. A value fitted on the private log has no provenance that could be stated, and must not be used.
+    ``charged: WORDS``. An option that it does not name has the library's default, or was set by somebody who thereby
+    states that the value is public. A value fitted on the private log has no provenance that could be stated, and must
+    not be used.
 
     Raises:
-        DprlError: a provenance of something that is no option, or one that says nothing of the kind. A subclass with a
-            ``__post_init__`` calls this one's.
+        DprlError: an option has a wrong type or is out of its range, or a provenance is of a name that is no option or
+            has none of these forms.
     """
 
     provenance: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
@@ -77,15 +79,15 @@ class Config:
 
     @classmethod
     def options(cls) -> tuple[str, ...]:
-        """Return names a user may set, in order."""
+        """Return the names of the options that a user may set, in order."""
         return tuple(f.name for f in fields(cls) if f.name != "provenance")
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any], source: str) -> Self:
-        """Read flags, TOML or a specification; ``source`` (``flag``, ``run.toml``, ...) becomes the provenance.
+        """Return a configuration from flags, TOML or a specification, with ``source`` (such as ``flag``) as provenance.
 
         Raises:
-            DprlError: every wrong option, together.
+            DprlError: options are wrong; the error names all of them.
         """
         require("provenance" not in mapping, f"{source}: {cls.__name__} has no option 'provenance'.")
         return merge(cls, [(mapping, source)])
@@ -104,7 +106,7 @@ class Config:
         }
 
     def replace(self, provenance: str | None = None, **changes: Any) -> Self:
-        """Return a copy with ``changes``, marked with ``provenance``; without one, as if they had been set in code."""
+        """Return a copy with ``changes``, whose provenance is ``provenance``; without it they count as set in code."""
         marks = {name: text for name, text in self.provenance.items() if name not in changes}
         if provenance is not None:
             marks.update(dict.fromkeys(changes, provenance))
@@ -119,9 +121,9 @@ def check_ranges(owner: object, ranges: Mapping[str, str], whose: str) -> None:
     """Refuse an attribute outside of its range; None is in every range.
 
     Args:
-        owner: whose attributes are checked.
-        ranges: by attribute an interval of numbers, such as ``(0, 1]``, or of whole numbers, such as ``1..100``.
-        whose: the attributes are, at the beginning of a refusal.
+        owner: object whose attributes are checked.
+        ranges: for each attribute an interval of numbers, such as ``(0, 1]``, or of whole numbers, such as ``1..100``.
+        whose: name of the owner, with which a refusal begins.
     """
     for name, interval in ranges.items():
         if (given := getattr(owner, name)) is not None and not within(given, interval):
@@ -129,7 +131,7 @@ def check_ranges(owner: object, ranges: Mapping[str, str], whose: str) -> None:
 
 
 def range_in_words(interval: str) -> str:
-    """Return an interval as a refusal says it.
+    """Return an interval in the words of a refusal.
 
     >>> [range_in_words(interval) for interval in ("[0, 1]", "(0, 1]", "[1, inf)", "(0, inf)", "1..9")]
     ['between 0 and 1', 'above 0 and at most 1', 'at least 1', 'a positive finite number', 'a whole number from 1 to 9']
@@ -145,7 +147,7 @@ def range_in_words(interval: str) -> str:
 
 
 def within(number: Any, interval: str) -> bool:
-    """Tell whether ``number`` is a number in an interval, written as :func:`check_ranges` reads it; true is none.
+    """Tell whether ``number`` is in an interval, written as :func:`check_ranges` reads it; a truth value is no number.
 
     >>> within(0.5, "(0, 1]"), within(0, "(0, 1]"), within(3, "1..9"), within(3.0, "1..9"), within(True, "[0, 1]")
     (True, False, True, False, False)
@@ -156,7 +158,7 @@ def within(number: Any, interval: str) -> bool:
         low, high = map(int, interval.split(".."))
         return isinstance(number, int) and low <= number <= high
     left, low, high, right = _INTERVAL.fullmatch(interval).groups()  # type: ignore[union-attr]
-    # an open end is left out with all that rounding may make of it
+    # numbers that rounding may have moved off an open end are left out, too
     above = number >= float(low) if left == "[" else number > float(low) * (1.0 + _ROUNDING)
     return above and (number <= float(high) if right == "]" else number < float(high) * (1.0 - _ROUNDING))
 
@@ -168,7 +170,7 @@ V = TypeVar("V")
 
 
 def filled(option: V | None) -> V:
-    """Return an option that is filled in by now, as those of a plan are."""
+    """Return an option that must be filled in by now, as the options of a plan are."""
     assert option is not None
     return option
 
@@ -176,11 +178,11 @@ def filled(option: V | None) -> V:
 def merge(kind: type[T], sources: Sequence[tuple[Mapping[str, Any], str]]) -> T:
     """Merge several sources, weakest first, into one configuration; each option keeps the source that set it.
 
-    A source's ``provenance`` table speaks of the values that it sets itself; of an option that it does not set, it
-    speaks whoever sets it.
+    A source's ``provenance`` table applies to the values that this source sets. For an option that the source does not
+    set, the table applies whoever sets it.
 
     Raises:
-        DprlError: every wrong option of every source, together.
+        DprlError: options are wrong; the error names all of them, from every source.
     """
     mistakes, types = Mistakes(), typing.get_type_hints(kind)
     hints = {name: types[name] for name in kind.options()}
@@ -204,7 +206,7 @@ def merge(kind: type[T], sources: Sequence[tuple[Mapping[str, Any], str]]) -> T:
 
 
 def documented(kind: type) -> dict[str, str]:
-    """Return what the docstring of a class, and of those that it is made of, says of each attribute.
+    """Return for each attribute what the docstrings of a class and of its bases say about it.
 
     >>> documented(Config)
     {}
@@ -219,7 +221,7 @@ def documented(kind: type) -> dict[str, str]:
 
 
 def from_text(hint: Any, text: str) -> Any:
-    """Return the value of a flag: ``text`` as the first of the kinds that ``hint`` allows; as it is where none fits."""
+    """Return the value of a flag: ``text`` as the first type in ``hint`` that it fits; unchanged where it fits none."""
     kinds = _kinds(hint)
     for kind in kinds:
         if kind is bool and text in ("true", "false"):
@@ -231,10 +233,11 @@ def from_text(hint: Any, text: str) -> Any:
 
 
 def coerce(hint: Any, value: Any) -> Any:
-    """Return ``value`` as what ``hint`` allows: numbers, text, truth values, choices, texts, paths and tables.
+    """Return ``value`` as a type that ``hint`` allows: number, text, truth value, choice, list, path or table.
 
     Raises:
-        DprlError: it is nothing of that; the sentence is only its end, such as ``must be a whole number``.
+        DprlError: the value fits none of them. The message is only the end of a sentence, such as
+            ``must be a whole number``.
     """
     kinds = _kinds(hint)
     if value is None and type(None) in kinds:
@@ -282,14 +285,14 @@ def _kinds(hint: Any) -> tuple[Any, ...]:
 
 @functools.cache
 def _plain_options(kind: type[Config]) -> dict[str, Any]:
-    """Return the types of those options that are nothing but a number, a truth value or one of several texts."""
+    """Return the types of the options that hold only a number, a truth value or one of several texts."""
     hints = {name: hint for name, hint in typing.get_type_hints(kind).items() if name in kind.options()}
     plain = lambda one: one in (int, float, bool, type(None)) or typing.get_origin(one) is typing.Literal  # noqa: E731
     return {name: hint for name, hint in hints.items() if all(map(plain, _kinds(hint)))}
 
 
 def _renamed(kind: type[Config], mapping: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the same options by their present names; one that is given by both names keeps both, to be refused."""
+    """Return the same options under their present names; an option given under both keeps both, to be refused."""
     now = {old: RENAMED[old] for old in mapping if old not in kind.options() and RENAMED.get(old) in kind.options()}
     return {now[name] if name in now and now[name] not in mapping else name: x for name, x in mapping.items()}
 
@@ -302,14 +305,15 @@ def read_fields(
     mistakes: Mistakes,
     called: str = "{name} of {whose}",
 ) -> dict[str, Any]:
-    """Return the values that fit the types of their fields; note the others.
+    """Return the values that fit the types of their fields; note the others as mistakes.
 
     Args:
         hints: type of each field.
-        given: what was given, by the names of fields.
-        source: where it was given, as a sentence begins.
-        whose: the fields are, as a sentence names them.
-        called: how a sentence names one of them.
+        given: value of each field that was given.
+        source: where the values were given; a sentence begins with it.
+        whose: name of the owner of the fields, for sentences.
+        mistakes: collector of the mistakes.
+        called: how a sentence names a field.
     """
     values: dict[str, Any] = {}
     for name, value in given.items():
@@ -326,11 +330,15 @@ def read_fields(
 def _made(kind: type[T], values: dict[str, Any], marks: Mapping[str, str], without: set[str]) -> T | None:
     """Return the configuration, or raise every mistake of its values.
 
-    Its own checks stop at the first. The option that the sentence is of is left out then, to see what else is wrong.
+    The checks of ``kind`` stop at the first mistake. To find others, the option that causes the mistake is left out,
+    and the checks run again.
 
     Args:
-        without: options that were given and are left out, for they do not fit; a sentence that names one may follow
-            from that, and is not said.
+        kind: class of the configuration.
+        values: options that fit their types.
+        marks: provenance of each option.
+        without: options that were given but left out, because they do not fit their types. A sentence that names such
+            an option may follow from its absence, and is not noted.
     """
     mistakes, left = Mistakes(), dict(values)
     while (sentence := _mistake(kind, left)) is not None:
@@ -346,7 +354,7 @@ def _made(kind: type[T], values: dict[str, Any], marks: Mapping[str, str], witho
 
 
 def _mistake(kind: type[Config], values: Mapping[str, Any], without: str | None = None) -> str | None:
-    """Return what is wrong with ``values``, but for the option ``without``; None where nothing is."""
+    """Return what is wrong with ``values`` when the option ``without`` is left out; None where nothing is."""
     try:
         kind(**{name: value for name, value in values.items() if name != without})
     except DprlError as error:

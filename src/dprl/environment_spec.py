@@ -1,4 +1,4 @@
-"""Public facts about an environment in which is learned. A leaf, as :mod:`dprl.protocols` is."""
+"""Public facts about an environment for learning. A leaf, as :mod:`dprl.protocols` is."""
 
 from __future__ import annotations
 
@@ -12,22 +12,23 @@ RewardOf = Literal["state", "state-action"]
 
 @dataclass(frozen=True, kw_only=True)
 class EnvironmentSpec:
-    """Public facts about an environment in which is learned: everything about it but what the rewards are.
+    """Public facts about an environment in which a policy is learned: everything except the rewards.
 
     Attributes:
-        name: of the environment, as it is asked for.
-        observation: smallest and largest value of each observation component; scaled, every one goes from 0 to 1.
+        name: name by which a user asks for the environment.
+        observation: smallest and largest value of each observation component; scaled components go from 0 to 1.
         actions: number of discrete actions; 0 where they are continuous.
         action: smallest and largest value of each component of continuous actions.
-        names: of the observation components, for whoever reads a report.
+        names: names of the observation components, for readers of a report.
         horizon: longest episode, in transitions.
-        discount: of the returns.
+        discount: discount factor of the returns.
         reward_bounds: smallest and largest reward of one transition.
         on_grid: whether every scaled component is a multiple of the grid on which rewards are answered.
-        reward_of: what a reward is a function of: the ``state`` in which the action is taken, or ``state-action``, that
-            state and the action. None where nobody says so: it may then depend on the next state, on chance or on time.
+        reward_of: what a reward is a function of: the ``state`` in which the action is taken, or that state and the
+            action (``state-action``). None where nothing is declared: a reward may then depend on the next state, on
+            chance or on time.
         reward_lipschitz: Lipschitz constant of one person's reward function over the scaled observation, if known.
-        finite: numbers of states and of actions, where there are finitely many and a reward is a function of the two.
+        finite: number of states and number of actions, where both are finite and a reward is a function of the two.
     """
 
     name: str
@@ -45,12 +46,12 @@ class EnvironmentSpec:
 
     @property
     def dimensions(self) -> int:
-        """Observation components."""
+        """Number of observation components."""
         return len(self.observation)
 
     @property
     def reward_ignores_action(self) -> bool:
-        """Whether it is declared that a reward is paid for the state alone."""
+        """Whether it is declared that a reward depends on the state only."""
         return self.reward_of == "state"
 
     def name_of(self, component: int) -> str:

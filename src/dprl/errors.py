@@ -1,4 +1,4 @@
-"""The one error a user is meant to read. A leaf: everything may import it."""
+"""The errors that a user is meant to read, and the collector of mistakes. A leaf: everything may import it."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any
 class DprlError(ValueError):
     """A request that cannot be honoured, in one sentence: what is wrong, where, what to do.
 
-    The command line prints the sentence and exits with 2. A message is made of public facts alone (column
-    names, types, flags, declared bounds): never a value, a count or an identifier read from the rows.
+    The command line prints the sentence and exits with 2. A message is made of public facts only (column names, types,
+    flags, declared bounds): never a value, a count or an identifier read from the rows.
     """
 
 
 class UnreadableError(DprlError):
-    """A file that is none, is not regular, or holds no strict JSON: nothing in it was judged."""
+    """A file that is missing, is not a regular file, or holds no strict JSON; nothing in it was checked."""
 
 
 class OverspendError(DprlError):
@@ -36,7 +36,7 @@ class WrongOptionsError(DprlError):
 
 
 class Mistakes:
-    """Collector of everything that is wrong with a request, so that it is said at once.
+    """Collector of everything that is wrong with a request, so that all mistakes are reported at once.
 
     Attributes:
         found: the sentences so far.
@@ -46,12 +46,12 @@ class Mistakes:
         self.found: list[str] = []
 
     def add(self, error: DprlError | str) -> None:
-        """Note a mistake, or each of several; one that is known already is not said twice."""
+        """Note a mistake, or each of several; a sentence that was noted before is not repeated."""
         sentences = error.sentences if isinstance(error, WrongOptionsError) else (str(error),)
         self.found.extend(s for s in sentences if s not in self.found)
 
     def attempt(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Return what ``function`` returns, or None where it finds a mistake, which is noted."""
+        """Return what ``function`` returns; where it raises a :class:`DprlError`, note the mistake and return None."""
         try:
             return function(*arguments)
         except DprlError as error:
@@ -59,7 +59,7 @@ class Mistakes:
             return None
 
     def check(self) -> None:
-        """Raise what was found: one mistake as itself, several together."""
+        """Raise the mistakes that were found, if any: a single one as a :class:`DprlError`, several together."""
         if self.found:
             raise DprlError(self.found[0]) if len(self.found) == 1 else WrongOptionsError(self.found)
 

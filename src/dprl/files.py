@@ -1,8 +1,8 @@
-"""Files that appear whole or not at all, also after a power cut; temporary folders that do not stay. A leaf.
+"""Files that appear whole or not at all, also after a power cut, and temporary folders that are removed. A leaf.
 
-A process that ends removes its own temporary folders. One that is killed cannot: the next process that makes a folder
-of the same prefix at the same place removes what it left. What is in use is locked, and the kernel frees a lock when
-its process is gone.
+A process that ends removes its own temporary folders. A process that is killed cannot: its folders are removed by the
+next process that makes a folder with the same prefix in the same place. A folder in use is locked, and the kernel frees
+the lock when the process is gone.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ _RANDOM = "[a-z0-9_]{8}"  # how tempfile ends a name
 
 @contextmanager
 def replacing(path: str | Path, mode: int = 0o644) -> Iterator[Path]:
-    """Give a temporary file beside ``path``, which takes its place when the block ends, and is gone if it fails.
+    """Yield a temporary file beside ``path``, which replaces ``path`` when the block ends and is removed if it fails.
 
     Args:
-        path: of the file.
-        mode: that it has in the end. Until then it is its owner's alone.
+        path: path of the file.
+        mode: mode of the finished file. Until then only its owner has access.
 
     Raises:
-        DprlError: the file cannot be written, in one sentence with its path and why.
+        DprlError: the file cannot be written; the sentence says the path and the reason.
     """
     path = Path(path)
     with explained(f"{path} cannot be written"):
@@ -49,7 +49,7 @@ def replacing(path: str | Path, mode: int = 0o644) -> Iterator[Path]:
 
 
 def write_atomically(path: str | Path, content: bytes) -> None:
-    """Write ``content`` so that ``path`` holds either what it held before or all of it."""
+    """Write ``content`` so that ``path`` holds either what it held before or all of ``content``."""
     with replacing(path) as temporary:
         temporary.write_bytes(content)
 
@@ -65,13 +65,12 @@ def sync(path: Path) -> None:
 
 @contextmanager
 def temporary_folder(prefix: str, parent: Path) -> Iterator[Path]:
-    """Return a new folder in ``parent`` for this user alone, whose name begins with ``prefix``; it is removed at the
-    end.
+    """Yield a new folder in ``parent`` for this user only, whose name begins with ``prefix``; remove it at the end.
 
-    Those that killed processes of this user left there under the same prefix are removed before.
+    First, folders with this prefix that killed processes of this user left in ``parent`` are removed.
 
     Raises:
-        OSError: it cannot be made.
+        OSError: the folder cannot be made.
     """
     _remove_leftovers(prefix, parent)
     folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
@@ -85,8 +84,9 @@ def temporary_folder(prefix: str, parent: Path) -> Iterator[Path]:
 
 
 def _locked(folder: Path) -> int:
-    """Return the descriptor of the folder's lock. Its file has its name from when it is held, so that it is never
-    free.
+    """Lock the folder, and return the descriptor of the lock.
+
+    The lock file gets its name only when its lock is held, so that no other process ever finds it free.
     """
     fresh = folder / f"{_LOCK}.new"
     lock = os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
@@ -104,7 +104,7 @@ def _remove_leftovers(prefix: str, parent: Path) -> None:
     name = re.compile(re.escape(prefix) + _RANDOM)
     with suppress(OSError), os.scandir(parent) as entries:
         for entry in [entry for entry in entries if name.fullmatch(entry.name)]:
-            # a folder without a lock may have been made this moment
+            # a folder without a lock may be one that another process is just making
             with suppress(OSError):
                 if not entry.is_dir(follow_symlinks=False) or entry.stat(follow_symlinks=False).st_uid != os.geteuid():
                     continue
@@ -122,5 +122,5 @@ def _remove(folder: Path, lock: int | None) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     if lock is not None:
         os.close(lock)
-        with suppress(OSError):  # NFS keeps the name of an open file, and with it the folder
+        with suppress(OSError):  # NFS keeps the name of a file that is open, and so its folder, too
             folder.rmdir()

@@ -1,4 +1,4 @@
-"""Public facts about what is missing: values in place of missing ones, and hazards of being censored. A leaf."""
+"""Public facts about missing data: values that replace missing values, and hazards of being censored. A leaf."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from dprl.config import within
 from dprl.errors import DprlError, require
 
 ESTIMATE = "estimate"
-"""In place of a hazard: it is estimated, within the declared strata."""
+"""Stands in place of a hazard that is to be estimated, within the declared strata."""
 
 
 def check_fill(fill: Any, flagged: Any, observation: Sequence[tuple[float, float]]) -> None:
     """Refuse values outside of the declared bounds, and flags of components that are not filled.
 
     Args:
-        fill: one number or None for each component of the observation; None where nothing is filled.
-        flagged: numbers of components; None for none.
+        fill: a number or None for each observation component; None where no component is filled.
+        flagged: numbers of the components whose missing values are flagged; None for no component.
         observation: bounds of each component.
     """
     if fill is None and flagged is None:
@@ -36,11 +36,11 @@ def check_fill(fill: Any, flagged: Any, observation: Sequence[tuple[float, float
 
 
 def check_hazard(hazard: Any, max_importance_ratio: float, in_strata: bool) -> None:
-    """Refuse a hazard of being censored that is none, or weights of people who stay that the bounds would cut.
+    """Refuse a value that is no hazard of being censored, and bounds that would cut the weights of people who stay.
 
     Args:
         hazard: a number; :data:`ESTIMATE`; or None.
-        max_importance_ratio: of the bounds.
+        max_importance_ratio: largest importance ratio of the bounds.
         in_strata: whether the bounds declare strata.
     """
     if hazard is None:
@@ -58,9 +58,13 @@ def check_hazard(hazard: Any, max_importance_ratio: float, in_strata: bool) -> N
 
 
 def by_number(bounds: Mapping[str, Any]) -> dict[str, Any]:
-    """Return bounds as parsed, with ``fill`` and ``flag_missing`` by number where they were given by name.
+    """Return parsed bounds in which ``fill`` and ``flag_missing`` refer to components by number, not by name.
 
-    A component's name is that of ``observation_names``, or its number from 0. Anything else is left for the checks.
+    A component's name is its entry in ``observation_names``, or its number from 0. All other values stay unchanged; the
+    checks judge them.
+
+    Raises:
+        DprlError: a name is that of no component, or the fill of a named component is no number.
     """
     out = dict(bounds)
     observation, names = bounds.get("observation"), bounds.get("observation_names")

@@ -1,4 +1,4 @@
-"""What the digits of an un-noised sum depend on besides the data: libraries, code and device. Public facts."""
+"""Public facts on which the digits of an un-noised sum depend, besides the data: libraries, code and device."""
 
 from __future__ import annotations
 
@@ -19,15 +19,13 @@ _SETTINGS = ("JAX_", "XLA_", "TF_XLA_", "LIBTPU_", "CUDA_", "NVIDIA_TF32", "OMP_
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of Python and the libraries, and the digest of dprl's own code, which may change without its
-    version.
-    """
+    """Return the versions of Python and libraries, and a digest of dprl's code, which may change within a version."""
     own = {"python": platform.python_version(), "dprl": __version__, "code": _code()}
     return own | {name: metadata.version(name) for name in _LIBRARIES}
 
 
 def device() -> dict[str, Any]:
-    """Return what XLA compiles for: another processor, or another number of threads, may round a sum differently."""
+    """Return what XLA compiles for; another processor, or another number of threads, may round a sum differently."""
     import jax
 
     first = jax.devices()[0]
@@ -43,21 +41,20 @@ def device() -> dict[str, Any]:
 
 
 def settings() -> dict[str, str]:
-    """Return every setting of JAX, and every variable of the environment by which a user may change what is computed
-    how.
+    """Return all settings of JAX, and all environment variables by which a user may change how something is computed.
 
-    Most change no digit. Which ones do is for no list of ours to say, and a run is resumed as it was begun.
+    Most of them change no digit. dprl keeps no list of those that do: a run is resumed with the settings of its start.
     """
     import jax
 
     found = {name: value for name, value in os.environ.items() if name.startswith(_SETTINGS)}
-    # by attribute: a setting may be another one within a thread's ``with`` block
+    # read as attributes, for a ``with`` block of a thread may change a setting
     return found | {name: str(getattr(jax.config, name, kept)) for name, kept in jax.config.values.items()}
 
 
 @functools.cache
 def _code() -> str:
-    """SHA-256 of the package's source files. Read once: what runs is what was imported."""
+    """Return the SHA-256 of the package's source files. It is read once, for the code that runs was imported once."""
     digest = hashlib.sha256()
     root = Path(__file__).parent
     for path in sorted(root.rglob("*.py")):
@@ -67,7 +64,7 @@ def _code() -> str:
 
 
 def _processor() -> str:
-    """Return its model and, as virtual ones share a name, what it can do."""
+    """Return the processor's model and its features, for different virtual processors share one model name."""
     wanted, found = ("model name", "flags", "Features"), {}
     with suppress(OSError), open("/proc/cpuinfo", encoding="utf-8") as file:
         for line in file:

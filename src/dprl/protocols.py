@@ -1,4 +1,4 @@
-"""Protocols on which the rooms agree. A leaf: it imports only NumPy and other leaves.
+"""Protocols that the rooms share. A leaf: it imports only NumPy and other leaves.
 
 Shapes: ``N`` transitions (rows), ``d`` observation components, ``A`` actions, ``n`` features.
 """
@@ -18,7 +18,7 @@ from dprl.fill import ESTIMATE, by_number, check_fill, check_hazard
 
 Interval = tuple[float, float]
 
-# Beyond these, products of bounds leave the range of floating-point numbers, and a noisy sum with them.
+# Beyond these limits products of bounds, and with them a noisy sum, leave the range of floating-point numbers.
 _LARGEST = 1e50
 _FINITE, _RATIO, _COUNT = f"[-{_LARGEST}, {_LARGEST}]", f"[1, {_LARGEST}]", "1..1000000000000"
 
@@ -27,7 +27,8 @@ _FINITE, _RATIO, _COUNT = f"[-{_LARGEST}, {_LARGEST}]", f"[1, {_LARGEST}]", "1..
 class Policy(Protocol):
     """A function of a batch of states ``(N, d)`` that gives action probabilities ``(N, A)``, row by row.
 
-    NumPy in and out, so that a PyTorch, scikit-learn or d3rlpy model fits behind a two-line function.
+    Arguments and results are NumPy arrays, so that a two-line function can wrap a PyTorch, scikit-learn or d3rlpy
+    model.
     """
 
     def __call__(self, states: np.ndarray, /) -> np.ndarray:
@@ -36,9 +37,9 @@ class Policy(Protocol):
 
 
 class NoiseSource(Protocol):
-    """Where every coin and every Gaussian of a mechanism comes from; never defaulted.
+    """Source of every coin and every Gaussian of a mechanism; no function has a default for it.
 
-    Draws are functions of (run key, stream, step) alone: the same step asked twice gives the same draw.
+    A draw is a function of run key, stream and step only: asking for the same step twice gives the same draw.
     """
 
     secure: bool
@@ -47,11 +48,11 @@ class NoiseSource(Protocol):
     """Bound on the distance of one Gaussian coordinate from round(N(0, std^2))."""
 
     def describe(self) -> str:
-        """Return the source in words, for the certificate."""
+        """Return a description of the source, for the certificate."""
         ...
 
     def stream(self, name: str) -> NoiseSource:
-        """Return the source of one mechanism, whose draws are independent of those under any other name."""
+        """Return the noise source of one mechanism; its draws are independent of those under any other name."""
         ...
 
     def participation_mask(self, step: Any, count: int, rate: float) -> Any:
@@ -64,34 +65,34 @@ class NoiseSource(Protocol):
 
 
 class Journal(Protocol):
-    """Where the noisy steps of a release are kept, so that none is ever drawn twice.
+    """Record of the noisy steps of a release, so that no step is ever drawn twice.
 
-    An algorithm hands every noisy step through :meth:`step` and goes on with what it gets back, and that alone.
+    An algorithm passes every noisy step through :meth:`step`, and goes on with the result of :meth:`step` only.
     """
 
     def stream(self, name: str) -> Journal:
-        """Return the steps of one mechanism, under the name of its noise stream."""
+        """Return the journal of one mechanism, under the name of its noise stream."""
         ...
 
     def step(self, step: int, dimension: int, compute: Callable[[], Any]) -> Any:
-        """Return the ``(dimension,)`` int64 grid points of ``step``: kept ones, or those of ``compute``, which are kept
-        first.
+        """Return the ``(dimension,)`` int64 grid points of ``step``, which the journal holds or ``compute`` makes.
 
-        ``compute`` is not called for a step that is kept.
+        ``compute`` is called only for a step that the journal does not hold; its points are kept before they are
+        returned.
         """
         ...
 
 
 class NoJournal:
-    """Keeps nothing: every step is computed."""
+    """Journal that keeps nothing: every step is computed."""
 
     def stream(self, name: str) -> NoJournal:
-        """Return itself: nothing is kept of any mechanism."""
+        """Return this journal, which keeps nothing of any mechanism."""
         del name
         return self
 
     def step(self, step: int, dimension: int, compute: Callable[[], Any]) -> Any:
-        """Return what is computed."""
+        """Return what ``compute`` returns."""
         del step, dimension
         return compute()
 
@@ -128,15 +129,15 @@ class Environment(Protocol):
         ...
 
     def reset(self, key: Any) -> Any:
-        """Return a first state."""
+        """Return the first state of a trajectory."""
         ...
 
     def observe(self, state: Any) -> Any:
-        """Return what is seen of a state."""
+        """Return the observation of a state."""
         ...
 
     def step(self, key: Any, state: Any, action: Any) -> tuple[Any, Any, Any]:
-        """Return next state, reward of this transition, and whether it terminated."""
+        """Return the next state, the reward of this transition, and whether the next state is terminal."""
         ...
 
 
@@ -156,16 +157,17 @@ class Bounds:
         max_importance_ratio: largest ratio of target to behaviour probability of one step.
         max_cumulative_ratio: larger products of ratios along a trajectory are cut; see :attr:`cumulative_ratio`.
         return_range: smallest and largest discounted return, where known more tightly than from ``reward``.
-        observation_names: what each observation component is called in the report.
-        action_names: what each discrete action is called, by which ``always:NAME`` knows it.
-        strata: components of the observation within whose cells propensities are estimated, in place of behaviour
-            probabilities; see :class:`~dprl.evaluation.strata.Strata`. With ``NAME:linear`` among them they are those
-            of a regression on all of these; see :class:`~dprl.evaluation.regression.Terms`.
-        fill: what a missing value of each observation component becomes; None for one that must be there.
-        flag_missing: numbers of components for each of which a state has one component more, after all others: 1 where
-            the value is missing and 0 elsewhere.
-        censoring_hazard: probability with which a person is censored in a step, of a log that does not state it by row;
-            or ``estimate``, to estimate it within ``strata``, for each action, beside propensities.
+        observation_names: name of each observation component in the report.
+        action_names: name of each discrete action, which ``always:NAME`` accepts.
+        strata: observation components within whose cells propensities are estimated, in place of behaviour
+            probabilities; see :class:`~dprl.evaluation.strata.Strata`. If one of them is ``NAME:linear``, propensities
+            come from a regression on all of them; see :class:`~dprl.evaluation.regression.Terms`.
+        fill: the value that replaces a missing value of each observation component; None for a component that must not
+            be missing.
+        flag_missing: numbers of the components that are flagged. For each of them a state has one more component, after
+            all others: 1 where the value is missing and 0 elsewhere.
+        censoring_hazard: probability with which a person is censored in a step, for a log that does not state it per
+            row; or ``estimate``, to estimate it within ``strata``, for each action, beside propensities.
     """
 
     units: int
@@ -219,19 +221,17 @@ class Bounds:
 
     @property
     def kinds(self) -> int:
-        """Number of things that may have been done in a step: the discrete actions and, where that is to be estimated,
-        being lost from the log.
-        """
+        """Number of outcomes of a step: the actions and, if the hazard is estimated, being lost from the log."""
         return (self.actions or 1) + (self.censoring_hazard == ESTIMATE)
 
     @property
     def state(self) -> tuple[Interval, ...]:
-        """Bounds of each component of a state: the observation's, and a flag for each of ``flag_missing``."""
+        """Bounds of each component of a state: those of the observation, and of a flag for each of ``flag_missing``."""
         return (*self.observation, *((0.0, 1.0) for _ in self.flag_missing or ()))
 
     @property
     def state_names(self) -> tuple[str, ...]:
-        """What each component of a state is called."""
+        """Name of each component of a state."""
         names = self.observation_names or tuple(f"observation_{i}" for i in range(len(self.observation)))
         return (*names, *(f"{names[i]} is missing" for i in self.flag_missing or ()))
 
@@ -245,9 +245,9 @@ class Bounds:
     def cumulative_ratio(self) -> float:
         """Bound on a trajectory's importance ratio: the declared one, or one derived from the other bounds.
 
-        The derived one is the largest at which a mean has a standard error of at most a tenth of the range, and at
-        most half the root of ``units``: the two bounds of what was cut have twice the noise. Where three times as much
-        cuts nothing, by the whole root, nothing is cut.
+        The derived bound is the largest at which a mean has a standard error of at most a tenth of the range, and at
+        most half the root of ``units``, because the two bounds on what was cut have twice the noise. Where a bound
+        three times as large, with the whole root in place of half of it, would cut nothing, nothing is cut.
         """
         if self.max_cumulative_ratio is not None:
             return min(float(self.max_cumulative_ratio), self.largest_product)
@@ -258,7 +258,7 @@ class Bounds:
 
     @property
     def derives_cumulative_ratio(self) -> bool:
-        """Whether :attr:`cumulative_ratio` is derived from other bounds than the ratio of one step."""
+        """Whether :attr:`cumulative_ratio` is derived from other bounds besides the ratio of one step."""
         return self.max_cumulative_ratio is None and self.largest_product > self.max_importance_ratio
 
     @property
@@ -267,7 +267,7 @@ class Bounds:
         return self.cumulative_ratio < self.largest_product * (1.0 - 1e-9)
 
     def value_interval(self, discount: float) -> Interval:
-        """Return smallest and largest discounted return of a trajectory that may end at any step up to the horizon."""
+        """Return the range of discounted returns of a trajectory that may end at any step up to the horizon."""
         if self.return_range is not None:
             return self.return_range
         longest = self.horizon if discount == 1.0 else (1.0 - discount**self.horizon) / (1.0 - discount)
@@ -275,22 +275,20 @@ class Bounds:
         return (low * (longest if low < 0 else 1.0), high * (longest if high > 0 else 1.0))
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain data, without what was not given."""
+        """Return the bounds that were given, as plain data."""
         return {k: v for k, v in asdict(self).items() if v is not None}
 
     def of_one_transition(self) -> Bounds:
-        """Return the same where nothing follows a trajectory: every transition is one of its own, and its return a
-        reward.
-        """
+        """Return the same bounds where every transition is a trajectory of its own, whose return is its reward."""
         return replace(self, horizon=1, return_range=None, max_cumulative_ratio=None)
 
     def in_force(self) -> dict[str, Any]:
-        """Plain data for a certificate: what was given, and the bound of a trajectory's ratio even if it was not."""
+        """Return plain data for a certificate: the given bounds, and also a derived bound on a trajectory's ratio."""
         return self.as_dict() | ({"max_cumulative_ratio": self.cumulative_ratio} if self.horizon > 1 else {})
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any]) -> Bounds:
-        """Read parsed TOML or JSON; unknown and missing names are refused."""
+        """Return bounds from parsed TOML or JSON; unknown and missing names are refused."""
         if "return_range" not in mapping and "value" in mapping:  # its name before 0.2.0
             mapping = {"return_range" if name == "value" else name: x for name, x in mapping.items()}
         mapping = by_number(mapping)
@@ -314,7 +312,7 @@ def _are_texts(value: object) -> bool:
 
 @dataclass(frozen=True)
 class Precondition:
-    """Assumption of a theorem, with the numbers of a case filled in, and whether it holds there."""
+    """Assumption of a theorem, with the numbers of a case filled in, and whether it holds in this case."""
 
     statement: str
     holds: bool
@@ -322,12 +320,12 @@ class Precondition:
 
 @dataclass(frozen=True)
 class Claim:
-    """Statement that a calibration of another distribution makes about itself; a release with it writes a statement.
+    """Claim that a calibration of another distribution makes; a release with it writes a statement, no certificate.
 
     Attributes:
-        relation: between which neighbours it speaks of.
-        conditions: what the theorem behind it assumes.
-        released: what is handed out, as the statement says it where dprl has no words for it.
+        relation: neighbour relation that the claim is about.
+        conditions: assumptions of the theorem behind the claim.
+        released: what is released, in the statement's words, where dprl has no words for it.
     """
 
     relation: str
@@ -342,11 +340,11 @@ class Claim:
 
 @dataclass(frozen=True, kw_only=True)
 class Attack:
-    """A standard attack on an algorithm: the arguments of its suite's ``canary``, and how many trials.
+    """A standard attack on an algorithm: the arguments of the ``canary`` of its suite, and the number of trials.
 
     Attributes:
-        options: of the algorithm's configuration, and ``unit``; the others have their defaults.
-        trials: held-out runs on each data set in the published table.
+        options: options of the algorithm's configuration, and ``unit``; all other options have their defaults.
+        trials: number of held-out runs on each data set in the published table.
     """
 
     released: str = "all"
@@ -360,22 +358,22 @@ class Attack:
 class Canary(Protocol):
     """A worst-case pair of neighbouring data sets and the attack that tells them apart, for an audit.
 
-    The algorithm's own code runs on both; only what it releases is looked at.
+    The algorithm's own code runs on both data sets; the attack sees only what it releases.
     """
 
     @property
     def epsilon(self) -> float:
-        """Claimed at :attr:`delta`: what an audit must not exceed where the calibration is verified."""
+        """Epsilon claimed at :attr:`delta`, which an audit must not exceed where the calibration is verified."""
         ...
 
     @property
     def delta(self) -> float:
-        """Delta that is claimed."""
+        """Claimed delta."""
         ...
 
     @property
     def description(self) -> str:
-        """The pair and what is seen of it, in words."""
+        """The pair of data sets and what the attack sees of it, in words."""
         ...
 
     @property
@@ -394,7 +392,7 @@ class Canary(Protocol):
         """Return ``(trials,)`` scores of independent runs, larger where the canary looks present.
 
         Args:
-            seed: of the runs' noise; the two data sets never share a noise key.
+            seed: seed of the runs' noise; the two data sets never share a noise key.
             trials: number of runs.
             present: whether the canary's record is in the log.
             progress: called with the number of runs done.

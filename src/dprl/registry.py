@@ -1,4 +1,4 @@
-"""Names of the algorithms, and where they live: lazy import strings, so that listing them loads nothing."""
+"""Names of the algorithms and where they are defined, as import strings, so that listing them loads nothing."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ _SUITES: dict[Unit, str] = {
     "reward function": "dprl.audits.conformance.reward_functions:LearningConformance",
     "user": "dprl.audits.conformance.users:PolicyGradientConformance",
 }
-"""What runs the audits of an algorithm, by what it protects."""
+"""Suites that run an algorithm's audits, by what the algorithm protects."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One algorithm by name: the module that ends with its ``ALGORITHM``, and what the tables of documents say.
+    """Entry of an algorithm: the module that ends with its ``ALGORITHM``, and what the tables of documents say.
 
     Attributes:
-        name: by which it is called.
-        module: its file.
-        summary: what makes the value function, or the policy.
-        unit: what it protects: the unit of a log, the reward function, or a user of whom is learned.
-        calibration: dprl's own, or what another distribution calls the one that it brings.
-        source: where it comes from, in Markdown.
-        suite: ``module:name`` of what runs its audits, where it is not that of all others that protect the same.
+        name: name of the algorithm.
+        module: module that defines the algorithm.
+        summary: how the value function, or the policy, is made.
+        unit: what the algorithm protects: the unit of a log, the reward function, or a user from whom it learns.
+        calibration: dprl's own calibration, or the name that another distribution gives to the one that it adds.
+        source: where the algorithm comes from, in Markdown.
+        suite: ``module:name`` of the suite that runs the audits, where it is not the usual one for this ``unit``.
     """
 
     name: str
@@ -50,32 +50,32 @@ class Entry:
     suite: str = ""
 
     def load(self) -> Algorithm:
-        """Return what its file says of it."""
+        """Return the algorithm as its module, or its suite, describes it."""
         if self.suite:
             return self.load_conformance().algorithm
         return resolve_name(f"{self.module}:ALGORITHM")
 
     def load_config(self) -> type[Any]:
-        """Return the class of its options."""
+        """Return the class of the algorithm's options."""
         return self.load().config
 
     def load_conformance(self) -> Any:
-        """Return its :class:`dprl.audits.conformance.suite.Suite`: canary, event and releases of small data."""
+        """Return the :class:`dprl.audits.conformance.suite.Suite` of audits: canary, event, releases of small data."""
         return resolve_name(self.suite) if self.suite else resolve_name(_SUITES[self.unit])(self.load())
 
     def load_canary(self, attack: Attack) -> Canary:
-        """Return the pair of logs, and the attack on it, that a standard attack names."""
+        """Return the canary of a standard attack: the pair of logs, and the attack that tells them apart."""
         return self.load_conformance().canary(attack)
 
 
 def entries(unit: Unit, package: str, *rows: tuple[str, str, str, str]) -> dict[str, Entry]:
-    """Return entries of a package's algorithms by name; ``rows`` are name, module, summary and source."""
+    """Return a package's entries by name; each of the ``rows`` is name, module, summary and source."""
     return {
         name: Entry(name, f"{package}.{module}", summary, unit, source=source) for name, module, summary, source in rows
     }
 
 
-# importance sampling gives values and intervals; the others those, and a value function
+# importance sampling gives values and intervals; most others also give a value function
 ALGORITHMS: dict[str, Entry] = entries(
     "unit of the log",
     "dprl.evaluation",
@@ -109,16 +109,20 @@ ALGORITHMS: dict[str, Entry] = entries(
 
 
 DEFAULT = "recommended"
-"""What evaluates where none is named, and the log has behaviour probabilities."""
+"""Name of the algorithm for logs with behaviour probabilities where a user names none."""
 
 
 def default_for(bounds: Bounds) -> str:
-    """Return the name of what evaluates a log with these public facts where no algorithm is named."""
+    """Return the name of the algorithm that evaluates a log with these public facts where a user names none."""
     return DEFAULT if bounds.strata is None else "stratified"
 
 
 def find(name: str) -> Entry:
-    """Return the entry called ``name``; raises one sentence with the known names."""
+    """Return the entry called ``name``, which evaluates a log.
+
+    Raises:
+        DprlError: there is no such entry; the sentence has the name that may have been meant, or the known names.
+    """
     return find_in(ALGORITHMS if name in ALGORITHMS else evaluating(), name)
 
 
@@ -144,53 +148,52 @@ LEARNING: dict[str, Entry] = entries(
         "[003](docs/papers/003.md), Algorithm 1",
     ),
 )
-"""What learns by acting in an environment: no log, no data set, other questions than an evaluation's."""
+"""Algorithms that learn by acting in an environment: they have no log, and answer other questions than evaluations."""
 
 AUDITED = ALGORITHMS | LEARNING
-"""All that are dprl's own: these alone certify."""
+"""All algorithms of dprl's own; only these certify."""
 
 _BEST = "dprl.audits.conformance.best"
 IN_TWO_PARTS: dict[str, Entry] = {
     "best": Entry("best", _BEST, "the best policy of many and its value, together", suite=f"{_BEST}:BEST"),
     "learn": Entry("learn", _BEST, "a learned policy and its values, together", suite=f"{_BEST}:LEARN"),
 }
-"""Releases of two parts of the people, which are audited as a whole: no algorithms of their own."""
+"""Releases on two parts of the people. They are not algorithms, but each is audited as a whole."""
 
 
 @cache
 def of_others() -> dict[str, Entry]:
-    """Return what other distributions add, by entry points that name tables of entries; no name of dprl's own means
-    another.
+    """Return the entries that other distributions add by entry points; they cannot replace a name of dprl's own.
 
-    Their releases write statements: :func:`is_own` knows none of them.
+    Releases of these algorithms write statements, not certificates: :func:`is_own` is false for them.
     """
     tables = [added.load(added.ALGORITHMS, name, name) for name in added.names(added.ALGORITHMS)]
     return {name: entry for table in tables for name, entry in table.items() if name not in AUDITED}
 
 
 def evaluating() -> dict[str, Entry]:
-    """Return all that evaluate a log: dprl's own, and what is installed beside it."""
+    """Return all algorithms that evaluate a log: dprl's own, and those that other distributions add."""
     return ALGORITHMS | {name: entry for name, entry in of_others().items() if entry.unit == "unit of the log"}
 
 
 def audited() -> dict[str, Entry]:
-    """Return all algorithms that can be audited: dprl's own, and what is installed beside it."""
+    """Return all algorithms that can be audited: dprl's own, and those that other distributions add."""
     return AUDITED | of_others()
 
 
 def attacked() -> dict[str, Entry]:
-    """Return all that can be audited: algorithms, and releases of two parts of the people."""
+    """Return everything that can be audited: algorithms, and releases on two parts of the people."""
     return audited() | IN_TWO_PARTS
 
 
 def find_audited(name: str, calibration: str = added.VERIFIED) -> Entry:
-    """Return the entry called ``name`` in a calibration, whether it evaluates, learns or is of two parts."""
+    """Return the entry called ``name`` in a calibration: an algorithm, or a release on two parts of the people."""
     entry = find_in(AUDITED if name in AUDITED else attacked(), name)
     return entry if calibration == entry.calibration else added.calibrated(name, calibration)
 
 
 def in_every_calibration() -> list[Entry]:
-    """Return all that can be audited, each followed by the calibrations of it that are installed beside dprl."""
+    """Return everything that can be audited, each entry followed by its calibrations from other distributions."""
     tables = [added.load(added.CALIBRATIONS, name, name) for name in added.names(added.CALIBRATIONS)]
     return [
         found
@@ -200,7 +203,11 @@ def in_every_calibration() -> list[Entry]:
 
 
 def find_in(known: Mapping[str, Entry], name: str) -> Entry:
-    """Return the entry called ``name``; raises one sentence with the name that may have been meant, or with all."""
+    """Return the entry called ``name``.
+
+    Raises:
+        DprlError: there is no such entry; the sentence has the name that may have been meant, or all known names.
+    """
     if name in known:
         return known[name]
     close = get_close_matches(name, known, 1)
@@ -211,18 +218,20 @@ def find_in(known: Mapping[str, Entry], name: str) -> Entry:
 
 _ROOMS = ("dprl.evaluation.", "dprl.learning.", "dprl.protectors.")
 _OWN = frozenset(entry.module for entry in AUDITED.values())
-"""Where dprl's own algorithms are, as this file has them: what is registered later is not among them."""
+"""Modules of dprl's own algorithms, as this file lists them; an entry that is registered later does not count."""
 
 
 def is_own(config: object, program: object = None) -> bool:
-    """Tell whether a configuration and the program it made are dprl's own, which alone are proved and may certify.
+    """Tell whether a configuration and its program are dprl's own classes.
 
-    Judged by identity of the exact classes. A subclass may override what a person's vector is, so it is a stranger; and
-    so is a class that was registered, or put in another's place, while the program runs.
+    Only these are proved, so only these may certify. The test is identity of the exact classes. A subclass may override
+    what a person's vector is, so it is not dprl's own; neither is a class that was registered, or put in another's
+    place, while the program runs.
 
     Args:
-        config: an instance.
-        program: that it made, or None where it makes none; a protector's has another one inside.
+        config: instance of the options.
+        program: the program that ``config`` made, or None where it makes none. A protector's program has another
+            program inside, which is tested, too.
     """
     if not is_own_kind(type(config)):
         return False

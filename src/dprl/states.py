@@ -12,10 +12,10 @@ from dprl.protocols import Interval
 
 
 def state_rows(states: Any, components: int) -> np.ndarray:
-    """Return states as ``(N, components)`` float64; those of one component may be given as ``(N,)``.
+    """Return states as ``(N, components)`` float64; states of a single component may be given as ``(N,)``.
 
     Raises:
-        DprlError: they have another shape.
+        DprlError: the states have another shape.
     """
     states = np.asarray(states, dtype=np.float64)
     if states.ndim == 1 and components == 1:
@@ -25,9 +25,9 @@ def state_rows(states: Any, components: int) -> np.ndarray:
 
 
 def unit_states(states: Any, bounds: tuple[Interval, ...], xp: Any = np) -> Any:
-    """Return ``(N, d)`` states scaled to [0, 1] by their public bounds; what lies outside is moved to the nearer end.
+    """Return ``(N, d)`` states scaled to [0, 1] by their public bounds; values outside are moved to the nearer end.
 
-    A component with a single value is 0.
+    A component whose bounds are a single value becomes 0.
     """
     low = np.array([b[0] for b in bounds])
     width = np.array([b[1] - b[0] if b[1] > b[0] else 1.0 for b in bounds])
@@ -35,9 +35,10 @@ def unit_states(states: Any, bounds: tuple[Interval, ...], xp: Any = np) -> Any:
 
 
 def cell_numbers(states: Any, bounds: tuple[Interval, ...], xp: Any = np) -> Any:
-    """Return the ``(...)`` int32 number of the cell of each of ``(..., d)`` states of whole numbers, from low to high.
+    """Return the cell number, int32 ``(...)``, of each of the whole-numbered states ``(..., d)``.
 
-    Components are rounded to the nearest whole number within their public bounds; the last one counts fastest.
+    Each component is rounded to the nearest whole number within its public bounds. Cells are numbered from the lowest
+    state to the highest; the last component changes fastest.
     """
     out = xp.zeros(states.shape[:-1], dtype=np.int32)
     for i, (low, high) in enumerate(bounds):
@@ -49,9 +50,9 @@ def cell_numbers(states: Any, bounds: tuple[Interval, ...], xp: Any = np) -> Any
 def along_components(
     bounds: tuple[Interval, ...], points: int, most: int, whole: bool = False
 ) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-    """Yield each of the first ``most`` components with ``(P,)`` places along it, and the ``(P, d)`` states there.
+    """Yield each of the first ``most`` components, ``(P,)`` values along it, and the ``(P, d)`` states at these values.
 
-    All other components are at their public midpoint; ``whole`` takes whole numbers alone.
+    All other components are at the midpoint of their public bounds. With ``whole``, states have whole numbers only.
     """
     middle = np.array([(low + high) / 2.0 for low, high in bounds])
     if whole:
@@ -68,9 +69,11 @@ def along_components(
 def slices(
     bounds: tuple[Interval, ...], points: int, most: int, whole: bool = False, **curves: Callable[[Any], np.ndarray]
 ) -> list[dict[str, Any]]:
-    """Return plain data for each of :func:`along_components`: ``component``, ``grid``, and the ``curves`` there.
+    """Return plain data for each component: ``component``, ``grid``, and the values of the ``curves`` on the grid.
 
-    A curve of several numbers at a state is one list for each of the numbers.
+    The components and the grid are those of :func:`along_components`.
+
+    A curve that has several numbers per state becomes a list of lists, one for each of the numbers.
     """
     return [
         {"component": i, "grid": grid.tolist(), **{name: of(states).T.tolist() for name, of in curves.items()}}

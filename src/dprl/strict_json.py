@@ -1,4 +1,4 @@
-"""Files that somebody else may have made: regular, of bounded size, and JSON that has one meaning. A leaf."""
+"""Read files that somebody else may have made: regular files of bounded size, and JSON with one meaning. A leaf."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from typing import Any, TypeVar
 from dprl.errors import DprlError, UnreadableError
 
 MOST_BYTES = 2**23
-"""Of a JSON file of a release; the largest that dprl writes has some hundred kilobytes."""
+"""Most bytes of a JSON file of a release; the largest that dprl writes has some hundred kilobytes."""
 MOST_DEPTH = 32
-"""Of lists and objects within each other; what dprl writes has eight."""
+"""Most levels of nested lists and objects; files that dprl writes have eight."""
 _MOST_NUMBER = 2**63
 T = TypeVar("T")
 
@@ -26,7 +26,7 @@ def read_regular(path: str | Path, most: int = MOST_BYTES, links: bool = False) 
     A pipe or a device is refused without being waited for, and so is a link unless ``links`` are allowed.
 
     Raises:
-        UnreadableError: one sentence that names the file.
+        UnreadableError: the file cannot be read, is not regular or is too large; one sentence that names the file.
     """
     if not links and os.path.islink(path):
         raise UnreadableError(f"{shown(path)} is a link, not a regular file.")
@@ -47,7 +47,7 @@ def read_regular(path: str | Path, most: int = MOST_BYTES, links: bool = False) 
         raise UnreadableError(f"{shown(path)} is not a file name.") from error
     if not regular:
         raise UnreadableError(f"{shown(path)} is not a regular file.")
-    if max(status.st_size, len(raw)) > most:  # it may have grown meanwhile
+    if max(status.st_size, len(raw)) > most:  # the file may have grown meanwhile
         raise UnreadableError(f"{shown(path)} is larger than any such file that dprl writes.")
     return raw
 
@@ -55,8 +55,8 @@ def read_regular(path: str | Path, most: int = MOST_BYTES, links: bool = False) 
 def strict_object(name: str | Path, raw: bytes) -> dict[str, Any]:
     """Parse ``raw`` as a JSON object in UTF-8 that every reader understands alike.
 
-    A key that stands twice, NaN, infinity, a number beyond double precision, a whole number beyond 64 bits and more
-    than :data:`MOST_DEPTH` levels are refused.
+    Duplicate keys, NaN, infinity, numbers beyond double precision, whole numbers beyond 64 bits and more than
+    :data:`MOST_DEPTH` levels are refused.
 
     >>> strict_object("a.json", b'{"a": [1, 0.5]}')
     {'a': [1, 0.5]}
@@ -65,8 +65,8 @@ def strict_object(name: str | Path, raw: bytes) -> dict[str, Any]:
     dprl.errors.UnreadableError: a.json is not strict JSON.
 
     Args:
-        name: of the file, for messages.
-        raw: its bytes.
+        name: name of the file, for messages.
+        raw: bytes of the file.
     """
     try:
         content = json.loads(
@@ -89,9 +89,13 @@ def read_back(path: str | Path, file: str, what: str, made_of: Callable[[dict[st
     """Return what ``made_of`` makes of the JSON of a released file.
 
     Args:
-        path: of the file, or of the results folder in which it is called ``file``.
-        what: is in it, in words.
-        made_of: raises a ValueError where it is of another version.
+        path: path of the file, or of the results folder in which it is called ``file``.
+        file: name of the file in a results folder.
+        what: what the file holds, in words.
+        made_of: function that makes the result; it raises a ValueError where the file is of another version.
+
+    Raises:
+        DprlError: the file cannot be read, or is not of a version that this dprl reads.
     """
     path = Path(path)
     path = path / file if path.is_dir() else path
@@ -104,7 +108,7 @@ def read_back(path: str | Path, file: str, what: str, made_of: Callable[[dict[st
 
 
 def shown(path: str | Path) -> str:
-    """Return a file's name as a message prints it: quoted where it holds what a terminal would not show."""
+    """Return a file's name as a message prints it: quoted in ASCII where a terminal would not show all characters."""
     text = os.fspath(path)
     return text if text.isprintable() else ascii(text)
 

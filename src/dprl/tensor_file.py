@@ -1,4 +1,4 @@
-"""Tensors in a safetensors file of which the same content gives the same bytes, and such files read back. A leaf."""
+"""Write tensors to a safetensors file, whose bytes depend on its content only, and read such files back. A leaf."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from dprl.protocols import Interval
 from dprl.strict_json import read_regular, strict_object
 
 MOST_BYTES = 2**31
-"""Of a file that is read; a network of dprl has some megabytes."""
+"""Most bytes of a file that is read; a network of dprl takes some megabytes."""
 Tensors: TypeAlias = dict[str, np.ndarray]
 Metadata: TypeAlias = dict[str, str]
 T = TypeVar("T")
 
 
 class MisfitError(ValueError):
-    """What is wrong with the contents of a file, in words that its message may repeat."""
+    """Contents of a file that make no sense; the error message for the user may repeat this error's text."""
 
 
 def to_bytes(tensors: Mapping[str, np.ndarray], metadata: Mapping[str, str]) -> bytes:
-    """Return the file: ``tensors`` in the types that they have, and ``metadata`` in its header."""
+    """Return the bytes of a file with ``tensors``, in the dtypes that they have, and ``metadata`` in its header."""
     from safetensors.numpy import save
 
     raw = save({name: np.ascontiguousarray(t) for name, t in tensors.items()}, dict(metadata))
-    # the library writes the metadata in an order that changes from call to call
+    # safetensors writes the metadata in an order that changes from call to call
     end = 8 + int.from_bytes(raw[:8], "little")
     header = json.dumps(json.loads(raw[8:end]), sort_keys=True, separators=(",", ":")).encode()
     header += b" " * (-len(header) % 8)
@@ -41,11 +41,11 @@ def read(path: Path, what: str) -> tuple[Tensors, Metadata]:
     """Return tensors and metadata of a file that somebody else may have made.
 
     Args:
-        path: of the file.
-        what: is in it, for the message, such as "a policy".
+        path: path of the file.
+        what: what the file holds, for the message, such as "a policy".
 
     Raises:
-        DprlError: there is none, or it is damaged.
+        DprlError: the file is missing or damaged.
     """
     from safetensors import SafetensorError
     from safetensors.numpy import load
@@ -66,14 +66,14 @@ def read_back(
     """Return what a released file holds.
 
     Args:
-        path: of the file, or of the results folder in which it is called ``file``.
-        file: its name there.
-        what: is in it, for the message, such as "a policy".
-        misfit: what is wrong where the contents make no sense, for the message.
-        made_of: what is made of tensors and metadata, by the schema that the file names.
+        path: path of the file, or of the results folder in which it is called ``file``.
+        file: name of the file in a results folder.
+        what: what the file holds, for the message, such as "a policy".
+        misfit: what the message says is wrong where the contents make no sense.
+        made_of: by the schema that a file may name, the function that makes the result from tensors and metadata.
 
     Raises:
-        DprlError: there is no such file, or it is damaged.
+        DprlError: the file is missing or damaged, or names another schema.
     """
     path = Path(path)
     path = path / file if path.is_dir() else path
@@ -88,7 +88,7 @@ def read_back(
 
 
 def intervals(text: str) -> tuple[Interval, ...]:
-    """Return the ends of intervals that a file's metadata hold; raises ValueError or TypeError where they are none."""
+    """Return the ends of the intervals in a file's metadata; raises ValueError or TypeError where there are none."""
     found = tuple((float(low), float(high)) for low, high in json.loads(text))
     if not found or not all(-math.inf < low <= high < math.inf for low, high in found):
         raise ValueError

@@ -1,6 +1,6 @@
-"""Calls of code that users bring, such as policies and streams of people, on what is private.
+"""Call code that users bring, such as policies and streams of people, on private data.
 
-Whatever such code raises may quote a row. It need not be an Exception: a panic in a library of Rust's is none, and
+Whatever such code raises may quote a row. The error need not be an Exception: a panic in a Rust library is none, and
 ``sys.exit(text)`` prints its text.
 """
 
@@ -26,16 +26,16 @@ S = TypeVar("S")
 
 
 def quietly(call: Callable[[], T], otherwise: S) -> T | S:
-    """Return what ``call`` returns, or ``otherwise`` where it raises, whatever it raises; nothing of that is kept.
+    """Return what ``call`` returns, or ``otherwise`` where it raises anything; nothing of the error is kept.
 
-    Only Ctrl-C passes, without its text. It is raised outside of the handler: inside, what was raised first would stay
+    Only Ctrl-C passes, without its text. It is raised outside of the handler, because inside the first error would stay
     attached to it.
     """
     try:
         return call()
     except KeyboardInterrupt:
         pass
-    except BaseException:  # what it says belongs to the rows
+    except BaseException:  # its text may quote rows
         return otherwise
     raise KeyboardInterrupt
 
@@ -45,9 +45,9 @@ _lock, _inside, _filters = threading.Lock(), 0, warnings.catch_warnings()
 
 @contextmanager
 def suppress_warnings() -> Iterator[None]:
-    """Suppress warnings, of arithmetic too, for none may depend on the rows.
+    """Suppress warnings, also those of arithmetic, because a warning may depend on the rows.
 
-    Which warnings are heard is for the whole process to say: they come back when the last thread is out.
+    Warning filters belong to the whole process, so they are restored when the last thread leaves the block.
     """
     global _inside, _filters
     with _lock:
@@ -70,7 +70,7 @@ _PREFIX = "_dprl_"
 
 
 def place(error: BaseException) -> str:
-    """Return file and line of the user's code in which an error came up, or nothing where none did."""
+    """Return file and line of the user's code in which an error was raised, or an empty text where there is none."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename!r}, line {error.lineno}"
     where = ""
@@ -81,16 +81,17 @@ def place(error: BaseException) -> str:
 
 
 def load_python(path: Path, what: str, *, quoted: bool = False) -> ModuleType:
-    """Execute a user's Python file, and return it as a module; files beside it may be imported by it.
+    """Execute a user's Python file and return it as a module; it may import files in the same folder.
 
     Args:
-        path: of the file.
-        what: what it is called in a message, such as ``policy``.
-        quoted: whether a message repeats what the file raised, which only a file that sees no private row may say.
+        path: path of the file.
+        what: what a message calls the file, such as ``policy``.
+        quoted: whether a message repeats the text of an error that the file raised. Only a file that sees no private
+            row may be quoted.
 
     Raises:
-        DprlError: there is no such file, or it cannot be executed; what it raised is named by its type, unless it is
-            quoted.
+        DprlError: there is no such file, or it cannot be executed. The message names the type of an error that the file
+            raised, and either its place or, where ``quoted``, its text.
     """
     with explained(f"Cannot read the {what} file {str(path)!r}"):
         require(path.is_file(), f"There is no {what} file {str(path)!r}.")
@@ -99,7 +100,7 @@ def load_python(path: Path, what: str, *, quoted: bool = False) -> ModuleType:
     if spec is None or spec.loader is None:
         raise DprlError(f"The {what} file {str(path)!r} cannot be loaded as Python.")
     module = importlib.util.module_from_spec(spec)
-    # dataclasses look their module up
+    # dataclasses look their module up in sys.modules
     previous = sys.modules.get(name)
     sys.modules[name] = module
     folder = str(path.resolve().parent)

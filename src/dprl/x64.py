@@ -1,8 +1,8 @@
-"""Turn on 64-bit arrays and whole precision in JAX, for the whole process, where dprl computes.
+"""Turn on 64-bit arrays and full-precision matrix products in JAX, for the whole process.
 
-The release arithmetic sums int64 grid points; without this flag JAX would silently make them 32 bits wide. Every
-array of ours carries an explicit dtype, so that the flag changes no precision by accident. On a GPU products of single
-precision would be made in TF32, of ten bits; on a processor the second flag changes nothing.
+The release arithmetic sums int64 grid points; without this flag JAX would silently make them 32 bits wide. Every array
+of dprl has an explicit dtype, so that the flag changes no precision by accident. On a GPU, JAX would compute products
+of single-precision matrices in TF32, which has ten bits. On a CPU the second flag changes nothing.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Engine that every program runs on: sources of units, rows, plans, the host loop and the compiled loop."""
+"""Engine that runs every program: sources of units, rows, plans, the loop on the host and the compiled loop."""

@@ -1,4 +1,4 @@
-"""What an algorithm's file ends with: its entry, of which registry, command line, audits and documents are made."""
+"""Entry with which an algorithm's file ends; registry, command line, audits and documents are made from entries."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class Setting:
     Attributes:
         config: its options.
         features: feature map of the value function, where one is learned.
-        facts: public bounds of the audits' small log that this variant needs otherwise; none may be wider.
-        compare: differences of the audits' policies that are released besides, as :func:`dprl.evaluate` takes them.
-        subgroups: whose values are released besides, in the same words.
+        facts: public bounds that replace those of the audits' small log for this variant; none may be wider.
+        compare: differences of the audits' policies that are also released, as :func:`dprl.evaluate` takes them.
+        subgroups: subgroups whose values are also released, as :func:`dprl.evaluate` takes them.
     """
 
     config: Any
@@ -34,10 +34,10 @@ class Algorithm:
     """An algorithm's entry: what the registry, the command line, the audits and the documents know about it.
 
     Attributes:
-        config: the class of its options; its name is ``config.algorithm``.
-        settings: variants that record and replay, and the neighbour generator, run, by name.
-        attacks: standard attacks that docs/audits.md has rows of.
-        canary: ``module:function`` that sets an attack up; the generic one finds the weakness of any program.
+        config: class of the algorithm's options; the algorithm's name is ``config.algorithm``.
+        settings: by name, the variants with which record and replay, and the neighbour generator, run.
+        attacks: standard attacks; docs/audits.md has a row for each of them.
+        canary: ``module:function`` that sets an attack up; the generic function finds the weakness of any program.
     """
 
     config: type[Any]
@@ -52,5 +52,5 @@ class Algorithm:
 
     @property
     def verified(self) -> bool:
-        """Whether the noise is calibrated by dprl. Another calibration may have an attack of its own."""
+        """Whether dprl calibrates the noise. For another calibration there may be a special attack."""
         return getattr(self.config, "calibration", VERIFIED) == VERIFIED

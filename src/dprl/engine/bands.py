@@ -1,8 +1,8 @@
-"""Indicator features over states whose transitions lie on a few diagonals: GPOPE's gradients without a product.
+"""Indicator features over states whose transitions lie on a few diagonals: GPOPE's gradients without matrix products.
 
-An exact rewriting of :class:`~dprl.engine.layouts.SharedTransitions`, for chains, queues and corridors:
-phi of every state is one scaled indicator, so that a product with phi is a scaling, and one with the features of the
-next state a shift. A unit costs O(transitions) an update rather than O(transitions x features).
+For chains, queues and corridors this is an exact rewriting of :class:`~dprl.engine.layouts.SharedTransitions`. Each
+state's phi is one scaled indicator, so that a product with phi is a scaling, and a product with the features of the
+next state is a shift. An update costs O(transitions) per unit rather than O(transitions x features).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import jax.numpy as jnp
 class Bands:
     """A public set of transitions: ``states`` slots for each offset ``target - source``, in order of the source.
 
-    A slot whose target is outside ``0 .. states - 1`` stands for a transition to the terminal state.
+    A slot whose target is outside of ``0 .. states - 1`` is a transition to the terminal state.
     """
 
     offsets: tuple[int, ...]
@@ -44,7 +44,7 @@ def banded_gradients(
 
 
 def _shift(x: jax.Array, offset: int) -> jax.Array:
-    """Return ``y[..., s] = x[..., s + offset]``, zero where there is none."""
+    """Return ``y[..., s] = x[..., s + offset]``, zero where that index is outside of ``x``."""
     size = x.shape[-1]
     if abs(offset) >= size:
         return jnp.zeros_like(x)

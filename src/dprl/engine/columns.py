@@ -1,8 +1,8 @@
-"""Columns of rows: every number that an algorithm may ask for about a transition is declared here, once.
+"""Columns of rows: each number that an algorithm may ask for about a transition is declared once, here.
 
-A column is made of one unit's own transitions, to the last bit: one step of all trajectories at a time, never a prefix
-sum over the log. Rewards and values are in public units: the value range [low, high] is mapped to [-1, 1]. Symbols:
-docs/symbols.md.
+Every bit of a column depends only on the transitions of the row's unit: columns are computed for one step of all
+trajectories at a time, never as a prefix sum over the log. Rewards and values are in public units: the value range
+[low, high] is mapped to [-1, 1]. Symbols: docs/symbols.md.
 """
 
 from __future__ import annotations
@@ -27,14 +27,15 @@ Weighting = Literal["trajectory", "transition"]
 
 @dataclass(frozen=True)
 class RowInputs:
-    """A log, its importance ratios and public facts: all that columns are computed from.
+    """A log, its importance ratios and public facts: everything from which columns are computed.
 
     Attributes:
-        log: private.
+        log: the log; private.
         ratios: importance ratio of each step, already bounded.
         value: public value range.
         weighting: ``trajectory`` weights a transition by one over the length of its trajectory (paper 004, Eq. 2.2);
-            ``transition`` by one over the public horizon. Where the unit is a transition, each counts as one.
+            ``transition`` weights it by one over the public horizon. Where the unit is a transition, each transition
+            has weight one.
     """
 
     log: Trajectories
@@ -55,9 +56,7 @@ class RowInputs:
         return self.log.valid[self.log.episode_of()] & (self.alive | self.log.terminated)
 
     def one_per_unit(self, chosen: Bool[np.ndarray, " rows"]) -> Float[np.ndarray, " rows"]:
-        """Return one over the number of trajectories of the row's unit where ``chosen``; zero in invalid
-        ones.
-        """
+        """Return one over the unit's number of trajectories in ``chosen`` rows of valid trajectories; 0 elsewhere."""
         siblings = np.diff(self.log.unit_offsets)
         share = np.where(self.log.valid, np.repeat(1.0 / np.maximum(siblings, 1), siblings), 0.0)
         return np.where(chosen, share[self.log.episode_of()], 0.0)
@@ -71,11 +70,10 @@ class Column:
     """A column of rows.
 
     Attributes:
-        meaning: what a row of it holds, in words.
-        compute: gives it, ``(N, ...)``, from the whole log.
-        of_transition: whether it follows from the state before and the state after. Rows over a finite set of
-            transitions then hold it once for all units; of every other column they hold sums, see
-            :data:`COEFFICIENTS`.
+        meaning: what the column holds in a row, in words.
+        compute: function that gives the column, ``(N, ...)``, from the whole log.
+        of_transition: whether the column follows from the state before and the state after. Rows over a finite set of
+            transitions then hold it once for all units; of every other column they hold sums, see :data:`COEFFICIENTS`.
     """
 
     meaning: str
@@ -87,7 +85,7 @@ def _weights(inputs: RowInputs) -> Float[np.ndarray, " rows"]:
     log, lengths = inputs.log, inputs.log.lengths()
     by_length = inputs.weighting == "trajectory" or log.unit == "transition"
     per_episode = 1.0 / np.maximum(lengths, 1) if by_length else np.full(len(lengths), 1.0 / log.bounds.horizon)
-    # a unit with several trajectories counts once: the mean over them
+    # a unit with several trajectories counts once, as the mean over its trajectories
     siblings = np.repeat(np.diff(log.unit_offsets), np.diff(log.unit_offsets))
     return np.where(inputs.usable, (per_episode / np.maximum(siblings, 1))[log.episode_of()], 0.0)
 
@@ -99,12 +97,12 @@ def _rewards(inputs: RowInputs) -> Float[np.ndarray, " rows"]:
 
 
 def returns_to_go(inputs: RowInputs) -> Float[np.ndarray, " rows"]:
-    """Return the importance-weighted returns from each row on, over the largest cumulative ratio W, in [-1, 1].
+    """Return the importance-weighted returns from each row on, divided by the largest cumulative ratio W, in [-1, 1].
 
     ``Y_t = rho_t (r'_t + gamma Y_{t+1})`` with centred rewards ``r' = (r - centre (1 - gamma [not terminal])) / half``
-    is, on-policy, ``(G_t - centre) / half``; off-policy it is the per-decision weighted return, cut at the largest
-    value that a return can have. ``E[W y | s] = (V(s) - centre) / half`` where nothing is cut. A trajectory that was
-    cut short goes on, in place of what is not known, with its own mean reward over its last half, for ever.
+    is ``(G_t - centre) / half`` on-policy. Off-policy it is the per-decision weighted return, cut at W. Where nothing
+    is cut, ``E[W y | s] = (V(s) - centre) / half`` for the column ``y``. The unknown rest of a trajectory that was cut
+    short is replaced by its mean reward over its last half, received for ever.
     """
     log, ratios, discount = inputs.log, inputs.ratios, inputs.discount
     centre, half = scale_of(inputs.value)
@@ -120,7 +118,7 @@ def returns_to_go(inputs: RowInputs) -> Float[np.ndarray, " rows"]:
 
 
 def _continuation(inputs: RowInputs) -> Float[np.ndarray, " trajectories"]:
-    """Return the value after each trajectory's last row, in public units. A terminal state's is not used."""
+    """Return the value after each trajectory's last row, in public units. After a terminal state it is not used."""
     log, (centre, half) = inputs.log, scale_of(inputs.value)
     nothing = np.full(log.episodes, -centre / half)
     if inputs.discount == 1.0:
@@ -133,8 +131,10 @@ def _continuation(inputs: RowInputs) -> Float[np.ndarray, " trajectories"]:
 
 
 def _logged_returns(inputs: RowInputs) -> Float[np.ndarray, " rows"]:
-    """Return what was earned from each row on, discounted to it, less the middle of what so many steps can return, over
-    half of what all steps can.
+    """Return the scaled return from each row on, discounted to the row.
+
+    The middle of the range of returns from that step on is subtracted, and the result is divided by half the width of
+    the range of a whole trajectory.
     """
     log, known = inputs.log, to_come(inputs.log.bounds, inputs.discount)
     out, running = np.zeros(len(log.reward)), np.zeros(log.episodes)
@@ -156,7 +156,7 @@ def _first_visits(inputs: RowInputs) -> Float[np.ndarray, " rows"]:
 
 
 def _actions(inputs: RowInputs) -> Int[np.ndarray, " rows"]:
-    """Return the action of each row, or the number of actions where the person was lost and hazards are estimated."""
+    """Return the action of each row, or the number of actions if the person was lost and hazards are estimated."""
     log = inputs.log
     if log.stays is None or log.bounds.kinds == log.bounds.actions:
         return log.action
@@ -193,12 +193,12 @@ COLUMNS: Mapping[str, Column] = {
         "1 where the next state is known and not terminal", lambda x: np.where(x.alive, 1.0, 0.0), of_transition=True
     ),
 }
-"""All columns but the features ``phi`` and ``delta_phi``, of which a program asks for some by name."""
+"""All columns except the features ``phi`` and ``delta_phi``; a program asks by name for those that it needs."""
 
 TRANSITION = ("states", "next_states", "alive")
-"""What a value function that is not linear in its weights is learned from."""
+"""Columns from which a value function that is not linear in its weights is learned."""
 ALWAYS = ("reward", "rho", "weight")
-"""The columns that all rows have, beside the features."""
+"""Columns that all rows have, besides the features."""
 
 COEFFICIENTS: Mapping[str, tuple[str, ...]] = {
     "weight": ("weight",),
@@ -215,7 +215,7 @@ COEFFICIENTS: Mapping[str, tuple[str, ...]] = {
     "first_rho_reward": ("first", "rho", "reward"),
     "first_return": ("first", "returns"),
 }
-"""Products of columns, each linear in a row: so rows of a unit with the same features can be added up beforehand."""
+"""Products of columns, each linear in a row: a unit's rows with the same features can be added up beforehand."""
 
 
 @dataclass(frozen=True)
@@ -239,9 +239,9 @@ class Columns:
 
 
 def scale_of(value: Interval) -> tuple[float, float]:
-    """Return centre and half-width of the public value range. A range of one point v scales by max(|v|, 1).
+    """Return centre and half-width of the public value range; the half-width for a single point v is max(|v|, 1).
 
-    With any scale the noise is calibrated to the same multiplier; this one keeps it of a size that can be read.
+    The noise multiplier is the same for any scale; this scale gives the noise a readable size.
     """
     low, high = value
     half = (high - low) / 2.0 if high > low else max(abs(low), 1.0)

@@ -1,7 +1,8 @@
-"""Rows in the three layouts in which programs meet them, and the block of a few units that they all give.
+"""Three layouts of rows for programs, and the block of a few units that each layout gives.
 
-:class:`UnitRows` is for releases: flat, in bounded memory, digits that depend on nobody else. :class:`PaddedUnits` is
-for experiments and tests. :class:`SharedTransitions` is for experiments with many trials over a finite state space.
+:class:`UnitRows` is for releases: its rows are flat, its memory is bounded, and the digits of a unit depend on no other
+unit. :class:`PaddedUnits` is for experiments and tests. :class:`SharedTransitions` is for experiments with many trials
+over a finite state space.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ _CHUNK_ROWS = 1 << 13
 # XLA rounds sums over very few rows differently; a block never has fewer than this.
 LEAST_ROWS = 64
 Chunk = tuple[Int[np.ndarray, "units rows"], Bool[np.ndarray, " units"]]
-"""Row indices of some units, and which of these units count."""
+"""Row indices of some units, and a mask of the units that count."""
 
 
 class OfUnits(Columns):
-    """Rows of a log, to which one more person adds a unit."""
+    """Rows of a log to which one more person adds one unit."""
 
     stability: ClassVar[tuple[Stability, ...]] = ADDS_ONE_UNIT
 
@@ -44,12 +45,13 @@ class OfUnits(Columns):
 class Block(Columns):
     """Rows of ``B`` units as a program sees them: columns and coefficients by name.
 
-    Each unit has rows of its own, padded to ``L`` with zero weight: columns are ``(B, L, ...)``. Or all units share
-    ``L`` transitions of a finite set: features and states are then ``(L, ...)``, and of the coefficients ``(B, L)``
-    there are sums over a unit's rows of one transition. A coefficient is linear in a row, so this is the same.
+    Either each unit has its own rows, padded to ``L`` with zero weight, and columns are ``(B, L, ...)``. Or all units
+    share the ``L`` transitions of a finite set: then features and states are ``(L, ...)``, and a coefficient ``(B, L)``
+    is the sum over all rows of a unit that have the same transition. A coefficient is linear in a row, so both give the
+    same result.
     """
 
-    bands: Bands | None = None  # the shared transitions' diagonals, where they have some
+    bands: Bands | None = None  # diagonals of the shared transitions, if there are any
 
     @property
     def shared(self) -> bool:
@@ -63,7 +65,7 @@ jax.tree_util.register_dataclass(Block, data_fields=["columns"], meta_fields=["b
 def project(
     coefficients: Float[AnyArray, "units rows"], features: Float[AnyArray, "*units rows n"]
 ) -> Float[Array, "units n"]:
-    """Return the sum over rows of ``coefficients`` times ``features``, which the units have apart or share."""
+    """Return the sum over rows of ``coefficients`` times ``features``, which the units share or have apart."""
     if features.ndim == 2:
         return jnp.matmul(coefficients, features)
     return jnp.einsum("bl,bln->bn", coefficients, features)
@@ -72,7 +74,7 @@ def project(
 def project_phi(coefficients: Float[Array, "units rows"], block: Block) -> Float[Array, "units n"]:
     """Return the sum over rows of ``coefficients`` times the block's phi.
 
-    Where the block has bands this takes no product of matrices.
+    Where the block has bands, no product of matrices is taken.
     """
     bands = block.bands
     if bands is None:
@@ -91,13 +93,13 @@ def apply(features: Float[Array, "*rows n"], theta: Float[Array, "n ..."]) -> Ar
 
 @dataclass(frozen=True)
 class UnitRows(OfUnits):
-    """Flat rows of a log for releases: each unit's rows are indexed in buckets of similar length.
+    """Flat rows of a log, for releases: the units' row indices are kept in buckets of similar length.
 
-    Memory is O(transitions x features): nothing is stored per unit, and padding at most doubles a bucket.
+    Memory is O(transitions x features): no features are stored per unit, and padding at most doubles a bucket.
 
     Attributes:
-        columns: ``(N + 1, ...)`` by name, or longer; all zero from the row ``padding`` on.
-        buckets: of each bucket the unit numbers ``(U_b,)`` and their row indices ``(U_b, L_b)``.
+        columns: columns by name, ``(N + 1, ...)`` or longer; all zero from the row ``padding`` on.
+        buckets: for each bucket the unit numbers ``(U_b,)`` and their row indices ``(U_b, L_b)``.
         units: number of units in the log (private).
         declared: number of units that the curator declares (public).
         padding: index of the padding row, which is the number of the log's rows (private).
@@ -109,14 +111,14 @@ class UnitRows(OfUnits):
     padding: int
 
     def chunks(self, included: Bool[np.ndarray, " units"], sampling_rate: float = 1.0) -> Iterator[Chunk]:
-        """Yield row indices of the included units in blocks of fixed size, and which units of a block count.
+        """Yield the row indices of the included units in blocks of fixed size, with masks of the units that count.
 
-        A block's size follows from the length of its bucket and public facts alone: compiled code of another shape may
-        round a unit's sum differently, and nobody's presence may change somebody else's digits. A batch takes as many
-        blocks as it needs, the last filled up with units that do not count.
+        A block's size follows only from the length of its bucket and from public facts. Compiled code of another shape
+        may round a unit's sum differently, and the presence of one person must not change another person's digits. A
+        batch takes as many blocks as it needs; the last block is filled up with units that do not count.
         """
         expected = max(1, round(self.declared * sampling_rate))
-        if not included.any():  # the same code runs for nobody as for somebody
+        if not included.any():  # an empty batch runs the same code as any other
             yield np.full((LEAST_ROWS, 1), self.padding, np.int32), np.zeros(LEAST_ROWS, dtype=bool)
         for members, index in self.buckets:
             chosen = index[included[members]]
@@ -141,10 +143,10 @@ def gather(columns: Mapping[str, Any], index: Int[AnyArray, "units rows"]) -> Bl
 
 
 def unit_rows(rows: Rows, declared: int) -> UnitRows:
-    """Index the rows of every unit in buckets whose lengths are within a factor of two.
+    """Index the rows of all units in buckets, in each of which lengths differ by at most a factor of two.
 
-    ``declared`` is the public number of units, from which the size of a block follows.
-    The arrays of ``rows`` may be used without a copy: they must not be changed afterwards.
+    ``declared`` is the public number of units, from which the size of a block follows. The arrays of ``rows`` may be
+    used without a copy, so they must not be changed afterwards.
     """
     lengths = rows.lengths
     kind = np.int32 if rows.padding < 2**31 - 1 else np.int64
@@ -153,12 +155,12 @@ def unit_rows(rows: Rows, declared: int) -> UnitRows:
     for exponent in np.unique(exponents):
         members = np.flatnonzero(exponents == exponent)
         buckets.append((members, _padded_index(rows, members, 1 << exponent).astype(kind)))
-    # device_put, unlike asarray, takes aligned memory as it is: the features are there once, not twice
+    # device_put, unlike asarray, does not copy aligned memory: the features are in memory once, not twice
     return UnitRows(rows.with_room().mapped(jax.device_put), tuple(buckets), len(lengths), declared, rows.padding)
 
 
 def _padded_index(rows: Rows, units: Any, length: int) -> Int[np.ndarray, "units length"]:
-    """Return row indices of these units. Past a unit's last row stands the padding's index."""
+    """Return row indices of these units, followed by the index of the padding row after a unit's last row."""
     places = np.arange(length)
     index = rows.offsets[:-1][units][:, None] + places
     return np.where(places < rows.lengths[units][:, None], index, rows.padding)
@@ -169,7 +171,7 @@ def _padded_index(rows: Rows, units: Any, length: int) -> Int[np.ndarray, "units
 
 @dataclass(frozen=True)
 class PaddedUnits(OfUnits):
-    """Every unit's rows padded to one length, ``(U, L, ...)`` by name. Use it for experiments and tests."""
+    """Rows of every unit, padded to one length: columns ``(U, L, ...)`` by name. For experiments and tests."""
 
     @property
     def units(self) -> int:
@@ -177,7 +179,7 @@ class PaddedUnits(OfUnits):
         return self.columns["weight"].shape[0]
 
     def block(self, units: Any, state: Any = None) -> Block:
-        """Return the rows of the units with these indices. The state plays no part."""
+        """Return the rows of the units with these indices. The ``state`` is not used."""
         del state
         return Block(self.mapped(lambda x: x[units]))
 
@@ -186,7 +188,7 @@ jax.tree_util.register_dataclass(PaddedUnits, data_fields=["columns"], meta_fiel
 
 
 def padded_units(rows: Rows, length: int | None = None) -> PaddedUnits:
-    """Pad every unit to the longest one, or to a given ``length``."""
+    """Pad every unit to the length of the longest unit, or to a given ``length``."""
     length = max(int(rows.lengths.max(initial=0)), 1) if length is None else length
     index = _padded_index(rows, slice(None), length)
     return PaddedUnits(rows.mapped(lambda x: jnp.asarray(x[index])))
@@ -197,12 +199,12 @@ def padded_units(rows: Rows, length: int | None = None) -> PaddedUnits:
 
 @dataclass(frozen=True)
 class SharedTransitions(OfUnits):
-    """A log over a finite, public set of transitions. Use it for experiments with many trials.
+    """A log over a finite, public set of transitions, for experiments with many trials.
 
     Attributes:
-        columns: ``(K, ...)`` by name where they follow from the transition, such as the features; of all others the
-            coefficients ``(U, K)``, summed over a unit's rows of each transition.
-        bands: the transitions' diagonals, where they have some.
+        columns: columns by name. A column that follows from the transition, such as the features, is ``(K, ...)``; of
+            all others there are coefficients ``(U, K)``, summed over a unit's rows of each transition.
+        bands: diagonals of the transitions, if there are any.
     """
 
     bands: Bands | None = None
@@ -213,14 +215,14 @@ class SharedTransitions(OfUnits):
         return self.columns["weight"].shape[0]
 
     def block(self, units: Any, state: Any = None) -> Block:
-        """Return the rows of the units with these indices. The state plays no part."""
+        """Return the rows of the units with these indices. The ``state`` is not used."""
         del state
         return Block(self.of_units(lambda x: x[units]).columns, self.bands)
 
     def of_units(
         self, change: Callable[[Any], Any], otherwise: Callable[[Any], Any] = lambda x: x
     ) -> SharedTransitions:
-        """Return the same log with the units' sums changed by ``change``, and what all units share by ``otherwise``."""
+        """Return the same log with columns per unit changed by ``change``, and shared columns by ``otherwise``."""
         changed = {name: (otherwise if is_shared(name) else change)(x) for name, x in self.columns.items()}
         return SharedTransitions(changed, self.bands)
 
@@ -229,5 +231,5 @@ jax.tree_util.register_dataclass(SharedTransitions, data_fields=["columns"], met
 
 
 def is_shared(name: str) -> bool:
-    """Tell whether :class:`SharedTransitions` hold the column ``name`` once for all units."""
+    """Tell whether :class:`SharedTransitions` has the column ``name`` only once, for all units."""
     return name in ("phi", "delta_phi") or (name in COLUMNS and COLUMNS[name].of_transition)

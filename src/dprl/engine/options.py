@@ -1,4 +1,4 @@
-"""What is known of an algorithm that learns a value function before it runs: public facts, options and stages."""
+"""Public facts, options and stages: what is known about an algorithm that learns a value function before it runs."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ State = Any
 
 
 class Learned(Protocol):
-    """Something that a release hands out besides values: a value function, propensities, or projections.
+    """Something that a release gives besides values: a value function, propensities, or projections.
 
     Attributes:
-        file: name of its file.
+        file: name of the file that it is written to.
         kind: name under which ``estimate.json`` describes it.
     """
 
@@ -37,7 +37,7 @@ class Learned(Protocol):
 
     @property
     def theta(self) -> np.ndarray:
-        """Released numbers that it is made of."""
+        """Released numbers from which it is made."""
         ...
 
     def described(self, targets: Sequence[str], names: Sequence[str] | None) -> dict[str, Any]:
@@ -45,23 +45,23 @@ class Learned(Protocol):
 
         Args:
             targets: names of the target policies.
-            names: what the observation's components are called, if they have names.
+            names: names of the observation's components, if they have names.
         """
         ...
 
     def to_bytes(self) -> bytes:
-        """Write it as a file."""
+        """Return the bytes of its file."""
         ...
 
 
 @dataclass(frozen=True)
 class PublicFacts:
-    """Public facts by which an algorithm may choose.
+    """Public facts on which the choices of an algorithm may depend.
 
     Attributes:
         mu: Gaussian privacy parameter that is available for the value function (one release of sensitivity one would
             have noise of standard deviation ``1 / mu``).
-        unit: the privacy unit; of ``transition`` every row is a trajectory of its own.
+        unit: the privacy unit; if it is ``transition``, every row is a trajectory of its own.
     """
 
     bounds: Bounds
@@ -97,24 +97,22 @@ class PublicFacts:
 
     @property
     def ratio(self) -> float:
-        """Largest importance ratio of a unit: of a trajectory, or of one decision where that is the unit."""
+        """Largest importance ratio of a unit: of a trajectory, or of one decision if the unit is a transition."""
         return self.bounds.max_importance_ratio if self.unit == "transition" else self.bounds.cumulative_ratio
 
     @property
     def strength(self) -> float:
-        """Signal to noise, ``n0 = units mu / ratio``: value half-widths over the noise in the mean return."""
+        """Signal to noise, ``n0 = units mu / ratio``: half the value range over the noise in the mean return."""
         return self.units * self.mu / self.ratio
 
     @property
     def box(self) -> float:
-        """Largest absolute coordinate of theta for a V in the value range, for indicators. Other features have no
-        limit.
-        """
+        """Largest absolute coordinate of theta for which V is in the value range, for indicators; else 1e9."""
         return 1.0 / math.sqrt(self.features.size) if self.features.name == "tabular" else 1e9
 
     @property
     def ball(self) -> float:
-        """Largest norm of theta for a V in the value range in mean square. Indicators have no limit."""
+        """Largest norm of theta for which V is in the value range in mean square; 1e9 for indicators."""
         return 1e9 if self.features.name == "tabular" else 1.0
 
 
@@ -122,11 +120,11 @@ class PublicFacts:
 class Adaptive:
     """Noise that is chosen step by step from what was released, within a Renyi filter.
 
-    Both are relative to the constant noise that the budget lets run to the stage's last step.
+    Both attributes are relative to the constant noise with which the budget lasts until the stage's last step.
 
     Attributes:
-        levels: of the sum, among which every step chooses; at most 64.
-        norm: of the norm that is released with each sum.
+        levels: noise levels of the sum, from which every step chooses; at most 64.
+        norm: noise of the norm that is released with each sum.
     """
 
     levels: tuple[float, ...]
@@ -138,15 +136,16 @@ class Query:
     """A sum that a stage asks for, before its noise is calibrated.
 
     Attributes:
-        name: of the stage; noise, journal and certificate know it by this.
+        name: name of the stage in noise, journal and certificate.
         dimension: length of a unit's vector.
         clip_norm: largest L2 norm of a unit's vector, in the vector's own units; a longer one is shortened to it.
         steps: how many noisy sums are released.
         sampling_rate: probability with which a unit takes part in a step; 1 for everybody.
-        share: its part of mu^2; those of all queries add up to one.
+        share: share of the query in mu^2; the shares of all queries add up to one.
         profile: relative noise of each step, a public schedule of at most 16 values
-            (:func:`~dprl.mechanisms.gaussian_sum.to_levels`); None for a constant one. The last stage alone has one.
-        adaptive: in place of a schedule; then the stage is the program's only one.
+            (:func:`~dprl.mechanisms.gaussian_sum.to_levels`); None for constant noise. Only the last stage may have a
+            profile.
+        adaptive: adaptive noise in place of a profile; then the stage is the program's only one.
     """
 
     name: str
@@ -169,12 +168,12 @@ class Stage:
 
 @dataclass(frozen=True)
 class Claimed:
-    """Mechanisms that options bring with them, in place of those that dprl calibrates to the budget.
+    """Mechanisms that come with the options, in place of those that dprl calibrates to the budget.
 
     Attributes:
-        stages: those of the program.
-        claim: what is said of them.
-        value: the mechanism for values and intervals under the claim's relation, from the one that dprl has.
+        stages: stages of the program.
+        claim: what the options claim about the mechanisms.
+        value: function that turns dprl's mechanism for values and intervals into the one for the claim's relation.
     """
 
     stages: tuple[Stage, ...]
@@ -183,9 +182,9 @@ class Claimed:
 
 
 class Program(Protocol):
-    """An algorithm made from public facts only. It is frozen, and equal to another where their facts are equal.
+    """An algorithm, made from public facts only. It is frozen, and programs with equal facts are equal.
 
-    ``update`` and ``finish`` see noisy sums and nothing else of the rows.
+    ``update`` and ``finish`` see noisy sums, and nothing else that comes from the rows.
     """
 
     @property
@@ -200,9 +199,7 @@ class Program(Protocol):
 
     @property
     def init(self) -> Callable[..., State]:
-        """Function that gives the state before the first step, from public numbers and coins of its own if it takes
-        any.
-        """
+        """Function that gives the state before the first step; it may take public numbers and its own coins."""
         ...
 
     def contribution(self, stage: int, state: State, block: Any) -> Float[Array, "units dim"]:
@@ -225,19 +222,19 @@ class Program(Protocol):
 def is_compiled(program: Any) -> bool:
     """Tell whether XLA compiles the steps of a release.
 
-    A program of a single short step says ``compiled = False``: NumPy is done long before XLA would have compiled it.
+    A program with a single short step has ``compiled = False``: NumPy is done long before XLA would have compiled it.
     """
     return getattr(program, "compiled", True)
 
 
 @runtime_checkable
 class QuickProgram(Protocol):
-    """A program that reaches the clipped sum of a block faster than by contributions, with a proof of it."""
+    """A program that computes the clipped sum of a block faster than from contributions, in a way that is proved."""
 
     def clipped_sum(
         self, stage: int, mechanism: GaussianSum, state: State, block: Any, included: Mask
     ) -> Num[Array, " dim"]:
-        """Return the sum of the clipped contributions of those who are ``included``. Private."""
+        """Return the sum of the clipped contributions of the ``included`` units. Private."""
         ...
 
 
@@ -246,7 +243,7 @@ class AdaptiveProgram(Protocol):
     """A program that chooses each step's noise from what was released, under a Renyi filter."""
 
     def level(self, stage: int, state: State, step: Step) -> Int[Array, ""]:
-        """Return the step's level among the mechanism's, before noise is drawn.
+        """Return the step's level among those of the mechanism, before noise is drawn.
 
         The level is a proposal. The filter admits it or ends the stage, and the loop keeps account of what was spent.
         """
@@ -255,11 +252,11 @@ class AdaptiveProgram(Protocol):
 
 @dataclass(frozen=True)
 class PublicProgram:
-    """What most programs do alike: they are their options, their stages and the public facts.
+    """Base of most programs, which consist of their options, their stages and the public facts.
 
     Attributes:
-        config: options, with everything filled in that follows from the facts and the noise.
-        stages: the calibrated stages.
+        config: options, in which everything that follows from the facts and the noise is filled in.
+        stages: calibrated stages.
         facts: public facts.
     """
 
@@ -271,11 +268,11 @@ class PublicProgram:
     compiled: ClassVar[bool] = True
 
     def normaliser(self, stage: int) -> float:
-        """Return what a noisy sum is divided by: the public expected number of units, never the realised one."""
+        """Return the divisor of a noisy sum: the public expected number of units, never the realised number."""
         return self.stages[stage].mechanism.expected(self.facts.units)
 
     def finish(self, stage: int, state: State) -> State:
-        """Return the state as it is: nothing follows the stage's last step."""
+        """Return the state unchanged: nothing follows the stage's last step."""
         del stage
         return state
 
@@ -288,23 +285,23 @@ class EvaluationConfig(Config):
     """Base of the options of evaluation algorithms, which refuses numbers outside of their ranges."""
 
     algorithm: ClassVar[str] = ""
-    """Its name in the registry."""
+    """Name of the algorithm in the registry."""
 
     units_served: ClassVar[tuple[str, ...]] = ("trajectory", "person")
-    """Privacy units that its statement covers."""
+    """Privacy units that the algorithm's privacy statement covers."""
 
     estimates_propensities: ClassVar[bool] = False
-    """Whether it serves bounds that declare strata, of a log without behaviour probabilities."""
+    """Whether the algorithm serves logs without behaviour probabilities, whose bounds declare strata."""
 
     needs_events: ClassVar[bool] = False
-    """Whether a log must say of each trajectory if an event ended it."""
+    """Whether a log must say for each trajectory if an event ended it."""
 
     @property
     def quantity(self) -> str | None:
-        """What a value is of, in words; None where it is what every value of a log is of."""
+        """What a value measures, in words; None where it is the usual quantity of a log's values."""
 
     def for_bounds(self, bounds: Bounds) -> Self:
-        """Return the same options with what public bounds alone decide."""
+        """Return the same options, adapted to these public bounds."""
         del bounds
         return self
 
@@ -314,14 +311,14 @@ class EvaluationConfig(Config):
 
 
 class ValuesConfig(EvaluationConfig):
-    """Base of the options of algorithms that give values and intervals alone, from one noisy sum."""
+    """Base of the options of algorithms that give only values and intervals, from one noisy sum."""
 
     discount: Any
     confidence: Any
     noise_multiplier: Any
 
     def value_query(self, bounds: Bounds, policies: Sequence[Any], contrasts: Sequence[tuple[int, int]]) -> ValueQuery:
-        """Return what asks for the values of ``policies``, and for their differences at ``contrasts``."""
+        """Return the query for the values of ``policies``, and for their differences at ``contrasts``."""
         raise NotImplementedError
 
 
@@ -356,34 +353,37 @@ class ValueFunctionConfig(EvaluationConfig):
     """Whether values follow the released value function where products of ratios are cut."""
 
     neural: ClassVar[bool] = False
-    """Whether it learns any differentiable value function, not only one that is linear in its features."""
+    """Whether the algorithm learns any differentiable value function, not only one that is linear in its features."""
 
     def value_query(
         self, bounds: Bounds, features: Features, policies: Sequence[Any], contrasts: Sequence[tuple[int, int]]
     ) -> ValueQuery | None:
-        """Return what asks for values, where the algorithm has an estimator of its own; None for importance sampling.
+        """Return the query for values, if the algorithm has an estimator of its own; None for importance sampling.
 
         Args:
-            contrasts: pairs of places in ``policies`` whose difference is asked for.
+            bounds: public bounds of the log.
+            features: feature map of the value function.
+            policies: target policies.
+            contrasts: pairs of places in ``policies`` whose differences are asked for.
         """
         del bounds, features, policies, contrasts
 
     def function(
         self, theta: Float[np.ndarray, " n"], features: Features, bounds: Bounds, stages: tuple[Stage, ...]
     ) -> Learned:
-        """Return what the released weights ``theta`` ``(n,)`` are: by default a value function."""
+        """Return what the released weights ``theta`` ``(n,)`` stand for: by default a value function."""
         del stages
         return ValueFunction(theta, features, bounds.value_interval(self.discount))
 
     def queries(self, facts: PublicFacts) -> tuple[Query, ...]:
         """Return the sums to ask for, from public facts; their shares add up to one.
 
-        Refuse facts that the algorithm cannot serve.
+        Facts that the algorithm cannot serve are refused.
         """
         raise NotImplementedError
 
     def defaults(self, facts: PublicFacts, stages: tuple[Stage, ...]) -> dict[str, Any]:
-        """Return what :meth:`resolve` fills in where the user gave nothing, from public facts and the noise."""
+        """Return the values that :meth:`resolve` fills in for options that are None, from the facts and the noise."""
         del facts, stages
         return {}
 
@@ -398,9 +398,9 @@ class ValueFunctionConfig(EvaluationConfig):
         raise NotImplementedError
 
     def claimed(self, facts: PublicFacts, shapes: Sequence[Query], budget: Budget) -> Claimed | None:
-        """Return mechanisms for the ``queries``; None where dprl calibrates them.
+        """Return mechanisms for the queries ``shapes``; None where dprl calibrates them.
 
-        For options of other distributions, such as those of dprl-papers that have a paper's own noise.
+        Only options of other distributions return mechanisms, such as those of dprl-papers with a paper's own noise.
         """
         del facts, shapes, budget
         return None

@@ -1,8 +1,8 @@
-"""What a release will do and what it will cost, from public facts alone: no row is read here.
+"""Plans: what a release will do and what it will cost, from public facts only. No row is read here.
 
-A plan is made before the ledger is charged; ``dprl plan`` prints it, a release carries it out. Calibration is the same
-for every algorithm: what the sampler's finite precision takes of delta is set aside, and the accountant then says how
-much noise the rest of the budget asks for.
+A plan is made before the ledger is charged; ``dprl plan`` prints the plan, and a release carries it out. Calibration is
+the same for every algorithm. First, the part of delta that the sampler's finite precision takes is set aside. Then the
+accountant says how much noise the rest of the budget requires.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ class Plan(Shown):
 
     Attributes:
         config: resolved options.
-        query, value_mechanism: what pays for values and intervals.
-        features, program: what pays for the value function; None without one.
-        event: the privacy event of the whole release.
-        epsilon_of_event: its epsilon at ``delta_of_event``.
-        delta_sampler: what the sampler's distance from an exact Gaussian adds to delta.
-        shares: of each stage of the program in the mu^2 of the value function.
-        claim: what is said of mechanisms that dprl did not calibrate; None where it did.
-        contrasts: pairs of places of target policies whose differences are released, too.
-        first: what a first part of the people is asked, of which comes what is valued; ``bounds`` and all else are of
-            the part that values. None where the policies are known.
+        query, value_mechanism: question for values and intervals, and the mechanism that answers it.
+        features, program: feature map and program that learn the value function; None where none is learned.
+        event: privacy event of the whole release.
+        epsilon_of_event: epsilon of the event at ``delta_of_event``.
+        delta_sampler: part of delta that comes from the sampler's distance from an exact Gaussian.
+        shares: share of each stage of the program in the mu^2 of the value function.
+        claim: claim about mechanisms that dprl did not calibrate; None where dprl calibrated all.
+        contrasts: pairs of places of target policies whose differences are also released.
+        first: question to a first part of the people, which gives the policy that is valued; ``bounds`` and all other
+            attributes are then of the second part, which values it. None where the policies are known.
     """
 
     config: Any
@@ -112,15 +112,16 @@ class Plan(Shown):
         )
 
     def function_of(self, weights: Any) -> Learned:
-        """Return the value function, or whatever else these released weights are. One that is no number counts as
-        zero.
+        """Return the value function, or whatever else these released weights stand for.
+
+        A weight that is not finite counts as zero.
         """
         assert self.features is not None
         theta = np.nan_to_num(np.asarray(weights, dtype=np.float64), nan=0.0, posinf=0.0, neginf=0.0)
         return self.config.function(theta, self.features, self.bounds, self.stages)
 
     def expectation(self) -> list[dict[str, float]]:
-        """Return what to expect of each target policy's errors, from public facts, for ``dprl plan``."""
+        """Return the errors to expect for each target policy, from public facts, for ``dprl plan``."""
         z = NormalDist().inv_cdf(0.5 + self.query.config.confidence / 2.0)
         return [
             {
@@ -147,7 +148,7 @@ class Plan(Shown):
         return [low < high and 2.0 * e["interval_half_width_at_least"] >= high - low for e in self.expectation()]
 
     def refuse_the_hopeless(self) -> None:
-        """Refuse a release of values that, by public facts, would say nothing about any policy."""
+        """Refuse a release of values that would say nothing about any policy, as far as public facts tell."""
         if (self.program is None or self.config.around_function) and all(self.hopeless()):
             raise DprlError(
                 f"{self.name}: the noise alone would make every interval as wide as the declared range: it "
@@ -159,9 +160,12 @@ class Plan(Shown):
 
 
 def without_sampler(budget: Budget, draws: int, total_variation: float) -> tuple[Budget, float]:
-    """Return what the sampler's precision leaves of a budget, and what it takes of delta.
+    """Return what the sampler's finite precision leaves of a budget, and what it takes from delta.
 
-    Each of ``draws`` draws is ``total_variation`` from an exact Gaussian.
+    Each of the ``draws`` has a total variation distance of ``total_variation`` from an exact Gaussian.
+
+    Raises:
+        DprlError: the precision takes a tenth of delta or more.
     """
     sampler = events.sampler_delta(budget.epsilon, draws, total_variation)
     if sampler >= 0.1 * budget.delta:
@@ -180,11 +184,12 @@ def without_sampler(budget: Budget, draws: int, total_variation: float) -> tuple
 def epsilon_within(event: events.DpEvent, budget: Budget, delta: float, given: float | None) -> float:
     """Return the epsilon of an event at ``delta``.
 
-    Refuse more than the budget's, which only a ``given`` multiplier can ask for.
+    Raises:
+        DprlError: it is larger than the budget's epsilon, which only a ``given`` noise multiplier can cause.
     """
     epsilon = epsilon_of(event, delta)
     if epsilon > budget.epsilon:
-        if given is None:  # a mistake of the algorithm's, and no certificate may come of it
+        if given is None:  # a mistake in the algorithm, from which no certificate may come
             raise RuntimeError("What will run is not what was calibrated to the budget.")
         raise DprlError(
             f"A noise multiplier of {given:g} costs epsilon = {epsilon:.4g} at this delta, more than the budget "
@@ -197,10 +202,10 @@ def epsilon_within(event: events.DpEvent, budget: Budget, delta: float, given: f
 
 
 class Precise(Protocol):
-    """A mechanism that knows what its finite precision adds to delta."""
+    """A mechanism that knows how much its finite precision adds to delta."""
 
     def delta(self, epsilon: float) -> float:
-        """Return what finite precision adds to delta at this epsilon."""
+        """Return how much finite precision adds to delta at this epsilon."""
         ...
 
     def event(self) -> events.DpEvent:
@@ -212,7 +217,7 @@ M = TypeVar("M", bound=Precise)
 
 
 class Costs(NamedTuple):
-    """Epsilon of an event at the delta that is left, and the delta that the mechanism's precision takes."""
+    """Epsilon of an event at the remaining delta, that delta, and the delta that the mechanism's precision takes."""
 
     epsilon: float
     delta: float
@@ -226,16 +231,17 @@ def calibrate(
     given: float | None,
     advice: str,
 ) -> tuple[M, float, Costs]:
-    """Return the one mechanism of a release, its noise multiplier, and what it costs.
+    """Return the mechanism of a release that has only one, its noise multiplier and its costs.
 
     Args:
-        make: the mechanism with this noise multiplier.
-        event_of: its event.
-        given: a noise multiplier in place of the calibrated one.
-        advice: what to take where the precision is not enough, in words.
+        make: function that makes the mechanism with a noise multiplier.
+        event_of: function that gives the mechanism's event from a noise multiplier.
+        budget: budget of the release.
+        given: noise multiplier in place of the calibrated one.
+        advice: what to change where the precision is not enough, in words.
 
     Raises:
-        DprlError: one sentence: the budget cannot be met.
+        DprlError: the budget cannot be met.
     """
     sampler = 0.0
     for _ in range(_TRIES):
@@ -250,7 +256,7 @@ def calibrate(
         sampler = needed
     else:
         raise DprlError("The precision of the noise is not enough for this delta: take a larger one.")
-    if mechanism.event() != event_of(multiplier):  # a mistake of ours, and no certificate may come of it
+    if mechanism.event() != event_of(multiplier):  # a mistake in dprl, from which no certificate may come
         raise RuntimeError("The mechanism is not the one that was calibrated.")
     epsilon = epsilon_within(mechanism.event(), budget, inner.delta, given)
     return mechanism, multiplier, Costs(epsilon, inner.delta, sampler)
@@ -262,15 +268,17 @@ def calibrate(
 def calibrated_stages(
     queries: Sequence[Query], before: Sequence[events.DpEvent], mu: float, budget: Budget, given: float | None = None
 ) -> tuple[Stage, ...]:
-    """Give every stage but the last its share of mu^2, and the last one what the accountant leaves of the budget.
+    """Return the stages: each gets its share of mu^2, but the last gets what the accountant leaves of the budget.
 
     Args:
-        before: events that the budget pays for as well.
+        queries: sums that the stages ask for.
+        before: other events that the same budget pays for.
         mu: Gaussian privacy parameter that is available for all stages.
+        budget: budget of the stages and of the events ``before``.
         given: noise multiplier of the last stage in place of the calibrated one.
     """
     names = ["value", *(query.name for query in queries)]
-    if len(set(names)) < len(names):  # two of one name would share their noise
+    if len(set(names)) < len(names):  # two stages of the same name would share their noise
         raise RuntimeError("The stages of a program need names of their own, other than 'value'.")
     *first, last = queries
     if any(query.sampling_rate < 1.0 or query.profile is not None for query in first):
@@ -290,7 +298,7 @@ def calibrated_stages(
 
 
 def make_stage(query: Query, noise_multiplier: float) -> Stage:
-    """Return the stage for a requested sum with this noise multiplier."""
+    """Return the stage that answers a query with this noise multiplier."""
     common = {"parts": ((query.dimension, query.clip_norm),), "sampling_rate": query.sampling_rate}
     if query.profile is None:
         return Stage(query.name, GaussianSum(**common, noise_multiplier=noise_multiplier, steps=query.steps))
@@ -301,14 +309,15 @@ def make_stage(query: Query, noise_multiplier: float) -> Stage:
 
 
 def program_at(config: ValueFunctionConfig, facts: PublicFacts, noise_multiplier: float) -> Any:
-    """Return the program whose stages all have this noise multiplier, for experiments that have no budget."""
+    """Return the program whose stages all have this noise multiplier, for experiments without a budget."""
     return config.program(facts, tuple(make_stage(query, noise_multiplier) for query in config.queries(facts)))
 
 
 def filtered_stage(queries: Sequence[Query], budget: Budget, value_budget_fraction: float) -> tuple[float, Stage]:
-    """Return the stage whose noise is chosen on the way, and the noise multiplier of the values before it.
+    """Return the noise multiplier of the values, and the stage after them, whose noise is chosen step by step.
 
-    The stage gets what the values leave of the best order's budget.
+    The stage gets what the values leave of the budget at the best Renyi order. Without values before it, the noise
+    multiplier is infinite.
     """
     query = queries[0]
     if len(queries) != 1 or query.profile is not None or query.adaptive is None:
@@ -331,12 +340,12 @@ def filtered_stage(queries: Sequence[Query], budget: Budget, value_budget_fracti
 
 
 def event_of_stages(value: GaussianSum, stages: Sequence[Stage]) -> events.DpEvent:
-    """Return the event of a whole release: the values, and the stages that will run, whatever was calibrated.
+    """Return the event of a whole release: of the values and of the stages that will run, whatever was calibrated.
 
-    Where noise adapts there is one filter, in which the values were charged first.
+    Where noise adapts, one filter covers the whole release, and the values are charged to it first.
     """
     if any(isinstance(stage.mechanism, FilteredGaussianSum) for stage in stages):
-        if len(stages) != 1:  # a mistake of the algorithm's
+        if len(stages) != 1:  # a mistake in the algorithm
             raise RuntimeError("What will run is not what was calibrated to the budget.")
         filtered: Any = stages[0].mechanism.event()
         return replace(filtered, before=(value.noise_multiplier,))

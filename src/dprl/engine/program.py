@@ -1,11 +1,11 @@
-"""The one loop of every algorithm that learns a value function: noisy sums over units, stage after stage.
+"""Loop of every algorithm that learns a value function: noisy sums over units, stage after stage.
 
-A :class:`Program` says what a unit's vector is and what becomes of a noisy sum; everything that touches rows
+A :class:`Program` says what a unit's vector is and how a noisy sum changes the state. Everything that touches rows
 (clipping, coins, noise, the journal) happens here, in two forms of the same steps: :func:`run` is a pure function to
-``jit`` and to ``vmap`` over noise keys and logs, :func:`run_on_host` takes any noise source and logs of any size.
+``jit`` and to ``vmap`` over noise keys and logs; :func:`run_on_host` takes any noise source and logs of any size.
 
 Privacy unit: a trajectory, or a person with all their trajectories. Relation: add or remove one.
-Released: every noisy sum, hence every state and the answer; all that a program computes from them is post-processing.
+Released: every noisy sum, hence every state and the answer; everything computed from noisy sums is post-processing.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.protocols import NO_JOURNAL, Journal, NoiseSource
 
 SUMMANDS = 2**22
-"""Most coordinates of units' vectors that are held at a time, where there is more than one unit."""
+"""Most coordinates of units' vectors that are in memory at a time, where there is more than one unit."""
 
 
 def noiseless(program: Program) -> tuple[GaussianSum, ...]:
-    """Return the noiseless limit of a program's mechanisms, for oracles and references. It protects nobody."""
+    """Return the noiseless limits of a program's mechanisms, for oracles and references. They protect nobody."""
     return tuple(stage.mechanism.plain() for stage in program.stages)
 
 
@@ -59,8 +59,8 @@ def run(
         program: the algorithm.
         noise: a :class:`~dprl.mechanisms.noise.SeededNoise`; each stage draws from its own stream.
         data: :class:`~dprl.engine.unit_source.Blocks`, with the columns that the program asks for.
-        mechanisms: in place of the stages' own, such as :func:`noiseless`.
-        batch: units in one block of a Poisson batch; a batch takes as many blocks as it needs.
+        mechanisms: mechanisms in place of the stages' own, such as :func:`noiseless` ones.
+        batch: number of units in one block of a Poisson batch; a batch takes as many blocks as it needs.
 
     Returns:
         Final state, and the released weights ``(n,)``.
@@ -87,10 +87,12 @@ def run_steps(
     """Run steps of one stage as one ``scan``.
 
     Args:
-        noise: the stage's own stream, or all its noise drawn beforehand.
+        noise: the stage's own stream, or all of its noise, drawn beforehand.
         data: see :func:`run`.
-        steps: number of the first, which may be traced, and how many; by default all of the stage.
-        trace: of the state before a step and its noisy sum; what it gives is stacked and returned second.
+        steps: number of the first step, which may be traced, and number of steps; by default all steps of the stage.
+        batch: see :func:`run`.
+        trace: function of the state before a step and of the step's noisy sum. Its results are stacked and are the
+            second result of this function.
     """
     mechanism.check_source(data)
     if isinstance(program.stages[stage].mechanism, FilteredGaussianSum):
@@ -105,8 +107,8 @@ def run_steps(
         state, draw = carry
         total = _batch_total(program, stage, mechanism, noise, data, state, step, batch)
         noisy = mechanism.release(total, draw[: mechanism.dimension])
-        # A step's noise is drawn a step ahead and carried: so XLA keeps the draw a loop of its own instead of fusing it
-        # into the slices of the update (3x slower). What the last step draws is not used.
+        # A step's noise is drawn a step ahead and carried, so that XLA keeps the draw as a separate loop instead of
+        # fusing it into the slices of the update (3x slower). The draw of the last step is not used.
         following = drawn.draw(jnp.minimum(step + jnp.uint32(1), last), width)
         kept = None if trace is None else trace(state, noisy)
         return (program.update(stage, state, noisy, step), following), kept
@@ -119,7 +121,7 @@ def run_steps(
 def filtered_steps(program: Any, stage: int, mechanism: Any, noise: Any, data: Any, state: State, batch: int) -> State:
     """Run a stage under a Renyi filter, and return its final state.
 
-    A step that the filter does not admit ends the stage: the scan goes on, and the state stays as it is.
+    A step that the filter does not admit ends the stage: the scan goes on, but the state no longer changes.
     """
     width, last = draw_width(mechanism), jnp.uint32(mechanism.steps - 1)
 
@@ -150,7 +152,7 @@ def draw_width(mechanism: GaussianSum) -> int:
 def _batch_total(
     program: Program, stage: int, mechanism: GaussianSum, noise: Any, data: Any, state: State, step: Any, batch: int
 ) -> Any:
-    """Return the exact sum of those who take part in a step."""
+    """Return the exact sum over the units that take part in a step."""
     if mechanism.batch is not None:
         return _total_of_places(program, stage, mechanism, data, state, step, min(batch, mechanism.batch))
     everybody = data.units
@@ -165,7 +167,7 @@ def _batch_total(
     if mechanism.sampling_rate == 1.0:
         units = jnp.arange(-(-everybody // width) * width)
         return _in_slices(summed, (jnp.minimum(units, everybody - 1), units < everybody), width)
-    # blocks of fixed size until the batch is exhausted: nobody who was drawn is ever left out
+    # blocks of fixed size until the batch is exhausted, so that no unit that was drawn is left out
     order, count = mechanism.members(noise, step, everybody, batch)
     if len(order) == batch:
         return summed(jnp.minimum(order, everybody - 1), order < everybody)
@@ -178,7 +180,7 @@ def _batch_total(
         members = jax.lax.dynamic_slice(order, (block * batch,), (batch,))
         return block + 1, total + summed(jnp.minimum(members, everybody - 1), members < everybody)
 
-    # zeros that vary where the noise and the state vary: the loop carries them so under vmap
+    # zeros that vary where the noise and the state vary, as the loop's carry must under vmap
     zero = jnp.zeros(mechanism.dimension, jnp.int64)
     empty = jnp.zeros_like(mechanism.release(zero, zero)[: mechanism.dimension])
     return jax.lax.while_loop(more, add, (jnp.zeros((), jnp.int64), empty.astype(mechanism.dtype)))[1]
@@ -207,7 +209,7 @@ def _total_of_places(
     mesh = unit_mesh() if mechanism.certifies and blocks > 1 else None
     if mesh is None:
         return total_of(same, jnp.arange(blocks, dtype=jnp.int32))
-    # whole blocks, as many for each device: those beyond the batch are of nobody
+    # each device gets the same number of whole blocks; blocks beyond the batch have no units
     return all_reduced(mesh, total_of, same, jnp.arange(-(-blocks // mesh.size) * mesh.size, dtype=jnp.int32))
 
 
@@ -225,9 +227,9 @@ def run_on_host(
 ) -> tuple[State, jax.Array]:
     """Run the same steps with the loop on the host: for any noise source, and logs of any size.
 
-    ``data`` is a log in memory, or a :class:`~dprl.engine.unit_source.Source` elsewhere. ``progress`` is
-    called with the number of steps done, which is public. A step that ``journal`` holds is not computed: neither its
-    coins, nor its sum, nor its noise.
+    ``data`` is a log in memory, or a :class:`~dprl.engine.unit_source.Source` elsewhere. ``progress`` is called with
+    the number of steps done, which is public. For a step that ``journal`` holds, nothing is computed again: no coins,
+    no sum and no noise.
     """
     state, done = _by(program, _init)(program), 0
     for number, stage in enumerate(program.stages):
@@ -251,9 +253,9 @@ def run_steps_on_host(
     done: int = 0,
     trace: Callable[[State], object] | None = None,
 ) -> State:
-    """Run every step of one stage, or as many as its filter admits; ``done`` steps came before it.
+    """Run every step of one stage, or as many as its filter admits; ``done`` steps came before this stage.
 
-    ``trace`` is told the state after each of them.
+    ``trace`` is called with the state after each step.
     """
     mechanism.check_source(data)
     filtered, drawn = isinstance(program.stages[stage].mechanism, FilteredGaussianSum), mechanism.in_order(noise)
@@ -268,7 +270,7 @@ def run_steps_on_host(
         return mechanism.add_noise(np.asarray(total), np.asarray(draw))
 
     def filtered_step(step: int, state: State, spent: int) -> np.ndarray:
-        """What the journal keeps of a step: its level, all that is spent after it, and what it releases."""
+        """Return the journal's record of a step: its level, the total spent after the step, and what it releases."""
         level = int(_level(program, stage, state, np.uint32(step)))  # type: ignore[arg-type]
         admitted, after = mechanism.admit(spent, level)  # type: ignore[union-attr]
         if not admitted:  # before anything is drawn
@@ -278,7 +280,7 @@ def run_steps_on_host(
     spent = 0
     for step in range(mechanism.steps):
         if filtered:
-            # what was spent is what the record says, also where the level would come out otherwise today
+            # the record says what was spent, even if the level would now be computed differently
             record = journal.step(step, 2 + mechanism.released, partial(filtered_step, step, state, spent))
             (level, spent), points = record[:2].tolist(), record[2:]
             if level == ENDED:
@@ -298,9 +300,9 @@ def run_steps_on_host(
 def sum_of_rows(
     program: Program, stage: int, mechanism: GaussianSum, state: State, data: UnitRows, included: np.ndarray
 ) -> AnyArray:
-    """Return ``(dimension,)``: the exact sum of the clipped vectors of the ``included`` ``(units,)``.
+    """Return the exact sum ``(dimension,)`` of the clipped vectors of the ``included`` units, a mask ``(units,)``.
 
-    Over all devices where JAX sees several, with the digits of one: see :mod:`~dprl.engine.unit_source`.
+    The sum runs on all devices that JAX sees, with the same digits as on one; see :mod:`~dprl.engine.unit_source`.
     """
     compiled = is_compiled(program)
     mesh = unit_mesh() if mechanism.certifies and compiled else None
@@ -314,7 +316,7 @@ def sum_of_rows(
 
 
 def _by(program: Program, step: Any) -> Callable[..., Any]:
-    """Return a compiled ``step``, or for a program that is not to be compiled the plain one."""
+    """Return the compiled ``step``, or the plain function for a program that is not to be compiled."""
     return step if is_compiled(program) else step.__wrapped__
 
 
@@ -336,13 +338,13 @@ def _accumulate(
         return mechanism.clipped_sum(program.contribution(stage, state, gather(rows, index)), live)
 
     width = _slice_units(mechanism, index.shape[1])
-    # a GPU's faster products of fewer digits have no place in what is clipped
+    # vectors that are clipped must not be made by a GPU's faster, less precise products
     with jax.default_matmul_precision("highest"):
         return clipped_sum(index, live) if len(index) <= width else _in_slices(clipped_sum, (index, live), width)
 
 
 def _slice_units(mechanism: GaussianSum, length: int) -> int:
-    """Return how many units of ``length`` rows have their vectors in memory at a time, from public facts only.
+    """Return the number of units of ``length`` rows whose vectors are in memory at a time, from public facts only.
 
     The number is a power of two, as a block's size is.
     """
@@ -351,7 +353,7 @@ def _slice_units(mechanism: GaussianSum, length: int) -> int:
 
 
 def _in_slices(clipped_sum: Callable[..., Any], units: tuple[Any, ...], width: int) -> Any:
-    """Add up ``width`` units after ``width`` units, which divides their number: long vectors are few at a time."""
+    """Add up ``width`` units at a time, which keeps few long vectors in memory; ``width`` divides their number."""
     slices = [x.reshape(len(x) // width, width, *x.shape[1:]) for x in units]
 
     def add(total: Any, part: Any) -> tuple[Any, None]:

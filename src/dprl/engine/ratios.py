@@ -30,8 +30,8 @@ def step_ratios(
 ) -> Float[np.ndarray, " rows"]:
     """Return the ratios rho_t = pi(a_t | s_t) / pi_b(a_t | s_t), at most ``max_importance_ratio``.
 
-    Where people are censored, staying is part of what was done, and of what the target policy does: the ratio is over
-    the probability of staying, too, and zero in the row in which a person was lost.
+    Where people are censored, staying counts as part of the action, and the target policy always stays. So the ratio is
+    also divided by the probability of staying, and it is zero in the row in which a person was lost.
     """
     below = trajectories.behavior_prob if behavior is None else probability_of_logged(behavior, trajectories)
     above = below if isinstance(target, LoggedPolicy) else probability_of_logged(target, trajectories)
@@ -45,10 +45,10 @@ def step_ratios(
 def policy_columns(
     policy: Policy | ColumnPolicy | LoggedPolicy, trajectories: Trajectories, behavior: Policy | None = None
 ) -> Float[np.ndarray, "rows columns"]:
-    """Return everything that vectors may be made of a policy, for a run folder to bind.
+    """Return everything about a policy that a unit's vector may depend on, for a run folder to bind.
 
-    It is the ratios and, of a policy that is a function, the probabilities of all actions: two policies may differ in
-    actions alone that were not taken.
+    These are the ratios and, for a policy that is a function, the probabilities of all actions, because two policies
+    may differ only in actions that were not taken.
     """
     ratios = step_ratios(policy, trajectories, behavior)[:, None]
     if isinstance(policy, ColumnPolicy | LoggedPolicy):
@@ -61,7 +61,8 @@ def policy_columns(
 def cumulative_ratios(ratios: Float[np.ndarray, " rows"], trajectories: Trajectories) -> Float[np.ndarray, " rows"]:
     """Return the products rho_{0:t}, at most ``max_cumulative_ratio``. The bound applies to the whole product.
 
-    Step by step, not by prefix sums over the log: adding a person changes nobody else's.
+    They are computed step by step, not by prefix sums over the log, so that adding a person changes no other person's
+    products.
     """
     out, running = np.zeros(len(ratios)), np.ones(trajectories.episodes)
     for t, who in trajectories.in_step():
@@ -71,12 +72,12 @@ def cumulative_ratios(ratios: Float[np.ndarray, " rows"], trajectories: Trajecto
 
 
 def usable(trajectories: Trajectories) -> Bool[np.ndarray, " episodes"]:
-    """Return which episodes can be used; one without rows has no last ratio."""
+    """Return a mask of the episodes that can be used; an episode without rows has no last ratio."""
     return trajectories.valid & (trajectories.lengths() > 0)
 
 
 def unit_means(trajectories: Trajectories, values: Float[np.ndarray, " episodes"]) -> Float[np.ndarray, " units"]:
-    """Return the mean over each unit's episodes, of which one that cannot be used counts as zero."""
+    """Return the mean over each unit's episodes; an episode that cannot be used counts as zero."""
     kept = np.where(usable(trajectories), values, 0.0)
     siblings = np.diff(trajectories.unit_offsets)
     return np.bincount(trajectories.unit_of_episode(), kept, minlength=trajectories.units) / np.maximum(siblings, 1)

@@ -1,9 +1,9 @@
-"""From a log to rows, whose columns :mod:`dprl.engine.columns` declares.
+"""Make rows from a log, with the columns that :mod:`dprl.engine.columns` declares.
 
 A row is one transition. Its columns hold features, rewards, importance ratios, a weight within its unit, and what a
-program asks for by name. A unit's rows are made of that unit's own transitions only, to the last bit: one step of all
-trajectories at a time, never a prefix sum over the log. Symbols: docs/symbols.md. Rewards and values are in public
-units: the value range [low, high] is mapped to [-1, 1].
+program asks for by name. Every bit of a unit's rows depends only on that unit's transitions: columns are computed for
+one step of all trajectories at a time, never as a prefix sum over the log. Symbols: docs/symbols.md. Rewards and values
+are in public units: the value range [low, high] is mapped to [-1, 1].
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from dprl.protocols import Interval
 from dprl.value_functions.features import Features
 
 _LEAST_ROWS, _MOST_ROWS = 1 << 12, 1 << 20
-"""Numbers of rows that are filled up, and to how many at least."""
+"""Smallest and largest number of rows to which a log's rows are filled up."""
 
 
 @dataclass(frozen=True)
@@ -31,8 +31,8 @@ class Rows(Columns):
     """Flat rows of a log, in the order of its units.
 
     Attributes:
-        columns: ``(N + 1, ...)`` by name; the last row is the padding, all zero.
-        offsets: ``(U + 1,)`` unit ``u`` has rows ``[offsets[u], offsets[u + 1])``.
+        columns: columns ``(N + 1, ...)`` by name; the last row is the padding row, all zero.
+        offsets: ``(U + 1,)``; unit ``u`` has the rows ``[offsets[u], offsets[u + 1])``.
     """
 
     columns: Mapping[str, Shaped[np.ndarray, "rows_and_one ..."]]
@@ -49,9 +49,9 @@ class Rows(Columns):
         return np.diff(self.offsets)
 
     def with_room(self) -> Rows:
-        """Fill the rows up with zeros to the next power of two: logs of many sizes are compiled for once.
+        """Fill the rows up with zeros to the next power of two, so that logs of many sizes share compiled code.
 
-        Of very many rows the copy would take more memory than it saves time, and they stay as they are.
+        A log with very many rows is not filled up, because the copy takes much memory and saves little time.
         """
         size = max(_LEAST_ROWS, 1 << self.padding.bit_length())
         if size > _MOST_ROWS:
@@ -76,13 +76,16 @@ def rows_of(
     columns: Iterable[str] = (),
     most: int | None = None,
 ) -> Rows:
-    """Turn every transition of a log into a row: features, rewards, ratios, weights, and what is asked for.
+    """Turn every transition of a log into a row: features, rewards, ratios, weights, and requested columns.
 
     Args:
         log, ratios, features, discount, value, weighting: see :class:`RowInputs`.
-        dtype: of the result.
-        columns: names of further ones among :data:`COLUMNS`.
-        most: rows of a unit that are kept, see :func:`subsample_rows`; by default all.
+        dtype: dtype of the columns.
+        columns: names of further columns among :data:`COLUMNS`.
+        most: largest number of rows that are kept per unit, see :func:`subsample_rows`; by default all.
+
+    Raises:
+        DprlError: a name in ``columns`` is that of no column.
     """
     inputs, asked = RowInputs(log, ratios, features, discount, value, weighting), (*ALWAYS, *columns)
     if unknown := sorted(set(asked) - set(COLUMNS)):
@@ -112,7 +115,7 @@ def _features_of(inputs: RowInputs, dtype: Any) -> dict[str, Float[np.ndarray, "
 
 
 def _aligned_zeros(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
-    """Return zeros where JAX can use them without a copy: it copies what does not start at a multiple of 64 bytes."""
+    """Return zeros at a multiple of 64 bytes, because JAX copies an array that starts anywhere else."""
     size = math.prod(shape) * np.dtype(dtype).itemsize
     memory = np.zeros(size + 64, dtype=np.uint8)
     start = -memory.ctypes.data % 64
@@ -123,17 +126,18 @@ def _aligned_zeros(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
 
 
 def subsample_rows(rows: Rows, most: int | None) -> Rows:
-    """Keep at most ``most`` rows of each unit, with weights that add up to what they did; None keeps all.
+    """Keep at most ``most`` rows of each unit, and scale their weights to the same sum as before; None keeps all.
 
-    A gradient of a network costs as much as the rows it is made of. The rows are evenly spaced over those that count,
-    from a first one that a hash of the unit's states chooses: so each of them is as likely as any other, and none
-    because of what happens there, such as an end; and which they are depends on that unit only, to the last bit
-    (docs/proofs/dptd.md). Where returns are asked for, the first row of each trajectory stays as well, with no weight,
-    beyond ``most`` if it must: how many rows are left follows from how many there were.
+    The cost of a network's gradient is proportional to the number of rows. The rows that are kept are evenly spaced
+    among those that count, and a hash of the unit's states chooses the first one. So all of these rows are equally
+    likely, and no row is kept because of what happens in it, such as an end. The choice depends only on that unit, to
+    the last bit (docs/proofs/dptd.md). Where returns are asked for, the first row of each trajectory is kept, too,
+    without a weight, and beyond ``most`` if necessary. The number of rows that are left follows from the number of rows
+    before.
 
     Args:
-        rows: with the column of ``states``.
-        most: at least 1.
+        rows: rows with the column ``states``.
+        most: largest number of rows per unit, at least 1; or None.
     """
     if most is None:
         return rows
@@ -143,7 +147,7 @@ def subsample_rows(rows: Rows, most: int | None) -> Rows:
     first = columns["start"][:n] > 0.0 if "start" in columns else np.zeros(n, dtype=bool)
     room = np.maximum(most - np.bincount(owner[first], minlength=units), 1)[owner]
     count = np.bincount(owner[usable], minlength=units)[owner]
-    before = np.append(0, np.cumsum(usable))  # whole numbers: what stands before a unit cancels exactly
+    before = np.append(0, np.cumsum(usable))  # whole numbers, so that the part from earlier units cancels exactly
     rank = before[:n] - before[rows.offsets[:-1]][owner]
     start = _hashed(columns["states"][:n], rows.offsets)[owner]
     spread = [np.ceil((rank + k) * room / np.maximum(count, 1) - start) for k in (0, 1)]
@@ -151,11 +155,11 @@ def subsample_rows(rows: Rows, most: int | None) -> Rows:
     # bincount adds the rows of a unit one by one, in their order
     whole, part = (np.bincount(owner, x, minlength=units) for x in (weight, np.where(chosen, weight, 0.0)))
     scaled = np.where(chosen, weight * (whole / np.where(part > 0.0, part, 1.0))[owner], 0.0)
-    # a first row that was chosen stands there twice, once for its return and once for its weight
+    # a first row that was chosen is kept twice, once for its return and once for its weight
     twice = chosen & first & (count > room)
     order = np.sort(np.concatenate([np.flatnonzero(chosen | first), np.flatnonzero(twice)]))
     index = np.append(order, n)  # the padding stays last
-    again = np.append(index[1:] == index[:-1], False)  # the first of the two
+    again = np.append(index[1:] == index[:-1], False)  # the first of two equal rows
     kept = rows.mapped(lambda x: x[index])
     kept["weight"] = np.where(again, 0.0, np.append(scaled, 0.0)[index]).astype(columns["weight"].dtype)
     if "start" in kept:
@@ -167,7 +171,7 @@ def subsample_rows(rows: Rows, most: int | None) -> Rows:
 def _hashed(
     states: Float[np.ndarray, "rows d"], offsets: Int[np.ndarray, " units_and_one"]
 ) -> Float[np.ndarray, " units"]:
-    """Return numbers in [0, 1), each made from the states of one unit in their order."""
+    """Return a number in [0, 1) for each unit, a hash of its states in their order."""
     bits = np.ascontiguousarray(states, dtype=np.float32).view(np.uint32).astype(np.uint64)
     owner = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
     place = (np.arange(len(bits)) - offsets[:-1][owner]).astype(np.uint64)

@@ -1,9 +1,8 @@
-"""Sums over the units of a log in parts: in bounded memory, by one process or by several, with the digits of one log
-in memory.
+"""Sums over a log in parts, in bounded memory, by one process or several, with the same digits as for a log in memory.
 
-A unit's vector is made of that unit's rows alone, to the last bit, and clipped vectors are summed as int64 grid points.
-So it does not matter into which blocks and shards the units are cut, nor where these are computed. Neither coins nor
-noise are drawn here: who draws gives the coins, and adds the noise to the sum of all shards.
+Every bit of a unit's vector depends on that unit's rows only, and clipped vectors are summed as int64 grid points. So
+it does not matter into which blocks and shards the units are cut, or where these are computed. Neither coins nor noise
+are drawn here: the caller draws both, passes the coins on, and adds the noise to the sum of all shards.
 """
 
 from __future__ import annotations
@@ -34,22 +33,22 @@ from dprl.user_code import suppress_warnings
 BLOCK_ROWS = 1 << 16
 """Most rows of several units that are prepared at a time, where their features are few."""
 BLOCK_BYTES = 1 << 25
-"""About what a block's rows may take; two are there at a time, one in sum and one in the making."""
+"""Approximate limit on the bytes of a block's rows. Two blocks are in memory at a time: one is summed, one prepared."""
 KEPT_BYTES = 1 << 28
-"""About what the rows of a shard may take, to be prepared once and kept."""
+"""Approximate limit on the bytes of a shard's rows, up to which they are prepared once and kept."""
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Task:
-    """Everything that a shard needs to know. It is sent to other processes as it stands, which sum up shards.
+    """Everything that a shard needs to know; it is sent unchanged to the processes that sum up shards.
 
     Attributes:
-        plan: the release's.
-        log: in parts.
+        plan: plan of the release.
+        log: log in parts.
         policies, behavior: what :func:`~dprl.policies.loading.load_policy` takes or gives.
-        exact: whether the sums without clipping and noise are asked for as well: for simulations only.
-        kept_bytes, block_rows: as the constants above say.
+        exact: whether the sums without clipping and noise are also computed, for simulations only.
+        kept_bytes, block_rows: see :data:`KEPT_BYTES` and :data:`BLOCK_ROWS`.
     """
 
     plan: Plan
@@ -74,7 +73,7 @@ class Task:
 
     @cached_property
     def _shard(self) -> Callable[[int, int], Shard]:
-        """Function that gives a shard, of which the last one is kept with all that it has prepared."""
+        """Function that gives a shard; the last shard is kept with everything that it has prepared."""
         return lru_cache(1)(partial(Shard, self))
 
     def begin(self, start: int, stop: int, function: Learned | None = None) -> FirstPass:
@@ -82,7 +81,7 @@ class Task:
         return self._shard(start, stop).begin(function)
 
     def total(self, told: tuple[int, Any], start: int, stop: int, included: bytes) -> np.ndarray:
-        """Run :meth:`Shard.total` on these units at a stage and its state; ``included`` has a bit for each unit."""
+        """Run :meth:`Shard.total` on these units; ``told`` is stage and state, ``included`` has a bit per unit."""
         (stage, state), program = told, self.plan.program
         assert program is not None
         bits = np.unpackbits(np.frombuffer(included, dtype=np.uint8), count=stop - start).astype(bool)
@@ -90,12 +89,13 @@ class Task:
 
 
 class FirstPass(NamedTuple):
-    """Result of a first pass over some units. Private. :func:`combine_shards` adds up those of blocks, and of shards.
+    """Result of a first pass over some units. Private. :func:`combine_shards` adds up the results of blocks or shards.
 
     Attributes:
-        total: ``(dimension,)`` int64, the sum of the value query's clipped vectors; zero where these are still to come.
-        digest: of what policies and bounds make of each unit's rows: the sum of the units' digests modulo 2^128.
-        exact: the sums without clipping, in units of 2^-44; none where they are not asked for.
+        total: ``(dimension,)`` int64, the sum of the value query's clipped vectors; zero where these are computed
+            later.
+        digest: digest of what policies and bounds make of each unit's rows: the sum of the units' digests modulo 2^128.
+        exact: the sums without clipping, in units of 2^-44; empty where they are not asked for.
     """
 
     total: np.ndarray
@@ -104,7 +104,7 @@ class FirstPass(NamedTuple):
 
 
 def combine_shards(passes: Sequence[FirstPass]) -> FirstPass:
-    """Return the first pass over the units of all of these passes, of shards or of blocks."""
+    """Return the first pass over all units of these passes, which are of shards or of blocks."""
     exact = tuple(sum(parts) for parts in zip(*(p.exact for p in passes), strict=True))
     return FirstPass(sum_of([p.total for p in passes]), sum(p.digest for p in passes) % (1 << 128), exact)
 
@@ -125,14 +125,14 @@ class Shard:
         load = lambda policy: load_policy(policy, task.plan.bounds.actions)  # noqa: E731
         self._policies = [load(policy) for policy in task.policies]
         self._behavior: Any = None if task.behavior is None else load(task.behavior)
-        # one thread for all steps: each new one would take memory of its own, and keep it
+        # one thread for all steps, because each new thread would take memory and keep it
         self._aside = ThreadPoolExecutor(1)
 
     def begin(self, function: Learned | None = None) -> FirstPass:
-        """Read the rows once: for the value query, and for a digest of what enters the mechanisms.
+        """Read the rows once, for the sum of the value query and for a digest of what enters the mechanisms.
 
-        Where values are taken around the released value ``function``, a first pass without it gives the digest, and
-        one with it the sum.
+        Where values are taken around the released value ``function``, a first pass without it gives the digest, and a
+        later pass with it gives the sum.
         """
         plan = self._task.plan
         mechanism, known = plan.value_mechanism, function is not None or not plan.around_function
@@ -150,8 +150,9 @@ class Shard:
             return combine_shards([FirstPass(clipped_total(mechanism, v), digest, exact(v)) for v, digest in blocks])
 
     def total(self, program: Any, stage: int, mechanism: Any, state: Any, included: np.ndarray) -> np.ndarray:
-        """Return the exact sum over the ``included`` ``(units,)`` of this shard; see
-        :class:`~dprl.engine.unit_source.Source`.
+        """Return the exact sum over the ``included`` units of this shard, a mask ``(units,)``.
+
+        See :class:`~dprl.engine.unit_source.Source`.
         """
         if self._kept is not None:
             return np.asarray(sum_of_rows(program, stage, mechanism, state, self._kept, included))
@@ -159,13 +160,13 @@ class Shard:
         with suppress_warnings(), closing(self._through(np.flatnonzero(included), self._prepared)) as blocks:
             for block in blocks:
                 everybody = np.ones(block.units, dtype=bool)
-                # as a NumPy array: it is waited for, so that no further block is in memory
+                # np.asarray waits for the sum, so that no further block is in memory
                 total += np.asarray(sum_of_rows(program, stage, mechanism, state, block, everybody))
         return total
 
     @cached_property
     def _kept(self) -> UnitRows | None:
-        """All rows, prepared once; None where they would take too much memory."""
+        """All rows of the shard, prepared once; None where they would take too much memory."""
         rows = int(self._task.parts.rows_of(self._start + np.arange(self.units)).sum())
         if rows * self._task.row_bytes > self._task.kept_bytes:
             return None
@@ -173,10 +174,10 @@ class Shard:
             return self._prepared(np.arange(self.units))
 
     def _through(self, units: np.ndarray, prepare: Callable[[np.ndarray], T]) -> Generator[T, None, None]:
-        """Prepare the units block by block; the next block is prepared while the one before is in use."""
+        """Yield the prepared blocks of the units; each block is prepared while the previous one is in use."""
 
         def silent(block: np.ndarray) -> T:
-            with np.errstate(all="ignore"):  # belongs to the thread
+            with np.errstate(all="ignore"):  # NumPy keeps this setting per thread
                 return prepare(block)
 
         following = None
@@ -188,11 +189,11 @@ class Shard:
             if following is not None:
                 yield following.result()
         finally:
-            if following is not None:  # nothing is read any more when this ends
+            if following is not None:  # no thread reads any more after the end
                 wait([following])
 
     def _blocks(self, units: np.ndarray) -> Iterator[np.ndarray]:
-        """Split the units ``(k,)`` into blocks of about as many rows; one empty block where there are none."""
+        """Split the units ``(k,)`` into blocks with similar numbers of rows; without units there is one empty block."""
         room = min(self._task.block_rows, max(1 << 10, BLOCK_BYTES // self._task.row_bytes))
         ends = np.cumsum(self._task.parts.rows_of(self._start + units))
         cuts = np.flatnonzero(np.diff((ends - 1) // room)) + 1
@@ -206,11 +207,11 @@ class Shard:
         return found
 
     def _ratios(self, log: Trajectories) -> np.ndarray | None:
-        """Return ``(N,)`` ratios of the first target policy, whose value function is learned; None where none is."""
+        """Return the ratios ``(N,)`` of the first target policy if its value function is learned, else None."""
         return None if self._task.plan.program is None else step_ratios(self._policies[0], log, self._behavior)
 
     def _digest_of_policies(self, log: Trajectories) -> int:
-        """Return the digest of what the policies do, each in its place; with rows and function it fixes the query."""
+        """Return the digest of what the policies do, in order; with the rows and the function it fixes the query."""
         columns = [policy_columns(policy, log, self._behavior) for policy in self._policies]
         return _digest(np.zeros((log.units, 0)), np.hstack(columns), log)
 
@@ -223,7 +224,7 @@ class Shard:
 
 
 def _digest(vectors: np.ndarray, columns: np.ndarray | None, log: Trajectories) -> int:
-    """Add up the digests of the units, each made from that unit's vector and its rows of ``columns`` ``(N, ...)``.
+    """Add up the digests of the units, each of which is made from the unit's vector and its rows of ``columns``.
 
     The sum is the same in any order and number of shards.
     """

@@ -1,4 +1,4 @@
-"""What a trajectory that is not over can still return, step by step, from public facts alone."""
+"""Range of the return that an unfinished trajectory can still have, step by step, from public facts only."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from dprl.protocols import Bounds
 
 
 class ToCome(NamedTuple):
-    """Range of returns that a trajectory that is not over can still have from each step on, discounted to that step.
+    """Range of the return that an unfinished trajectory can still have from each step on, discounted to that step.
 
     Attributes:
-        low, high: ``(H,)``.
+        low, high: ends of the range at each step, ``(H,)``.
     """
 
     low: Float[np.ndarray, " horizon"]
@@ -22,7 +22,10 @@ class ToCome(NamedTuple):
 
     @property
     def width(self) -> Float[np.ndarray, " horizon"]:
-        """``(H,)``; never more than that of the first step, for values do not grow because rewards may come late."""
+        """Width of the range at each step, ``(H,)``.
+
+        It is at most the width at the first step: values do not grow merely because rewards may come late.
+        """
         return np.minimum(self.high - self.low, (self.high - self.low)[0])
 
     def part(self, start: float, end: float) -> ToCome:
@@ -31,8 +34,9 @@ class ToCome(NamedTuple):
 
 
 def to_come(bounds: Bounds, discount: float) -> ToCome:
-    """Derive what can still come from the bounds of rewards; and from those of returns, less what a trajectory can have
-    had before.
+    """Derive the range of returns to come from the bounds on rewards.
+
+    Where returns have bounds, too, the range is also limited by these, less what a trajectory can have earned before.
     """
     horizon, (least, most) = bounds.horizon, bounds.reward
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
@@ -47,7 +51,7 @@ def to_come(bounds: Bounds, discount: float) -> ToCome:
                 (bounds.return_range[1] - least * before) / power,
             ]
             low, high = np.fmax(low, np.fmin(tighter[0], high)), np.fmin(high, np.fmax(tighter[1], low))
-            # wider again, so that what is still open never grows with time, discounted to the start
+            # widen the range again, so that its width, discounted to the start, never grows with time
             open_at = power * (high - low)
             missing = (np.maximum.accumulate(open_at[::-1])[::-1] - open_at) / (2.0 * power)
             low, high = low - np.nan_to_num(missing), high + np.nan_to_num(missing)

@@ -1,9 +1,9 @@
-"""Two parts of the people: what is learned or chosen on one of them can be valued on the other, for one budget.
+"""Two parts of the people: a policy that is learned or chosen on one part is valued on the other, for one budget.
 
-Each unit's coin says in which part it is. Coins are functions of the run key, a stream and the unit's place, and of
-nothing in the rows. So for fixed coins one more person is in one part, and the releases of both cost the larger of
-their deltas at each epsilon, not the sum, though the second may depend on what the first released. How many people are
-in a part stays secret: sums are divided by the declared number times the part's public share.
+A coin decides for each unit in which part it is. Coins are functions of the run key, a stream and the unit's place, and
+do not depend on the rows. So for fixed coins one more person is in only one part. At each epsilon the releases of both
+parts together cost the larger of their deltas, not the sum, although the second release may depend on the first. The
+number of people in a part stays secret: sums are divided by the declared number times the part's public share.
 Proof: docs/proofs/two-parts.md.
 """
 
@@ -25,11 +25,11 @@ from dprl.protocols import Bounds, NoiseSource
 
 
 class FromFirst(NamedTuple):
-    """What the first part of the people released.
+    """Release of the first part of the people.
 
     Attributes:
-        name: of what they chose or learned, in words.
-        policies: what the second part values, by name: the chosen or learned policy first.
+        name: name of the chosen or learned policy, in words.
+        policies: policies that the second part values, by name; the chosen or learned policy is the first.
     """
 
     name: str
@@ -37,11 +37,11 @@ class FromFirst(NamedTuple):
 
 
 STREAM = "two parts"
-"""Of the noise source: no mechanism has this name."""
+"""Stream of the noise source from which the coins come; no mechanism has this name."""
 SHARE = 0.4
-"""Of the people, on whom a policy is chosen or learned; it was chosen on seeds of benchmarks/families.py."""
+"""Default share of the people on whom a policy is chosen or learned; it was set on seeds of benchmarks/families.py."""
 CHOSEN = "the chosen policy"
-"""What a policy is called before anybody knows which one it is."""
+"""Name of the chosen policy before it is known."""
 
 
 @dataclass(frozen=True)
@@ -49,11 +49,11 @@ class TwoParts:
     """Division of the people by coins.
 
     Attributes:
-        units: declared number of all.
-        share: of them that the first part has in the mean; rounded so that both parts have whole numbers.
+        units: declared number of all units.
+        share: mean share of the units in the first part; rounded so that both parts have whole mean numbers.
 
     Raises:
-        DprlError: a part would have nobody in the mean.
+        DprlError: the mean number of units in a part would be zero.
     """
 
     units: int
@@ -77,16 +77,16 @@ class TwoParts:
         return self.units - self.first
 
     def bounds_of(self, bounds: Bounds, first: bool) -> Bounds:
-        """Return the public bounds of one part: those of the log, with the part's mean number of units."""
+        """Return the public bounds of one part: the log's bounds, with the part's mean number of units."""
         return replace(bounds, units=self.first if first else self.second)
 
     def in_first(self, noise: NoiseSource, units: int, stability: Any = ADDS_ONE_UNIT) -> np.ndarray:
-        """Return ``(units,)`` whether each unit is in the first part; all others are in the second. Private.
+        """Return a mask ``(units,)`` of the units in the first part; all others are in the second. Private.
 
         Args:
-            noise: source of the release, whose stream :data:`STREAM` has the coins.
-            units: number of units that there are.
-            stability: of their source; one more person must add one unit and change no other's.
+            noise: noise source of the release, whose stream :data:`STREAM` has the coins.
+            units: actual number of units.
+            stability: stability of the source of units; one more person must add one unit and change no other unit.
         """
         if stability != ADDS_ONE_UNIT:
             raise DprlError("Two parts of the people need a source to which one more person adds one unit.")
@@ -96,12 +96,12 @@ class TwoParts:
 
 @dataclass(frozen=True)
 class FirstPart:
-    """Question to the first part of the people, of which comes what the second part values; public facts alone.
+    """Question to the first part of the people, whose answer the second part values; public facts only.
 
     Attributes:
         parts: division of the people.
-        beside: policies that are valued besides what comes of the first part, by name.
-        called: what that is called among those that are valued.
+        beside: by name, policies that are valued in addition to the policy of the first part.
+        called: name of the first part's policy among the valued policies; None for :data:`CHOSEN`.
     """
 
     parts: TwoParts
@@ -110,21 +110,21 @@ class FirstPart:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What the valued policies are called before anybody knows them."""
+        """Names of the valued policies, which are public before the policies are known."""
         return (self.called or CHOSEN, *self.beside)
 
     @property
     def words(self) -> str:
-        """What is released of both parts, as a certificate says it before it names what the second releases."""
+        """What is released on both parts, in the words with which a certificate precedes the second part's release."""
         raise NotImplementedError
 
     @property
     def draws(self) -> int:
-        """Number of Gaussian numbers that the first part draws: none where its coins are exact."""
+        """Number of Gaussian numbers that the first part draws; 0 where the first part uses only exact coins."""
         return 0
 
     def calibrated(self, budget: Budget) -> Self:
-        """Return the same question with noise for this budget: itself where its coins are of the budget's epsilon."""
+        """Return the same question with noise for this budget; unchanged where its coins have the budget's epsilon."""
         del budget
         return self
 
@@ -133,7 +133,7 @@ class FirstPart:
         raise NotImplementedError
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return the first part's rows of a certificate."""
+        """Return the rows of a certificate for the first part."""
         raise NotImplementedError
 
     def options(self) -> dict[str, dict[str, Any]]:
@@ -142,24 +142,24 @@ class FirstPart:
         return {"choosing_share": {"value": self.parts.share, "provenance": given}}
 
     def described(self) -> dict[str, Any]:
-        """Return what an estimate says of it, as plain data."""
+        """Return what ``estimate.json`` says of the two parts, as plain data."""
         parts = self.parts
         return {"share": parts.share, "units_that_choose": parts.first, "units_that_value": parts.second}
 
     def entering(self, log: Trajectories, behavior: Any) -> Iterator[Any]:
-        """Yield what is made of the rows beside the log itself, for a run folder to bind. Private."""
+        """Yield what the first part computes from the rows, besides the log, for a run folder to bind. Private."""
         raise NotImplementedError
 
     def released(self, log: Trajectories, behavior: Any, noise: Any, journal: Any) -> FromFirst:
-        """Return what the units of ``log``, all of the first part, release; what ``journal`` holds is not drawn again.
+        """Return the release of the units of ``log``, all of which are in the first part.
 
-        It does not touch the stream :data:`STREAM` of ``noise``.
+        Steps that ``journal`` holds are not drawn again. The stream :data:`STREAM` of ``noise`` is not used.
         """
         raise NotImplementedError
 
 
 def checked_share(share: float | None) -> float:
-    """Return the share of the people who choose, by default :data:`SHARE`; refuse one that is none."""
+    """Return the share of the people in the first part, by default :data:`SHARE`; refuse it outside of [0.05, 0.95]."""
     if share is None:
         return SHARE
     if isinstance(share, bool) or not isinstance(share, int | float) or not 0.05 <= share <= 0.95:

@@ -1,15 +1,15 @@
-"""Where units come from, what one more person does to them, and how they are summed, on one device or on several.
+"""Sources of units, what one more person does to them, and how units are summed, on one device or on several.
 
-Coins and noise are not drawn here. Sums are of int64 grid points, so they are exact: where the units are, and in which
-order and blocks they are added, changes no digit.
+Coins and noise are not drawn here. Sums are of int64 grid points, so they are exact: no digit depends on where the
+units are, or on the order and the blocks in which they are added.
 
-Where JAX sees several devices each takes other units. A device computes whole slices of units in the compiled shapes of
-one device, so that a unit's vector is the same to the last bit wherever it is computed; the sums are all-reduced. The
-rows are on every device. Several processors of a host are seen with
-``XLA_FLAGS=--xla_force_host_platform_device_count=N``, one GPU alone with ``CUDA_VISIBLE_DEVICES=0``.
+Where JAX sees several devices, each device takes a part of the units. A device computes whole slices of units in the
+same compiled shapes as a single device does, so that a unit's vector is the same to the last bit wherever it is
+computed; the sums are all-reduced. The rows are on every device. JAX sees several CPU devices with
+``XLA_FLAGS=--xla_force_host_platform_device_count=N``, and only one GPU with ``CUDA_VISIBLE_DEVICES=0``.
 
-Trials of an experiment need nothing of this: ``jit(vmap(...))`` over noise keys goes where the keys were put, with
-``jax.device_put(keys, NamedSharding(mesh, PartitionSpec("units")))``.
+Trials of an experiment need none of this: ``jit(vmap(...))`` over noise keys runs where the keys are, and
+``jax.device_put(keys, NamedSharding(mesh, PartitionSpec("units")))`` puts them on several devices.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from dprl.engine.options import QuickProgram
 from dprl.mechanisms.gaussian_sum import GaussianSum, Stability
 
 Included = Mask | range
-"""Who takes part in a step: a private participation mask, or the public places of its batch."""
+"""Units that take part in a step: a private participation mask, or the public places of the step's batch."""
 UNITS = "units"
-"""The mesh's one axis."""
+"""Name of the only axis of the mesh."""
 _EVERYWHERE, _APART = PartitionSpec(), PartitionSpec(UNITS)
 _PLACED: dict[tuple[int, Mesh], tuple[Any, ...]] = {}
 
@@ -44,20 +44,20 @@ class Units(Protocol):
 
     @property
     def units(self) -> int:
-        """Number of units, private; or number of places, where every unit has a public one."""
+        """Number of units, which is private; or number of places, where every unit has a public place."""
         ...
 
     @property
     def stability(self) -> tuple[Stability, ...]:
-        """All that one more person may do to the set of units."""
+        """Everything that one more person may do to the set of units."""
         ...
 
 
 class Source(Units, Protocol):
-    """Units whose vectors are summed where they are: in memory, in files, on other machines, as they arrive."""
+    """Units whose vectors are summed where the units are: in memory, in files, on other machines, or as they arrive."""
 
     def total(self, program: Any, stage: int, mechanism: Any, state: Any, included: Any) -> Num[AnyArray, " dim"]:
-        """Return the exact sum of the clipped vectors of those who are ``included``. Private."""
+        """Return the exact sum of the clipped vectors of the ``included`` units. Private."""
         ...
 
 
@@ -67,13 +67,13 @@ class Blocks(Units, Protocol):
     def block(self, units: Any, state: Any = None) -> Any:
         """Return the rows of the ``units``.
 
-        People who meet a policy do what they do when it is the policy of the ``state``.
+        Where people interact with a policy, their rows are what they do under the policy of the ``state``.
         """
         ...
 
 
 def clipped_sum(program: Any, stage: int, mechanism: Any, state: Any, block: Any, included: Mask) -> Num[Array, " dim"]:
-    """Return the exact sum of a block's clipped vectors, by the program's quicker way if it has one."""
+    """Return the exact sum of a block's clipped vectors, by the program's own, quicker way if it has one."""
     if isinstance(program, QuickProgram):
         return program.clipped_sum(stage, mechanism, state, block, included)
     return mechanism.clipped_sum(program.contribution(stage, state, block), included)
@@ -85,8 +85,8 @@ def sum_of_blocks(
     """Return the sum over blocks of rows that were made on the host.
 
     Args:
-        blocks: rows ``(B, ...)`` and which of them count ``(B,)``, all of one size.
-        several: whether there may be more than one block: then each device takes others, where there are several.
+        blocks: pairs of rows ``(B, ...)`` and a mask ``(B,)`` of those that count; all blocks have one size.
+        several: whether there may be more than one block. If so, several devices share the blocks.
     """
     mesh = unit_mesh() if several and mechanism.certifies else None
     together, left = 1 if mesh is None else mesh.size, iter(blocks)
@@ -115,7 +115,7 @@ def _block_sum(program: Any, stage: int, mechanism: Any, state: Any, given: Any,
 
 
 def unit_mesh() -> Mesh | None:
-    """Return this process's devices as one axis; None where there is one device, or where the user chose a default."""
+    """Return a mesh of this process's devices; None where there is only one, or where the user set a default device."""
     devices = jax.local_devices()
     if len(devices) == 1 or jax.config.jax_default_device is not None:  # type: ignore[attr-defined]
         return None
@@ -123,15 +123,15 @@ def unit_mesh() -> Mesh | None:
 
 
 def all_reduced(mesh: Mesh, summed: Callable[[Any, Any], jax.Array], same: Any, apart: Any) -> jax.Array:
-    """Add ``summed(same, part)`` up over the devices; each has another part of the leading axis of ``apart``.
+    """Return the sum of ``summed(same, part)`` over the devices, each of which has a part of ``apart``'s leading axis.
 
-    Exact where the sums are whole numbers; may be traced.
+    The result is exact where the sums are whole numbers. Arguments may be traced.
     """
 
     def here(same: Any, part: Any) -> jax.Array:
         return jax.lax.psum(summed(same, part), UNITS)
 
-    # a loop in `summed` may start from zeros that are the same everywhere: what is checked would refuse it
+    # a loop in `summed` may start from zeros that are the same on all devices, which check_vma would refuse
     return jax.shard_map(here, mesh=mesh, in_specs=(_EVERYWHERE, _APART), out_specs=_EVERYWHERE, check_vma=False)(
         same, apart
     )
@@ -152,15 +152,16 @@ def sum_over_devices(
 
     Args:
         mesh: see :func:`unit_mesh`.
-        block_sum: compiled; takes program, stage, mechanism, state, the columns of ``data``, and row indices ``(B, L)``
-            and which units count ``(B,)`` as :meth:`UnitRows.chunks` gives them.
-        width: of row indices of that length: units in a slice, of which ``block_sum`` adds up one after the other.
+        block_sum: compiled function of program, stage, mechanism, state, the columns of ``data``, and row indices
+            ``(B, L)`` with a mask ``(B,)`` of the units that count, as :meth:`UnitRows.chunks` gives them.
+        width: function that gives, for units of a length, the number of units in a slice; ``block_sum`` adds up one
+            slice after the other.
     """
     rate, total = mechanism.sampling_rate, np.zeros(mechanism.dimension, dtype=np.int64)
     expected = max(1, round(data.declared * rate))
     options, apart, same = (program, stage, mechanism), NamedSharding(mesh, _APART), None
     for index, live, spread in _grouped(data.chunks(included, rate), mesh.size, width, expected, data.padding):
-        # as a NumPy array it is waited for: no two all-reductions are under way
+        # np.asarray waits for the result, so that no two all-reductions run at once
         if not spread:
             total += np.asarray(block_sum(*options, state, data.columns, index, live))
             continue
@@ -177,10 +178,11 @@ def _grouped(
     expected: int,
     padding: int,
 ) -> Iterator[tuple[np.ndarray, np.ndarray, bool]]:
-    """Yield the same units in so many blocks at a time that each device has as many whole slices of them, and whether
-    several devices share them: where all that is expected is one slice, one device takes each block.
+    """Yield the same units in groups of blocks, and whether several devices share a group.
 
-    How many blocks, and their size, follow from the length of the bucket and public facts alone.
+    A group has so many blocks that every device gets the same number of whole slices. Where only one slice is expected,
+    each block goes to one device. The number of blocks and their size follow only from the length of the bucket and
+    from public facts.
     """
     for (block, length), blocks in itertools.groupby(chunks, key=lambda chunk: chunk[0].shape):
         slices = max(1, block // width(length))
@@ -194,7 +196,7 @@ def _grouped(
 
 
 def _placed(data: UnitRows, mesh: Mesh) -> tuple[Any, ...]:
-    """Return the rows on every device. They stay there for as long as ``data`` lives."""
+    """Return the rows, copied to every device. The copies live as long as ``data``."""
     key = id(data), mesh
     if key not in _PLACED:
         _PLACED[key] = jax.device_put(data.columns, NamedSharding(mesh, _EVERYWHERE))

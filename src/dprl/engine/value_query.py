@@ -1,4 +1,4 @@
-"""Values of policies from one noisy sum: what the engine asks of an estimator, and how the sum is released."""
+"""Values of policies from one noisy sum: what the engine requires of an estimator, and how the sum is released."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from dprl.data.trajectories import Trajectories
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.protocols import NO_JOURNAL, Bounds, Journal, NoiseSource
 
-_EXACT = 44  # bits after the point in the sums of simulations
-_MOST_UNITS = 1 << 16  # whose vectors are summed at a time
+_EXACT = 44  # bits after the binary point in the exact sums of simulations
+_MOST_UNITS = 1 << 16  # most units whose vectors are summed at a time
 
 
 class ValueQuery(Protocol):
     """Estimator of the values of all target policies, made from public facts only.
 
-    It says what a unit's vector is, and turns the noisy sum of the vectors back into values.
+    A query says what a unit's vector is, and turns the noisy sum of the vectors back into values.
     """
 
     around_function: ClassVar[bool]
@@ -29,7 +29,7 @@ class ValueQuery(Protocol):
 
     @property
     def words(self) -> str:
-        """The estimator's name as a report says it."""
+        """Name of the estimator in a report."""
         ...
 
     @property
@@ -49,16 +49,16 @@ class ValueQuery(Protocol):
 
     @property
     def clip_norm(self) -> float:
-        """L2 norm that a unit's vector is clipped to."""
+        """L2 norm to which a unit's vector is clipped."""
         ...
 
     @property
     def strategy(self) -> Float[np.ndarray, "policies policies"]:
-        """Matrix over the target policies by which estimates are mixed before they are released."""
+        """Matrix over the target policies with which estimates are mixed before they are released."""
         ...
 
     def around(self, function: Any) -> ValueQuery:
-        """Return the query around what was released before it, such as a value function; itself where it needs none."""
+        """Return the query around what was released before, such as a value function; unchanged if it needs none."""
         ...
 
     def unit_vectors(
@@ -76,28 +76,28 @@ class ValueQuery(Protocol):
         ...
 
     def difference(self, mechanism: GaussianSum, noisy: Float[np.ndarray, " dim"], a: int, b: int) -> Any:
-        """Return what is known of the value of the policy at ``a`` less that at ``b``, from the released vector."""
+        """Return what the released vector says about the value of the policy at ``a`` less that at ``b``."""
         ...
 
     def expect(self, mechanism: GaussianSum) -> list[tuple[float, float, float]]:
         """Return three numbers for each target policy, from public facts only.
 
-        They are the privacy standard error, the largest sampling standard error, and the half-width of an interval
-        then.
+        They are the privacy standard error, the largest sampling standard error, and the half-width of an interval with
+        this sampling error.
         """
         ...
 
 
 @dataclass(frozen=True)
 class Question:
-    """What most estimators do alike: they need no value function, and their options say how confident they are."""
+    """Base of most estimators, which need no value function and have the confidence among their options."""
 
     config: Any
 
     around_function: ClassVar[bool] = False
 
     def around(self, function: Any) -> Self:
-        """Return itself: nothing that is released before it is needed."""
+        """Return the query unchanged: it needs nothing that was released before."""
         del function
         return self
 
@@ -108,7 +108,7 @@ class Question:
 
 @dataclass(frozen=True, kw_only=True)
 class AroundReleased:
-    """What queries do alike whose values are taken around something that is released before them.
+    """Base of queries whose values are taken around something that is released before.
 
     Attributes:
         known: the released value function or propensities, once they are known; see :meth:`around`.
@@ -119,12 +119,12 @@ class AroundReleased:
     around_function: ClassVar[bool] = True
 
     def around(self, function: Any) -> Self:
-        """Return the query around what was released: post-processing."""
+        """Return the query around what was released, which is post-processing."""
         return replace(self, known=function)
 
     @property
     def released(self) -> Any:
-        """What was released. Asking for it earlier is a mistake of the program's."""
+        """What was released before. It is an error in the program to ask for it earlier."""
         if self.known is None:
             raise RuntimeError("Values around what a release makes first are made after it.")
         return self.known
@@ -132,10 +132,10 @@ class AroundReleased:
 
 @dataclass(frozen=True)
 class BesideQuery:
-    """What queries do alike that ask for more than another one does: options, bounds and errors are that one's.
+    """Base of queries that ask for more than an inner query does, from which they take options, bounds and errors.
 
     Attributes:
-        inner: the other question, which gives values and intervals.
+        inner: inner query, which gives values and intervals.
     """
 
     inner: Any
@@ -160,20 +160,20 @@ class BesideQuery:
         return replace(self, inner=self.inner.at(confidence))
 
     def expect(self, mechanism: GaussianSum) -> list[tuple[float, float, float]]:
-        """Return what the errors will be, from public facts alone: those of the other question."""
+        """Return the errors to expect, from public facts only: those of the inner query."""
         return self.inner.expect(mechanism)
 
 
 @runtime_checkable
 class CountingQuery(ValueQuery, Protocol):
-    """An estimator that can tell how many units there are, and give their values by that number."""
+    """An estimator that can count the units, and give values with this count in place of a declared number."""
 
     def counting(self) -> Self:
-        """Return the same question, whose vector tells the number of units besides."""
+        """Return the same query with a vector that also tells the number of units."""
         ...
 
     def count(self, noisy: Float[np.ndarray, " dim"]) -> float:
-        """Return how many units there are, from the released vector of a question that tells it."""
+        """Return the number of units, from the released vector of a :meth:`counting` query."""
         ...
 
     def count_noise(self, mechanism: GaussianSum) -> float:
@@ -181,19 +181,19 @@ class CountingQuery(ValueQuery, Protocol):
         ...
 
     def of(self, people: float) -> Self:
-        """Return the same question to units whose number is not declared but was counted, with noise.
+        """Return the same query for units whose number was counted, with noise, instead of declared.
 
-        Its intervals count the noise in the number, and nobody is missing from it.
+        Its intervals account for the noise in the count. No unit is taken to be missing from the count.
         """
         ...
 
 
 @runtime_checkable
 class TabledQuery(ValueQuery, Protocol):
-    """An estimator that looks at its policies before it is asked, and takes one that is not known yet."""
+    """An estimator that uses its policies before the release, and allows for a policy that is not known yet."""
 
     def of_policies(self, policies: Sequence[Any]) -> Self:
-        """Return the same question about policies that are known by now; its length and clip norm stay."""
+        """Return the same query about policies that are all known by now; its length and clip norm do not change."""
         ...
 
 
@@ -202,23 +202,24 @@ class LearningQuery(ValueQuery, Protocol):
     """An estimator whose noisy sum tells more than values."""
 
     def learned(self, mechanism: GaussianSum, noisy: Float[np.ndarray, " dim"]) -> Any:
-        """Return what the release hands out besides values, as :class:`~dprl.engine.options.Learned` has it."""
+        """Return what the release gives besides values, as a :class:`~dprl.engine.options.Learned`."""
         ...
 
     def cautions(self, mechanism: GaussianSum) -> list[str]:
-        """Return what public facts alone say against what will be learned."""
+        """Return cautions about what will be learned, from public facts only."""
         ...
 
 
 def value_mechanism(query: ValueQuery, noise_multiplier: float) -> GaussianSum:
-    """Return the one mechanism through which values touch the trajectories."""
+    """Return the only mechanism through which values depend on the trajectories."""
     return GaussianSum(parts=((query.dimension, query.clip_norm),), noise_multiplier=noise_multiplier)
 
 
 def clipped_total(mechanism: GaussianSum, vectors: Float[np.ndarray, "units dim"]) -> Num[np.ndarray, " dim"]:
-    """Return the sum of the clipped ``vectors``, exact and the same in any order.
+    """Return the sum of the clipped ``vectors``, which is exact and the same in any order.
 
-    Nothing is compiled, and NumPy adds up the squares of each row by itself, in an order that follows from its length.
+    Nothing is compiled. NumPy adds up the squares of each row separately, in an order that follows from the row's
+    length.
     """
     total = np.zeros(mechanism.dimension, dtype=mechanism.dtype)
     for start in range(0, len(vectors), _MOST_UNITS):
@@ -249,7 +250,7 @@ def release_vector(
 
 
 def exact_sum(vectors: Float[np.ndarray, "units dim"]) -> tuple[int, ...]:
-    """Add up unclipped vectors in units of 2^-44: the same however the units are cut into blocks."""
+    """Add up unclipped vectors in units of 2^-44; the sum is the same however the vectors are cut into blocks."""
     total = [0] * vectors.shape[1]
     for start in range(0, len(vectors), 1 << 12):
         points = np.rint(np.ldexp(vectors[start : start + (1 << 12)], _EXACT)).astype(np.int64)

@@ -1,1 +1,1 @@
-"""Simulators as pure JAX functions, logs of them, and people who answer."""
+"""Simulators as pure JAX functions, logs that they produce, and people who answer a policy."""

@@ -1,8 +1,9 @@
 """Acrobot (Sutton 1996; Sutton and Barto 1998), the same numbers as Gymnasium's ``Acrobot-v1``.
 
-Two links hang from a joint; the motor sits between them. Observation: cosine and sine of the first link's angle (0 is
-straight down) and of the second's relative to the first, and both angular velocities, float32. Actions: torque -1, 0 or
-1. The reward is -1 a step and 0 for the step that brings the free end one link above the joint, which terminates.
+Two links hang from a joint; the motor sits between the links. Observation: cosine and sine of the first link's angle (0
+is straight down) and of the second link's angle relative to the first, and both angular velocities, float32. Actions:
+torque -1, 0 or 1. The reward is -1 per step, and 0 for the step that brings the free end one link above the joint,
+which terminates the trajectory.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ MAX_SPEEDS = (4 * math.pi, 9 * math.pi)
 
 @dataclass(frozen=True, kw_only=True)
 class Acrobot(ClassicControl):
-    """The links as pure functions; the state is ``(4,)`` float64: both angles in [-pi, pi], both angular velocities.
+    """Two links as pure functions; the state is ``(4,)`` float64: both angles in [-pi, pi], both angular velocities.
 
     Attributes:
         horizon: transitions after which a trajectory is truncated (500 in Gymnasium).
@@ -42,7 +43,7 @@ class Acrobot(ClassicControl):
     horizon: int = 500
 
     def reset(self, key: jax.Array) -> jax.Array:
-        """Hanging down, each component somewhere in [-0.1, 0.1]."""
+        """Return a state in which the links hang down, with each component in [-0.1, 0.1]."""
         return jax.random.uniform(key, (4,), dtype=jnp.float64, minval=-0.1, maxval=0.1)
 
     def observe(self, state: Any) -> jax.Array:
@@ -66,7 +67,7 @@ class Acrobot(ClassicControl):
         k3 = _derivative(state + half * k2, torque)
         k4 = _derivative(state + SECONDS * k3, torque)
         state = state + SECONDS / 6.0 * (k1 + 2.0 * k2 + 2.0 * k3 + k4)
-        # both angles back into [-pi, pi]
+        # move both angles back into [-pi, pi]
         angles = state[:2] - 2.0 * math.pi * jnp.ceil((state[:2] - math.pi) / (2.0 * math.pi))
         limit = jnp.asarray(MAX_SPEEDS, jnp.float64)
         state = jnp.concatenate([angles, jnp.clip(state[2:], -limit, limit)])
@@ -75,13 +76,13 @@ class Acrobot(ClassicControl):
 
 
 def _derivative(state: Any, torque: Any) -> jax.Array:
-    """Time derivative of the state, by the equations of Sutton and Barto's book."""
+    """Return the time derivative of the state, by the equations of Sutton and Barto's book."""
     first, second, speed, turn = state[0], state[1], state[2], state[3]
     sine, cosine = jnp.sin(second), jnp.cos(second)
     lever = MASS * LENGTH * CENTRE
     d1 = MASS * CENTRE**2 + MASS * (LENGTH**2 + CENTRE**2 + 2.0 * LENGTH * CENTRE * cosine) + 2.0 * INERTIA
     d2 = MASS * (CENTRE**2 + LENGTH * CENTRE * cosine) + INERTIA
-    # a sine is the cos(x - pi/2) of the book
+    # the book writes cos(x - pi/2) for this sine
     phi2 = MASS * CENTRE * GRAVITY * jnp.sin(first + second)
     phi1 = (
         -lever * turn**2 * sine

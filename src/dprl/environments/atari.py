@@ -1,8 +1,8 @@
 """Simulated logs of Pong on the Atari 2600, by the Arcade Learning Environment (Bellemare et al. 2013).
 
-ALE is an extra and imported here alone: ``pip install 'dprl[atari]'`` installs ale-py, which is licensed under the
-GPL-2.0 and brings the game. As Machado et al. (2018) propose, a decision lasts four frames, and each frame repeats the
-last one's action with probability 0.25.
+ALE is an extra, which only this module imports: ``pip install 'dprl[atari]'`` installs ale-py, which is licensed under
+the GPL-2.0 and contains the game. As Machado et al. (2018) propose, a decision lasts four frames, and each frame
+repeats the action of the previous frame with probability 0.25.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ DISCOUNT = 0.95
 HORIZON = 200
 """Decisions of a piece of a game."""
 _FRAMES, _REPEAT = 4, 0.25
-_BUTTONS = (0, 3, 4)  # of ALE: none, right, left
+_BUTTONS = (0, 3, 4)  # ALE's numbers of: none, right, left
 
 
 def atari_bounds(units: int, *, observation: Observation = "ram", horizon: int = HORIZON) -> Bounds:
-    """Return public facts of a log of ``units`` trajectories: every byte and pixel lies in [0, 255]."""
+    """Return the public bounds of a log of ``units`` trajectories; every byte and every pixel lies in [0, 255]."""
     return Bounds(
         units=units,
         horizon=horizon,
@@ -46,7 +46,7 @@ class Pong:
     """One console that plays game after game.
 
     Args:
-        seed: of the console's coins; below 2^31.
+        seed: seed of the console's coins, below 2^31.
 
     Raises:
         DprlError: ale-py is not installed.
@@ -65,8 +65,9 @@ class Pong:
         self.console.loadROM(ale_py.roms.get_rom_path("pong"))  # pyright: ignore[reportAttributeAccessIssue]
 
     def observe(self, observation: Observation = "ram") -> np.ndarray:
-        """Return ``(128,)`` bytes of the memory, or ``(6400,)`` grey pixels of the field, every second of each row and
-        column; uint8.
+        """Return the observation, uint8: ``(128,)`` bytes of the memory, or ``(6400,)`` grey pixels of the field.
+
+        The pixels are every second one of each row and column.
         """
         if observation == "ram":
             return self.console.getRAM()
@@ -77,12 +78,12 @@ class Pong:
         self.console.reset_game()
 
     def step(self, action: int) -> tuple[float, bool]:
-        """Points won less points lost in one decision, and whether the game is over."""
+        """Return the points won less the points lost in one decision, and whether the game is over."""
         reward = self.console.act(_BUTTONS[action])
         return float(reward), bool(self.console.game_over())
 
     def save(self) -> Any:
-        """Return the state of the game; :meth:`restore` continues there, with the console's further coins."""
+        """Return the state of the game, from which :meth:`restore` continues with the console's further coins."""
         return self.console.cloneState()
 
     def restore(self, state: Any) -> None:
@@ -101,26 +102,27 @@ def atari_log(
 ) -> Columns:
     """Simulate ``episodes`` trajectories of Pong; the columns are those of :func:`dprl.environments.rollout`.
 
-    A trajectory is a piece of a game: it ends with the game or after ``horizon`` decisions, and the next one goes on
-    where it was cut. With a horizon that no game reaches, trajectories are whole games.
+    A trajectory is a piece of a game. It ends with the game or after ``horizon`` decisions, and the next trajectory
+    continues where it was cut. With a horizon that no game reaches, trajectories are whole games.
 
     Args:
         policy: states ``(N, d)`` float32 to probabilities ``(N, 3)`` of stay, up and down, row by row.
-        seed: of the consoles and of the actions.
+        seed: seed of the consoles and of the actions.
         episodes: number of trajectories.
         observation: ``ram``, the 128 bytes of the memory, or ``80x80``, the pixels of the field.
         horizon: decisions after which a trajectory is cut.
-        progress: told the number of trajectories that are done.
+        progress: function that is called with the number of trajectories that are done.
 
     Raises:
-        DprlError: ale-py is not installed, or the policy does not give probabilities.
+        DprlError: a number or the observation is out of range, ale-py is not installed, or the policy does not give
+            probabilities.
     """
     if episodes < 1 or horizon < 1 or seed < 0:
         raise DprlError("pong: episodes and horizon must be at least 1 and the seed at least 0.")
     if observation not in SIZES:
         raise DprlError(f"pong: there is no observation {observation!r}; use {' or '.join(SIZES)}.")
     check_policy(policy, atari_bounds(episodes, observation=observation, horizon=horizon))
-    # whole games side by side; some 20 pieces of one game follow each other
+    # whole games run side by side; of cut games, some 20 pieces follow each other on one console
     consoles = min(episodes, 16) if horizon > 2000 else max(1, min(episodes // 20, 16))
     counts = [len(part) for part in np.array_split(np.arange(episodes), consoles)]
     tables = [_Table(seed, i, count, observation, horizon) for i, count in enumerate(counts)]
@@ -147,7 +149,7 @@ class _Table:
         self.observed = self.game.observe(observation)
 
     def step(self, probabilities: np.ndarray) -> bool:
-        """Take one decision; tell whether there is a trajectory left to play."""
+        """Take one decision, and tell whether trajectories are left to play."""
         action = int(self.draws.choice(ACTIONS, p=probabilities / probabilities.sum()))
         reward, over = self.game.step(action)
         following = self.game.observe(self.observation)

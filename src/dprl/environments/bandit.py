@@ -1,9 +1,9 @@
 """Contextual bandits: arriving users from a file or from arrays, and a simulator.
 
-A file has one row a visit: ``observation_0``, ... (what is seen), ``reward_0``, ... (what each action would pay) and,
-where people are told apart, ``person_id``. A person's visits are one user, up to the public horizon; with a horizon of
-1 the first visit alone counts. Which action was taken is decided by the current policy, and no other reward is looked
-at.
+A file has one row per visit: ``observation_0``, ... (the context), ``reward_0``, ... (what each action would pay) and,
+where people are told apart, ``person_id``. All visits of a person, up to the public horizon, are one user; with a
+horizon of 1 only the first visit counts. The current policy chooses the action of a visit, and only the reward of this
+action is used.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from dprl.user_code import quietly
 
 @dataclass
 class Bandit(LoggedPeople):
-    """Arriving users, in the order of their first visit; private but for its facts.
+    """Arriving users of a bandit, in the order of their first visit; private except for the facts.
 
-    Everybody in the log has a place of that order. In one pass ``units`` places are asked; users who are sampled again
-    are asked wherever they stand.
+    Everybody in the log has a place in this order. One pass asks ``units`` places. Users who are sampled again are
+    asked in whatever place they are.
 
     Attributes:
-        facts: what is public.
-        units: places for users, as declared.
+        facts: public facts about the users.
+        units: declared number of places for users.
         named: whether people are told apart.
-        read: gives the rows; called by :meth:`load`, or when the first batch is asked for.
+        read: function that gives the rows; called by :meth:`load`, or when the first batch is asked for.
     """
 
     facts: EnvironmentSpec
@@ -52,10 +52,10 @@ class Bandit(LoggedPeople):
 
     @classmethod
     def of_file(cls, path: str | Path, bounds: Bounds | Mapping[str, Any] | str | Path | None) -> Bandit:
-        """Users from a ``.parquet`` or ``.csv`` file, of which names and types of the columns alone are looked at.
+        """Return users from a ``.parquet`` or ``.csv`` file, of which only names and types of columns are read now.
 
         Raises:
-            DprlError: names the column, or the bound, that is missing or of a wrong kind.
+            DprlError: a column or a bound is missing or of a wrong kind; the message names it.
         """
         known = bandit_bounds(bounds)
         assert known.actions is not None
@@ -70,7 +70,7 @@ class Bandit(LoggedPeople):
         bounds: Bounds | Mapping[str, Any] | str | Path | None,
         people: Any = None,
     ) -> Bandit:
-        """Users from arrays: ``(R, d)`` observations, ``(R, A)`` rewards and, if given, ``(R,)`` who came."""
+        """Return users from arrays: ``(R, d)`` observations, ``(R, A)`` rewards and, if given, ``(R,)`` people."""
         known = bandit_bounds(bounds)
         seen, paid = _numbers(observations, len(known.observation)), _numbers(rewards, known.actions or 1)
         rows = len(seen)
@@ -92,18 +92,18 @@ class Bandit(LoggedPeople):
         return answered(self._all().of(places), places, act)
 
     def load(self, claim: Claim | None = None) -> None:
-        """Read the rows, for one release; ``claim`` is called with them before anything is made of them."""
+        """Read the rows for a release; ``claim`` is called with the rows before anything is computed from them."""
         rows = self.read()
         if claim is not None:
             claim(as_claimed(rows.observations, rows.rewards))
         self._cells = _in_places(rows, self.facts)
 
     def count(self) -> int:
-        """Return how many people are in the log, however many are declared; private."""
+        """Return the number of people in the log, which is private and may differ from the declared number."""
         return len(self._all().length)
 
     def entering(self) -> tuple[np.ndarray, ...]:
-        """Return all that is ever made of the rows; private."""
+        """Return everything that is ever computed from the rows; private."""
         return tuple(self._all())
 
     def _all(self) -> Cells:
@@ -114,7 +114,7 @@ class Bandit(LoggedPeople):
 
 
 class Cells(NamedTuple):
-    """Observations ``(U, H, d)``, rewards ``(U, H, A)`` and visits ``(U,)`` that users would have. Private."""
+    """Observations ``(U, H, d)``, rewards of all actions ``(U, H, A)`` and visit counts ``(U,)`` of users. Private."""
 
     observations: np.ndarray
     rewards: np.ndarray
@@ -128,7 +128,7 @@ class Cells(NamedTuple):
         return cls(observations, rewards, np.zeros(count, np.int32))
 
     def of(self, users: np.ndarray) -> Cells:
-        """Return those of ``users`` ``(n,)``, zeros of whom there is none."""
+        """Return the cells of ``users`` ``(n,)``; they are zero for a number that is no user's."""
 
         def chosen(cells: np.ndarray) -> np.ndarray:
             out = np.zeros((len(users), *cells.shape[1:]), cells.dtype)
@@ -140,20 +140,18 @@ class Cells(NamedTuple):
 
 
 def answered(cells: Cells, places: np.ndarray, act: Act) -> Answers:
-    """Return what the users with these ``cells``, who stand in ``places``, do when they are met by ``act``."""
+    """Return the answers to the policy ``act`` of the users with these ``cells``, who are in these ``places``."""
     observations, paid, length = cells
     count, horizon, size = observations.shape
     where, turns = np.repeat(places, horizon), np.tile(np.arange(horizon), count)
-    # empty places are acted in too: what is computed does not depend on who is there
+    # the policy acts in empty places, too, so that the computation does not depend on who is there
     actions = np.asarray(act(observations.reshape(-1, size), where, turns)).reshape(count, horizon).astype(np.int32)
     rewards = np.take_along_axis(paid, actions[:, :, None], axis=2)[:, :, 0]
     return Answers(observations, actions, rewards, length, np.ones(count, bool))
 
 
 def bandit_bounds(bounds: Bounds | Mapping[str, Any] | str | Path | None) -> Bounds:
-    """Return public bounds of a bandit: units, observation, reward and actions; the horizon is 1 where none is
-    given.
-    """
+    """Return the public bounds of a bandit: units, observation, reward, actions, and a horizon that is 1 by default."""
     known = read_bounds(bounds, horizon=1, max_importance_ratio=1.0)
     refuse_fill(known)
     if known.actions is None:
@@ -162,12 +160,12 @@ def bandit_bounds(bounds: Bounds | Mapping[str, Any] | str | Path | None) -> Bou
 
 
 def as_claimed(observations: np.ndarray, rewards: np.ndarray) -> dict[str, np.ndarray]:
-    """Raw rows as a ledger claims them (:mod:`dprl.accounting.fingerprint`); in a bandit's no action was taken."""
+    """Return raw rows as a ledger claims them (:mod:`dprl.accounting.fingerprint`); their action is always 0."""
     return {"observation": observations, "action": np.zeros(len(rewards)), "reward": rewards}
 
 
 def _numbers(cells: Any, width: int) -> np.ndarray:
-    """Return an array as numbers; where that is none, its rows ``(R, width)``, NaN where one holds anything else."""
+    """Return cells as an array of numbers; where this fails, row by row ``(R, width)``, with NaN in rows that fail."""
     found = quietly(lambda: np.asarray(cells, np.float64), None)
     if found is None:
         rows = [quietly(lambda row=row: np.asarray(row, np.float64), None) for row in cells]
@@ -176,27 +174,27 @@ def _numbers(cells: Any, width: int) -> np.ndarray:
 
 
 def _codes(people: Any) -> np.ndarray:
-    """Whole numbers that tell people apart by their names, -1 for nobody."""
+    """Return whole numbers that tell people apart by their names; -1 for rows that name nobody."""
     known: dict[str, int] = {}
     return np.array([known.setdefault(n, len(known)) if n else -1 for n in map(name_of, people)], np.int64)
 
 
 def facts_of_bandit(name: str, known: Bounds) -> EnvironmentSpec:
-    """Return what is public about the users of a bandit with these bounds."""
+    """Return the public facts about the users of a bandit with these bounds."""
     assert known.actions is not None
     return EnvironmentSpec(
         name=name,
         observation=known.observation,
         actions=known.actions,
         horizon=known.horizon,
-        discount=0.0,  # a visit's reward is its own action's, however many visits there are
+        discount=0.0,  # a visit's reward depends only on its own action, however many visits there are
         reward_bounds=known.reward,
         names=known.observation_names,
     )
 
 
 def _in_places(rows: ArrivingRows, facts: EnvironmentSpec) -> Cells:
-    """Users in the order of their first visit, everybody; rows that name nobody belong to nobody."""
+    """Return the cells of all users, in the order of their first visit; rows that name nobody are left out."""
     observations, rewards, codes = rows
     if codes is None:
         index, visit = np.arange(len(rewards)), np.zeros(len(rewards), np.int64)
@@ -223,10 +221,15 @@ def cells_of(
     count: int,
     facts: EnvironmentSpec,
 ) -> Cells:
-    """Return the cells of ``count`` users from raw rows ``(R, d)`` and ``(R, A)``, of visit ``visit`` of user
-    ``index``.
+    """Return the cells of ``count`` users from raw rows.
 
-    A user with a cell that is no number answers nothing.
+    Args:
+        observations: ``(R, d)``.
+        rewards: ``(R, A)``.
+        index: ``(R,)`` number of the user of each row. A user with a cell that is not a finite number answers nothing.
+        visit: ``(R,)`` number of the user's visit.
+        count: number of users.
+        facts: public facts, with the bounds to which cells are clamped.
     """
     low, high = np.array(facts.observation, np.float64).T
     with np.errstate(invalid="ignore"):
@@ -242,15 +245,16 @@ def cells_of(
 
 @dataclass(frozen=True, kw_only=True)
 class LinearBandit:
-    """A simulator: contexts are standard normal beside a constant, and the reward of an action is linear in them.
+    """Simulator with standard normal contexts, in which the mean reward of an action is linear in the context.
 
-    The observation is the context alone, clamped to [-3, 3]; the reward is a clipped linear function of it, and noise.
+    The observation is the context, clamped to [-3, 3]. The reward is a linear function of it and of a constant, plus
+    noise, and is clipped.
 
     Attributes:
-        arms: A, number of actions.
-        size: d, components of a context.
+        arms: A, the number of actions.
+        size: d, the number of components of a context.
         noise: standard deviation of a reward.
-        seed: of the public weights.
+        seed: seed of the public weights.
     """
 
     arms: int = 4
@@ -270,7 +274,7 @@ class LinearBandit:
 
     @property
     def observation_bounds(self) -> tuple[Interval, ...]:
-        """Each component is clamped to [-3, 3]."""
+        """Bounds of each component, [-3, 3], to which it is clamped."""
         return ((-3.0, 3.0),) * self.size
 
     @property
@@ -289,11 +293,11 @@ class LinearBandit:
         return jnp.clip(jax.random.normal(key, (self.size,), jnp.float32), -3.0, 3.0)
 
     def observe(self, state: Any) -> jax.Array:
-        """Return what is seen of a state."""
+        """Return the observation of a state, which is the state."""
         return state
 
     def step(self, key: jax.Array, state: Any, action: Any) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """Return the reward of an action; nothing follows."""
+        """Return the same state, the reward of an action, and true: an interaction has one step."""
         mean = self.mean_rewards(jnp.asarray(state)[None])[0, action]
         reward = jnp.clip(mean + self.noise * jax.random.normal(key, (), jnp.float32), 0.0, 1.0)
         return state, reward, jnp.ones((), bool)

@@ -1,5 +1,7 @@
-"""Users of a contextual bandit whose log is in parts: what a :class:`~dprl.environments.bandit.Bandit` has of one file,
-to the last bit, in memory that holds those who are asked.
+"""Users of a contextual bandit whose log is in parts.
+
+They are the same, to the last bit, as those of a :class:`~dprl.environments.bandit.Bandit` from one file, but memory
+holds only the users who are asked.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from dprl.environments.bandit import Cells, answered, as_claimed, bandit_bounds,
 from dprl.environments.people import Act, Answers, Claim, LoggedPeople
 from dprl.protocols import Bounds
 
-_ROWS = 1 << 16  # that are made numbers of at a time
+_ROWS = 1 << 16  # most rows that are converted to numbers at a time
 _VISITS = 1 << 14
 """About as many, of several blocks, are read together; more where a batch has many, for they share pages of the files,
 """
@@ -32,14 +34,14 @@ _BYTES = 1 << 27
 
 @dataclass(frozen=True)
 class UsersInParts:
-    """Users by their number in the parts; it goes to other processes as it is, and finds the folder there. Private."""
+    """Users by their number in the parts. Other processes get a copy, and read the same folder. Private."""
 
     facts: EnvironmentSpec
     parts: Parts
     schema: Schema
 
     def cells(self, users: np.ndarray) -> Cells:
-        """Return the cells of ``users`` ``(n,)``, each once at most or -1 for nobody, in this order."""
+        """Return the cells of ``users`` ``(n,)`` in this order; each user occurs at most once, and -1 is nobody."""
         order = np.argsort(users, kind="stable")
         order = order[users[order] >= 0]
         wanted = users[order]
@@ -47,7 +49,7 @@ class UsersInParts:
         found = Cells.empty(len(users), self.facts)
         columns = self._columns()
         lengths = self.parts.rows_of(wanted)
-        # whole users, of about as many rows together
+        # groups of whole users with similar numbers of rows
         for some in np.split(np.arange(len(wanted)), np.flatnonzero(np.diff((np.cumsum(lengths) - 1) // _ROWS)) + 1):
             if not len(some):
                 continue
@@ -62,9 +64,9 @@ class UsersInParts:
         return found
 
     def met(self, blocks: np.ndarray, places: np.ndarray, act: Act, aside: ThreadPoolExecutor) -> Iterator[Answers]:
-        """Yield the answers block by block, of users by number ``(B, size)`` who stand in ``places`` ``(B, size)``.
+        """Yield the answers block by block, of users by number ``(B, size)`` who are in ``places`` ``(B, size)``.
 
-        ``aside`` has a thread that reads some while those before are in use.
+        A thread of ``aside`` reads the next users while the previous ones are in use.
         """
         if not len(blocks):
             return
@@ -75,7 +77,7 @@ class UsersInParts:
         pieces = [blocks[start : start + some] for start in range(0, len(blocks), some)]
 
         def read(piece: np.ndarray) -> Cells:
-            with np.errstate(all="ignore"):  # belongs to the thread
+            with np.errstate(all="ignore"):  # NumPy keeps this setting per thread
                 return self.cells(piece.ravel())
 
         following = aside.submit(read, pieces[0])
@@ -88,7 +90,7 @@ class UsersInParts:
                 yield answered(one, places[number * some + block], act)
 
     def rows_in_blocks(self) -> Iterator[dict[str, np.ndarray]]:
-        """Yield all rows as a ledger claims them, some at a time; the files are checked on the way."""
+        """Yield all rows in blocks, as a ledger claims them; the files are checked while they are read."""
         for table in self.parts.columns_in_blocks(self._columns(), check=True):
             yield as_claimed(*vectors_of(table, self.schema))
 
@@ -98,12 +100,12 @@ class UsersInParts:
 
 @dataclass
 class BanditInParts(LoggedPeople):
-    """Arriving users, in the order of their first visit, of a folder that ``dprl data partition`` made.
+    """Arriving users, in the order of their first visit, from a folder that ``dprl data partition`` made.
 
     Attributes:
-        facts: what is public.
-        units: places for users, as declared; see :class:`~dprl.environments.bandit.Bandit`.
-        users: those who came, by number.
+        facts: public facts about the users.
+        units: declared number of places for users; see :class:`~dprl.environments.bandit.Bandit`.
+        users: the users of the log, by number.
     """
 
     facts: EnvironmentSpec
@@ -117,10 +119,10 @@ class BanditInParts(LoggedPeople):
 
     @classmethod
     def of_folder(cls, folder: str | Path, bounds: Bounds | Mapping[str, Any] | str | Path | None) -> BanditInParts:
-        """Users of whom names and types of the columns alone are looked at.
+        """Return users from a folder, of which only names and types of columns are read now.
 
         Raises:
-            DprlError: names the column, or the bound, that is missing or of a wrong kind.
+            DprlError: a column or a bound is missing or of a wrong kind; the message names it.
         """
         known = bandit_bounds(bounds)
         assert known.actions is not None
@@ -129,7 +131,7 @@ class BanditInParts(LoggedPeople):
         return cls(facts, known.units, UsersInParts(facts, parts, schema))
 
     def numbers(self, places: np.ndarray) -> np.ndarray:
-        """Return ``(n,)`` who stand in ``places`` ``(n,)``, by their numbers in the parts; -1 for nobody.
+        """Return the numbers ``(n,)``, in the parts, of the users in ``places`` ``(n,)``; -1 for an empty place.
 
         Raises:
             DprlError: a file was changed, or the rows of a person are not in one place.
@@ -151,7 +153,7 @@ class BanditInParts(LoggedPeople):
         else:
             blocks = self.users.rows_in_blocks()
             claim(blocks)
-            for _ in blocks:  # what was not looked at is checked all the same
+            for _ in blocks:  # blocks that the claim did not read are checked, too
                 continue
         self._numbers = self.users.parts.arrivals()
 
@@ -160,7 +162,7 @@ class BanditInParts(LoggedPeople):
         return len(self._all())
 
     def entering(self) -> tuple[str, int]:
-        """Return what tells these rows from others; private."""
+        """Return a digest and a count that tell these rows from others; private."""
         return self.users.parts.digest, len(self._all())
 
     def _all(self) -> np.ndarray:
@@ -174,7 +176,7 @@ class BanditInParts(LoggedPeople):
         return answered(self.users.cells(self.numbers(places)), places, act)
 
     def met(self, blocks: np.ndarray, act: Act) -> Iterator[Answers]:
-        # one thread for all batches: each new one would take memory of its own, and keep it
-        """Return what the people in ``blocks`` do, block by block."""
+        """Yield what the people in ``blocks`` do, block by block."""
+        # one thread for all batches, because each new thread would take memory and keep it
         self._aside = self._aside or ThreadPoolExecutor(1)
         return self.users.met(self.numbers(blocks.ravel()).reshape(blocks.shape), blocks, act, self._aside)

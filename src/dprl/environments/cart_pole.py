@@ -1,9 +1,9 @@
 """Cart Pole (Barto, Sutton and Anderson 1983), the same numbers as Gymnasium's ``CartPole-v1``, with a shorter horizon.
 
 Observation: position and velocity of the cart, angle of the pole in radians and its angular velocity, float32. Actions:
-push left, push right. The reward is 1 a step, the last one included; a trajectory terminates where the cart is more
-than 2.4 from the middle or the pole leans by more than 12 degrees. Gymnasium declares no bounds of the velocities; here
-an observation is clamped to public ones, the state itself is not.
+push left, push right. The reward is 1 per step, the last step included. A trajectory terminates where the cart is more
+than 2.4 from the middle or the pole leans by more than 12 degrees. Gymnasium declares no bounds for the velocities;
+here observations, but not states, are clamped to public bounds.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ OBSERVED = (2.4, 3.0, 0.2095, 3.0)
 
 @dataclass(frozen=True, kw_only=True)
 class CartPole(ClassicControl):
-    """The cart as pure functions; the state is ``(4,)`` float64, as the observation but never clamped.
+    """The cart as pure functions; the state is ``(4,)`` float64 and, unlike the observation, never clamped.
 
     Attributes:
         horizon: transitions after which a trajectory is truncated (500 in Gymnasium).

@@ -4,11 +4,11 @@ States ``0 .. length - 2`` are transient and ``length - 1`` is absorbing: a pati
 goes back. A trajectory starts in a uniformly random transient state, each step stays with probability ``stay`` or
 advances by one, and the only reward is 1 on reaching the absorbing state.
 
-The paper has no actions. With ``actions = A > 1`` action ``a`` advances with probability
-``(1 - stay) (a + 1) / A``, so that the last action is the paper's chain and ``A = 1`` is exactly it.
+The paper has no actions. With ``actions = A > 1`` action ``a`` advances with probability ``(1 - stay) (a + 1) / A``, so
+that the last action gives the paper's chain, and ``A = 1`` is exactly the paper's chain.
 
 Observation: one component, the index of the transient state, ``0 .. length - 2``. The absorbing state has no index of
-its own (``terminated`` says that it was reached) and is reported as the last transient one, so that a table over the
+its own (``terminated`` says that it was reached) and is reported as the last transient state, so that a table over the
 observation bounds has a cell for each transient state and no cell that is never visited.
 """
 
@@ -30,7 +30,7 @@ class Chain:
     """The chain as pure functions; the state is an int32 scalar.
 
     Attributes:
-        length: number of states, the absorbing one among them.
+        length: number of states, including the absorbing state.
         stay: probability of staying under the last action.
         actions: number of actions (1 in the paper).
         horizon: transitions after which a trajectory is truncated.
@@ -68,7 +68,7 @@ class Chain:
         return jnp.minimum(jnp.asarray(state), self.length - 2).astype(jnp.float32)[None]
 
     def step(self, key: jax.Array, state: Any, action: Any) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """Stay or advance by one."""
+        """Take one step: stay, or advance by one state."""
         probability = (1.0 - self.stay) * (jnp.asarray(action, jnp.float32) + 1.0) / self.actions
         advance = jax.random.uniform(key, dtype=jnp.float32) < probability
         following = jnp.minimum(jnp.asarray(state, jnp.int32) + advance.astype(jnp.int32), self.length - 1)

@@ -1,4 +1,4 @@
-"""What the problems of classical control have in common: public facts that are constants, and a horizon."""
+"""Base of the problems of classical control: public facts that are constants, and a horizon."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from dprl.protocols import Interval
 
 @dataclass(frozen=True, kw_only=True)
 class ClassicControl:
-    """Base of the problems of classical control; a subclass adds how a state begins, is seen and moves on.
+    """Base of the problems of classical control; a subclass adds ``reset``, ``observe`` and ``step``.
 
     Attributes:
-        name: what the problem is called on the command line.
+        name: name of the problem on the command line.
         observation_bounds: public low and high of each component of an observation.
         reward_bounds: smallest and largest reward of a step.
         horizon: transitions after which a trajectory is truncated.

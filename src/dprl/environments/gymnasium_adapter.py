@@ -1,4 +1,4 @@
-"""Simulated logs of any Gymnasium environment with discrete actions. Gymnasium is an extra and imported here alone."""
+"""Simulated logs of any Gymnasium environment with discrete actions. Only this module imports the extra Gymnasium."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class GymnasiumFacts:
     """Public facts of an environment.
 
     Attributes:
-        observation: ends of each observation component, None where the space has none.
+        observation: ends of each observation component; None for a component that has none.
         actions: number of discrete actions.
         horizon: transitions after which a trajectory is truncated.
-        states: number of states, where observations are their numbers.
+        states: number of states, if observations are numbers of states.
     """
 
     observation: tuple[Interval | None, ...]
@@ -43,10 +43,10 @@ def _gymnasium() -> Any:
 
 
 def make(environment_id: str, horizon: int | None) -> Any:
-    """Return the environment, cut after ``horizon`` transitions (default: where it is cut itself)."""
+    """Return the environment, cut after ``horizon`` transitions (default: at its own limit)."""
     gymnasium = _gymnasium()
     try:
-        # its checker would quote observations and rewards in its warnings
+        # the warnings of Gymnasium's checker would quote observations and rewards
         return gymnasium.make(environment_id, max_episode_steps=horizon, disable_env_checker=True)
     except Exception as error:
         kind = type(error).__name__
@@ -54,11 +54,11 @@ def make(environment_id: str, horizon: int | None) -> Any:
 
 
 def describe(environment_id: str, horizon: int | None = None) -> GymnasiumFacts:
-    """Observation space, actions and horizon of ``environment_id``.
+    """Return the public facts of ``environment_id``: observation space, actions and horizon.
 
     Raises:
-        DprlError: not installed, unknown id, actions that are not discrete, observations that are neither a box nor
-            discrete, or no horizon known.
+        DprlError: Gymnasium is not installed, the id is unknown, actions are not discrete, observations are neither a
+            box nor discrete, or no horizon is known.
     """
     environment = make(environment_id, horizon)
     try:
@@ -99,19 +99,20 @@ def rollout_gymnasium(
 ) -> Columns:
     """Simulate ``episodes`` trajectories; the columns are those of :func:`dprl.environments.rollout`.
 
-    The policy sees observations as ``(N, d)`` float32, flattened, and is asked once a step for all the environments
-    that run side by side. A trajectory depends on ``seed`` and its own number alone.
+    The policy sees observations as ``(N, d)`` float32, flattened, and is asked once per step for all environments that
+    run side by side. A trajectory depends only on ``seed`` and its own number.
 
     Args:
         environment_id: an id that Gymnasium knows.
-        policy: states ``(N, d)`` to probabilities ``(N, A)``, row by row.
+        policy: function from states ``(N, d)`` to probabilities ``(N, A)``, row by row.
         seed: seed of resets and actions.
         episodes: number of trajectories.
-        horizon: transitions after which a trajectory is truncated (default: the environment's own).
-        parallel: environments that run side by side.
+        horizon: transitions after which a trajectory is truncated (default: the environment's own limit).
+        parallel: number of environments that run side by side.
+        progress: function that is called with the number of trajectories that are done.
 
     Raises:
-        DprlError: as :func:`describe`, or the policy does not give probabilities.
+        DprlError: for the reasons of :func:`describe`, or the policy does not give probabilities.
     """
     if episodes < 1 or parallel < 1:
         raise DprlError("The number of episodes must be at least 1.")
@@ -161,11 +162,11 @@ class _Slot:
         self.episode, self.rows, self.observation = episode, [], _flat(observation)
 
     def step(self, probabilities: np.ndarray) -> bool:
-        """Take one transition; tell whether the trajectory is over."""
+        """Take one transition, and tell whether the trajectory is over."""
         action = int(self.draws.choice(self.actions, p=probabilities / probabilities.sum()))
         following, reward, terminated, truncated, _ = self.environment.step(self.first + action)
         following = _flat(following)
-        # A step that terminates is not cut, even where the time limit falls on it.
+        # A step that terminates the trajectory is not truncated, even at the time limit.
         truncated = bool(truncated) and not terminated
         row = (self.observation, following, action, reward, probabilities[action], bool(terminated), truncated)
         self.rows.append(row)
@@ -178,7 +179,7 @@ def _flat(observation: Any) -> np.ndarray:
 
 
 def check_bounds(facts: GymnasiumFacts, units: int) -> Bounds:
-    """Return bounds good enough to ask a policy on: components without ends are taken as within [-10, 10]."""
+    """Return bounds on which a policy can be asked; a component without ends is taken to be in [-10, 10]."""
     return Bounds(
         units=units,
         horizon=facts.horizon,
@@ -189,8 +190,10 @@ def check_bounds(facts: GymnasiumFacts, units: int) -> Bounds:
 
 
 def simulated_bounds(facts: GymnasiumFacts, columns: Columns, units: int, max_importance_ratio: float) -> Bounds:
-    """Return bounds of a simulated log; what Gymnasium does not declare (rewards, endless components) is the range that
-    the simulation took, which is public as nobody is in it. Bounds of a log of people are never made like this.
+    """Return the bounds of a simulated log.
+
+    For rewards, and for components without ends, which Gymnasium does not declare, the bounds are the range in the
+    simulation. It is public because no people are in a simulation. Bounds of a log of people are never made like this.
     """
     seen = np.concatenate([columns["observation"], columns["next_observation"]])
     ranges = zip(seen.min(axis=0), seen.max(axis=0), strict=True)

@@ -1,15 +1,16 @@
 """Treatment of HIV: the model of Adams et al. (2004) as the decision problem of Ernst et al. (2006).
 
 State, float64: T1, T2 (healthy cells), T1*, T2* (infected cells), V (free virus), E (immune effectors), each per ml;
-time in days. An action switches two drugs on or off for the next five days, with efficacies ``(e1, e2)``: none,
-reverse transcriptase inhibitor, protease inhibitor, both.
+time in days. An action switches two drugs on or off for the next five days, with efficacies ``(e1, e2)``: no drug,
+reverse transcriptase inhibitor, protease inhibitor, both drugs.
 
-Reward of a transition, at the state it ends in: ``-0.1 V - 20000 e1^2 - 2000 e2^2 + 1000 E``.
-Observation: log10 of the six states, each **clipped to the public bounds [-5, 8]**, float32. Nothing terminates.
+Reward of a transition, at the state in which it ends: ``-0.1 V - 20000 e1^2 - 2000 e2^2 + 1000 E``. Observation: log10
+of the six components of the state, each **clipped to the public bounds [-5, 8]**, float32. No trajectory terminates.
 
-The equations are stiff at times: after an infection the fast rate ``k2 V`` reaches several hundred a day. A fixed-step
-Runge-Kutta method blows up there, so each five days are integrated with Dormand and Prince's pair of orders 5 and 4
-whose step follows its error estimate. A step that would leave the finite non-negative numbers is never taken.
+The equations are stiff at times: after an infection the fast rate ``k2 V`` reaches several hundred per day. A
+fixed-step Runge-Kutta method blows up there. So every five days are integrated with Dormand and Prince's pair of orders
+5 and 4, whose step size follows its error estimate. A step that would leave the finite non-negative numbers is never
+taken.
 """
 
 from __future__ import annotations
@@ -47,9 +48,9 @@ OBSERVATION_BOUND: Interval = (-5.0, 8.0)
 CEILING = 1e8
 """States are kept in [0, CEILING], the ends of the observation bounds; no trajectory of ours comes near it."""
 
-# Without treatment T1 + T1* stays below 1e6 and V therefore below 5.4e6, which bounds rewards from below. E is not
-# bounded so simply: the upper ends cover constant and random treatment with room to spare. From the unhealthy start
-# such treatment earned at most 1.3e6 a step; a rule that reaches the healthy state earns 3.5e8 and needs wider bounds.
+# Without treatment T1 + T1* stays below 1e6, and so V below 5.4e6, which bounds rewards from below. E has no bound that
+# is so simple: the upper ends cover constant and random treatment with room to spare. From the unhealthy start such
+# treatment earned at most 1.3e6 per step; a rule that reaches the healthy state earns 3.5e8 and needs wider bounds.
 REWARD_BOUNDS: dict[str, Interval] = {
     "uninfected": (-6e5, 2e4),
     "unhealthy": (-6e5, 2e6),
@@ -59,7 +60,7 @@ REWARD_BOUNDS: dict[str, Interval] = {
 
 STEP_DAYS = 5.0
 RTOL, ATOL = 1e-8, 1e-12
-MAX_STEPS = 200_000  # rates in the box are below 2e4 a day: five days need fewer
+MAX_STEPS = 200_000  # rates are below 2e4 per day, so that five days need fewer
 GROUP = 64
 
 # Dormand and Prince (1980), RK5(4)7M: stages, fifth-order weights (the last row), difference to fourth order.
@@ -75,7 +76,7 @@ _ERROR = (71 / 57600, 0.0, -71 / 16695, 71 / 1920, -17253 / 339200, 22 / 525, -1
 
 
 def derivative(state: Any, e1: Any, e2: Any) -> jax.Array:
-    """Return ``(6, ...)`` time derivative of ``(6, ...)`` states (per day) under drug efficacies ``e1`` and ``e2``."""
+    """Return the time derivative ``(6, ...)``, per day, of states ``(6, ...)`` under drug efficacies ``e1``, ``e2``."""
     t1, t2, t1s, t2s, v, e = (state[i] for i in range(6))
     infected = t1s + t2s
     a = (1.0 - e1) * K1 * v * t1
@@ -87,7 +88,7 @@ def derivative(state: Any, e1: Any, e2: Any) -> jax.Array:
             L2 - D2 * t2 - b,
             a - DELTA * t1s - M1 * e * t1s,
             b - DELTA * t2s - M2 * e * t2s,
-            # The virus that enters cells is lost to the blood.
+            # virus that enters cells leaves the blood
             (1.0 - e2) * N_T * DELTA * infected - C * v - (RHO1 * a + RHO2 * b),
             L_E + growth * e,
         ]
@@ -95,11 +96,10 @@ def derivative(state: Any, e1: Any, e2: Any) -> jax.Array:
 
 
 def integrate(state: Any, e1: Any, e2: Any) -> jax.Array:
-    """Return ``(6,)`` float64 state five days later under constant efficacies; finite and non-negative whatever comes
-    in.
+    """Return the state ``(6,)`` float64 five days later, under constant efficacies.
 
-    The error estimate of a step is held below ``RTOL`` of each component. Components of ``state`` outside [0, 1e8]
-    are taken as its nearest end, NaN as 0.
+    The result is finite and non-negative for any input. The error estimate of a step is held below ``RTOL`` of each
+    component. A component of ``state`` outside of [0, 1e8] is replaced by the nearer end, NaN by 0.
     """
     state = jnp.clip(jnp.nan_to_num(jnp.asarray(state, jnp.float64), nan=0.0), 0.0, CEILING)
     return _integrate(state, jnp.asarray(e1, jnp.float64), jnp.asarray(e2, jnp.float64))
@@ -112,8 +112,10 @@ def _integrate(state: jax.Array, e1: jax.Array, e2: jax.Array) -> jax.Array:
 
 @_integrate.def_vmap
 def _integrate_batch(size: int, batched: Any, state: Any, e1: Any, e2: Any) -> tuple[jax.Array, bool]:
-    """Components first, so that each is contiguous over the trajectories, and in small groups: a group takes as many
-    steps as its slowest member, and an outbreak in one trajectory should not hold up all of them.
+    """Integrate a batch of states in small groups, with components as the first axis.
+
+    So each component is contiguous over the trajectories. A group takes as many steps as its slowest member; groups are
+    small, so that an outbreak in one trajectory does not slow all others down.
     """
     state = state if batched[0] else jnp.broadcast_to(state, (size, 6))
     e1, e2 = (
@@ -129,7 +131,7 @@ def _integrate_batch(size: int, batched: Any, state: Any, e1: Any, e2: Any) -> t
 
 
 def _integrate_group(state: jax.Array, e1: jax.Array, e2: jax.Array) -> jax.Array:
-    """Return ``(6, B)`` states and ``(B,)`` efficacies to ``(6, B)``; each column has step sizes of its own."""
+    """Return the states ``(6, B)`` five days later, under efficacies ``(B,)``; each column has its own step sizes."""
 
     def proceed(carry: Any) -> Any:
         remaining, _, _, _, count = carry
@@ -150,7 +152,7 @@ def _integrate_group(state: jax.Array, e1: jax.Array, e2: jax.Array) -> jax.Arra
         sound = jnp.isfinite(ratio) & jnp.all(candidate >= 0.0, axis=0)
         ratio = jnp.where(sound, ratio, jnp.inf)
         accept = (ratio <= 1.0) & (remaining > 0.0)
-        # The usual controller: order 5, safety 0.9, no change beyond a fifth or five times.
+        # The usual controller: order 5, safety factor 0.9, a step changes at most to a fifth or to five times its size.
         factor = jnp.clip(0.9 * jnp.maximum(ratio, 1e-10) ** -0.2, 0.2, 5.0)
         return (
             jnp.where(accept, jnp.where(last, 0.0, remaining - h), remaining),
@@ -161,7 +163,7 @@ def _integrate_group(state: jax.Array, e1: jax.Array, e2: jax.Array) -> jax.Arra
         )
 
     slope = derivative(state, e1, e2)
-    # A first step over which no component changes by more than a hundredth of itself (or of 1).
+    # In the first step no component x changes by more than (x + 1) / 100.
     step = jnp.minimum(STEP_DAYS, 0.01 / jnp.max(jnp.abs(slope) / (state + 1.0), axis=0))
     start = (jnp.full(e1.shape, STEP_DAYS, jnp.float64), step, state, slope, jnp.zeros((), jnp.int32))
     return jnp.minimum(jax.lax.while_loop(proceed, attempt, start)[2], CEILING)
@@ -172,8 +174,9 @@ class HIV:
     """The treatment problem as pure functions; the state is ``(6,)`` float64.
 
     Attributes:
-        start: which steady state a trajectory begins in (Ernst et al.: ``unhealthy``).
-        perturbation: each component of the start is multiplied by ``exp(u)``, ``u`` uniform within plus and minus this.
+        start: steady state in which a trajectory begins (``unhealthy`` in Ernst et al.).
+        perturbation: bound on the perturbation of the start. Each component is multiplied by ``exp(u)``, with ``u``
+            uniform within plus and minus this bound.
         horizon: transitions after which a trajectory is truncated (200, that is 1000 days).
         discount: discount factor of a step.
         reward_range: public bounds of a reward (default: :data:`REWARD_BOUNDS` of the start). Rewards are not clipped.
@@ -193,7 +196,7 @@ class HIV:
 
     @property
     def actions(self) -> int:
-        """No drug, the first, the second, both."""
+        """Number of actions: no drug, the first, the second, both."""
         return len(EFFICACY)
 
     @property
@@ -205,7 +208,7 @@ class HIV:
     """Bounds to which log10 of each state is clipped."""
 
     def reset(self, key: jax.Array) -> jax.Array:
-        """Return the chosen steady state, perturbed."""
+        """Return the steady state ``start``, perturbed."""
         spread = self.perturbation
         factor = jnp.exp(jax.random.uniform(key, (6,), jnp.float64, minval=-spread, maxval=spread))
         return jnp.asarray(np.array(STEADY_STATES[self.start]), jnp.float64) * factor
@@ -216,7 +219,7 @@ class HIV:
         return jnp.log10(jnp.clip(jnp.asarray(state, jnp.float64), 10.0**low, 10.0**high)).astype(jnp.float32)
 
     def step(self, key: jax.Array, state: Any, action: Any) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """Five days of treatment; deterministic, ``key`` is not used."""
+        """Take one step of five days of treatment; deterministic, ``key`` is not used."""
         e1, e2 = jnp.asarray(EFFICACY, jnp.float64)[action]
         following = integrate(state, e1, e2)
         reward = -0.1 * following[4] - 2e4 * e1**2 - 2e3 * e2**2 + 1e3 * following[5]

@@ -1,9 +1,9 @@
-"""A walk on the unit interval that is paid in the middle (paper 001, appendix E.1), or on the unit square or cube.
+"""A walk on the unit interval, square or cube with the highest reward in the middle (paper 001, appendix E.1).
 
-A state is a point of [0, 1]^d and a multiple of 2^-20 (2^-10 and 2^-7 for d = 2 and 3) in every component, so that a
-virtual noise path can be asked there exactly. Actions ``2 i`` and ``2 i + 1`` move component ``i`` down or up by an
-amount that is uniform on [0, 1/4]; what would leave the interval stops at its end. The reward of a transition is
-that of the state in which the action is taken, 1/2 - |s - 1/2| (the mean over the components): it ignores the action.
+A state is a point of [0, 1]^d whose components are multiples of 2^-20 (2^-10 for d = 2, 2^-7 for d = 3), so that a
+virtual noise path can be evaluated there exactly. Actions ``2 i`` and ``2 i + 1`` move component ``i`` down or up by an
+amount that is uniform on [0, 1/4]; a move that would leave the interval stops at its end. The reward of a transition is
+that of the state in which the action is taken, 1/2 - |s - 1/2| (the mean over the components). It ignores the action.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dprl.protocols import Interval
 
 NAME = "interval-walk"
 LONGEST_MOVE = 0.25
-_DEPTHS = {1: 20, 2: 10, 3: 7}  # those of dprl.mechanisms.ornstein_uhlenbeck
+_DEPTHS = {1: 20, 2: 10, 3: 7}  # as in dprl.mechanisms.ornstein_uhlenbeck
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +30,7 @@ class IntervalWalk:
     """The walk as pure functions; the state is ``(d,)`` float64.
 
     Attributes:
-        dimensions: components of the state, d; at most 3.
+        dimensions: d, the number of components of the state, at most 3.
         horizon: transitions after which an episode is truncated.
         discount: discount factor of a step.
     """
@@ -50,17 +50,17 @@ class IntervalWalk:
 
     @property
     def depth(self) -> int:
-        """States are multiples of 2^-depth."""
+        """Depth of the grid: components of states are multiples of 2^-depth."""
         return _DEPTHS[self.dimensions]
 
     @property
     def actions(self) -> int:
-        """Down and up in each component."""
+        """Number of actions: down and up in each component."""
         return 2 * self.dimensions
 
     @property
     def observation_bounds(self) -> tuple[Interval, ...]:
-        """The unit interval, in each component."""
+        """Bounds of each component: the unit interval."""
         return ((0.0, 1.0),) * self.dimensions
 
     reward_bounds = (0.0, 0.5)
@@ -68,7 +68,7 @@ class IntervalWalk:
 
     @property
     def facts(self) -> EnvironmentSpec:
-        """Public facts. One person's reward function, of which the rewards are means, has Lipschitz constant 1."""
+        """Public facts. Rewards are means over people; each person's reward function has Lipschitz constant 1."""
         return EnvironmentSpec(
             name=NAME,
             observation=self.observation_bounds,
@@ -82,7 +82,7 @@ class IntervalWalk:
         )
 
     def reset(self, key: jax.Array) -> jax.Array:
-        """Somewhere on the grid."""
+        """Return a uniformly random state on the grid."""
         return self._on_grid(jax.random.uniform(key, (self.dimensions,), dtype=jnp.float64))
 
     def observe(self, state: Any) -> jax.Array:
@@ -90,12 +90,12 @@ class IntervalWalk:
         return jnp.asarray(state, jnp.float64)
 
     def reward(self, state: Any, action: Any) -> jax.Array:
-        """Return reward of an action in ``state`` ``(..., d)``; the only part that is private."""
+        """Return the reward of an action in ``state`` ``(..., d)``. Only the reward is private."""
         del action
         return 0.5 - jnp.abs(jnp.asarray(state, jnp.float64) - 0.5).mean(-1)
 
     def step(self, key: jax.Array, state: Any, action: Any) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """Take one step; it never terminates."""
+        """Take one step; no step terminates."""
         amount = self._on_grid(LONGEST_MOVE * jax.random.uniform(key, dtype=jnp.float64))
         action = jnp.asarray(action)
         moved = jnp.where(action % 2 == 1, amount, -amount) * (jnp.arange(self.dimensions) == action // 2)
@@ -103,14 +103,15 @@ class IntervalWalk:
         return following, self.reward(state, action), jnp.zeros((), bool)
 
     def transition_matrix(self, points: np.ndarray) -> np.ndarray:
-        """Return ``(A, N, N)`` float64: the walk on ``N`` points, the next state interpolated between its two
-        neighbours.
+        """Return the transition probabilities ``(A, N, N)`` float64 of the walk on ``N`` points.
+
+        The next state is interpolated between the two neighbouring points.
 
         Args:
-            points: ``(N,)``, increasing, from 0 to 1.
+            points: ``(N,)`` points, increasing from 0 to 1.
 
         Raises:
-            DprlError: in several dimensions, or the points are others.
+            DprlError: the walk has several dimensions, or the points do not increase from 0 to 1.
         """
         points = np.asarray(points, np.float64)
         if self.dimensions != 1:
@@ -129,15 +130,15 @@ class IntervalWalk:
 
 
 def is_own(environment: Any) -> bool:
-    """Tell whether this is the library's walk and nothing more; all of it is public then, its rewards included."""
+    """Tell whether this is dprl's own walk without changes. All of it is then public, also its rewards."""
     own = {option.name for option in fields(IntervalWalk)}
     return type(environment) is IntervalWalk and vars(environment).keys() == own
 
 
 def _hats_below(points: np.ndarray, ends: np.ndarray) -> np.ndarray:
-    """Return ``(M, N)``: the integral from 0 to each of ``ends`` of the weight that interpolation gives each point."""
+    """Return ``(M, N)``: the integral of each point's interpolation weight, from 0 to each of the ``ends``."""
     width = np.diff(points)
-    share = np.clip((ends[:, None] - points[:-1]) / width, 0.0, 1.0)  # (M, N - 1) of each cell
+    share = np.clip((ends[:, None] - points[:-1]) / width, 0.0, 1.0)  # (M, N - 1), for each cell
     out = np.zeros((len(ends), len(points)))
     out[:, :-1] += width * (share - share**2 / 2.0)
     out[:, 1:] += width * share**2 / 2.0

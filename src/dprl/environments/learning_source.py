@@ -1,6 +1,6 @@
-"""Environments in which is learned, step by step on the host: Gymnasium's, and JAX environments, which stay untraced.
+"""Environments for learning, step by step on the host: those of Gymnasium, and JAX environments, which are not traced.
 
-What a source raises is caught by whoever asks it: :class:`dprl.learning.asking.EnvironmentSession`.
+Errors of a source are caught by its caller, :class:`dprl.learning.asking.EnvironmentSession`.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class HostSource:
     """A Gymnasium environment whose observations are clamped to public bounds and scaled to [0, 1].
 
     Attributes:
-        facts: what is public.
-        environment: as ``gymnasium.make`` gives it.
+        facts: public facts about the environment.
+        environment: the environment, from ``gymnasium.make``.
     """
 
     facts: EnvironmentSpec
@@ -41,33 +41,34 @@ class HostSource:
         self._first = int(self.environment.action_space.start)
 
     def reset(self, seed: int | None = None) -> np.ndarray:
-        """Return ``(d,)`` float64 in [0, 1], NaN where it is no finite number: the first observation of an episode."""
+        """Return the first observation of an episode, ``(d,)`` float64 in [0, 1]; NaN for what is no finite number."""
         observation, _ = self.environment.reset(seed=seed)
         return _scaled(observation, self.facts.observation)
 
     def step(self, action: int) -> tuple[np.ndarray, Any, bool, bool]:
-        """Return the next observation as of :meth:`reset`, the reward as it is, whether the episode terminated, or was
-        cut.
+        """Return the next observation, the unchanged reward, whether the episode terminated, and whether it was cut.
+
+        The observation has the form of :meth:`reset`.
         """
         following, reward, terminated, truncated, _ = self.environment.step(self._first + int(action))
         seen = _scaled(following, self.facts.observation)
         return seen, reward, bool(terminated), bool(truncated) and not bool(terminated)
 
     def close(self) -> None:
-        """Close what was opened."""
+        """Close the environment."""
         self.environment.close()
 
 
 @dataclass
 class Stepwise:
-    """A JAX environment (:class:`dprl.protocols.Environment`), one step after the other.
+    """A JAX environment (:class:`dprl.protocols.Environment`) that runs step by step.
 
-    It is called, never compiled: whatever its methods hold stays an argument of the operations that they do. Only the
-    library's own walk is compiled: all of it is public.
+    It is called, not compiled, so that data in its methods stay arguments of JAX operations and do not enter compiled
+    code. Only dprl's own walk is compiled, because all of it is public.
 
     Attributes:
-        facts: what is public.
-        environment: whose observations are clamped to the bounds of ``facts`` and scaled to [0, 1].
+        facts: public facts about the environment.
+        environment: environment whose observations are clamped to the bounds of ``facts`` and scaled to [0, 1].
     """
 
     facts: EnvironmentSpec
@@ -91,20 +92,20 @@ class Stepwise:
         return _scaled(seen, self.facts.observation), reward, over, self._time >= self.facts.horizon
 
 
-# Keys hold nothing of the environment: compiled, they cost a tenth of what they cost operation by operation.
+# Keys hold nothing of the environment; compiled, they cost a tenth of the time.
 _keys_of = jax.jit(lambda seed: random.split(random.key(seed)))
 _key_at = jax.jit(lambda keys, time: random.fold_in(keys, time))
 
 
 def _begin(environment: Any, seed: Any) -> tuple[Any, Any, Any]:
-    """Key of an episode's steps, its first state and what is observed of it."""
+    """Return the key of an episode's steps, its first state and the observation of this state."""
     start, steps = _keys_of(seed)
     state = environment.reset(start)
     return steps, state, environment.observe(state)
 
 
 def _move(environment: Any, steps: Any, time: Any, state: Any, action: Any) -> tuple[Any, Any, Any, Any]:
-    """Return the next state, the reward, whether the episode terminated, and what is observed."""
+    """Return the next state, the reward, whether the episode terminated, and the observation of the next state."""
     state, reward, over = environment.step(_key_at(steps, time), state, jnp.asarray(action))
     return state, reward, over, environment.observe(state)
 
@@ -113,21 +114,20 @@ _OWN = jax.jit(_begin, static_argnums=0), jax.jit(_move, static_argnums=0)
 
 
 def _scaled(observation: Any, bounds: tuple[Interval, ...]) -> np.ndarray:
-    """Raises ValueError for another number of components."""
+    """Return an observation scaled to [0, 1]; raises ValueError for another number of components."""
     flat = np.asarray(observation, np.float64).reshape(1, len(bounds))
     return unit_states(np.where(np.isfinite(flat), flat, np.nan), bounds)[0]
 
 
 def source_of(environment: Any, facts: EnvironmentSpec) -> Any:
-    """Whatever was handed over, with ``reset(seed)`` and ``step(action)`` on the host."""
+    """Return a source, with ``reset(seed)`` and ``step(action)`` on the host, from the environment that a user gave."""
     return Stepwise(facts, environment) if hasattr(environment, "observation_bounds") else environment
 
 
 def declared_facts(environment: Any, facts: EnvironmentSpec) -> EnvironmentSpec:
-    """Return what an environment that was handed over declares; without what it inherits from the interval walk about
-    rewards.
+    """Return the facts that a user's environment declares, without facts on rewards inherited from the walk.
 
-    A subclass or a wrapper of the walk has rewards of its own, of which the walk's facts say nothing.
+    A subclass or a wrapper of the walk has its own rewards, about which the walk's facts say nothing.
     """
     inherited = facts.name == NAME and not is_own(environment)
     return replace(facts, reward_of=None, reward_lipschitz=None) if inherited else facts
@@ -136,15 +136,16 @@ def declared_facts(environment: Any, facts: EnvironmentSpec) -> EnvironmentSpec:
 def open_environment(
     name: str, bounds: Bounds | Mapping[str, Any] | str | Path | None = None
 ) -> tuple[EnvironmentSpec, IntervalWalk | HostSource]:
-    """Return what is public about an environment, and the environment itself.
+    """Return the public facts about an environment, and the environment itself.
 
     Args:
         name: ``interval-walk`` or ``gymnasium:ID``.
-        bounds: of a Gymnasium environment: a ``bounds.toml`` as ``dprl simulate`` writes it. Its reward, observation
-            and horizon are used; they are stated, never measured.
+        bounds: bounds of a Gymnasium environment, such as a ``bounds.toml`` that ``dprl simulate`` wrote. Its reward,
+            observation and horizon are used; they are stated, never measured.
 
     Raises:
-        DprlError: an unknown environment, no bounds or others than the environment's, or Gymnasium is not installed.
+        DprlError: the environment is unknown, bounds are missing or do not fit the environment, or Gymnasium is not
+            installed.
     """
     if name == NAME:
         if bounds is not None:
@@ -160,10 +161,10 @@ def open_environment(
 
 
 def gymnasium_facts(name: str, identifier: str, stated: Bounds) -> EnvironmentSpec:
-    """Return what is public about a Gymnasium environment: its stated bounds, which must be those of ``identifier``.
+    """Return the public facts about a Gymnasium environment: its stated bounds, which must fit ``identifier``.
 
     Raises:
-        DprlError: unknown environment, other actions or components, or Gymnasium is not installed.
+        DprlError: the environment is unknown, has other actions or components, or Gymnasium is not installed.
     """
     refuse_fill(stated)
     found = gymnasium_adapter.describe(identifier, stated.horizon)

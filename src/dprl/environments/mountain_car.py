@@ -1,7 +1,7 @@
 """Mountain Car (Moore 1990; Sutton and Barto 1998), the same numbers as Gymnasium's ``MountainCar-v0``.
 
-Observation: position in [-1.2, 0.6] and velocity in [-0.07, 0.07], float32. Actions: push left, none, push right.
-The reward is -1 a step; a trajectory terminates where the position reaches 0.5.
+Observation: position in [-1.2, 0.6] and velocity in [-0.07, 0.07], float32. Actions: push left, none, push right. The
+reward is -1 per step; a trajectory terminates where the position reaches 0.5.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class MountainCar(ClassicControl):
         push = (jnp.asarray(action, jnp.float64) - 1.0) * FORCE
         velocity = jnp.clip(velocity + push - jnp.cos(3.0 * position) * GRAVITY, -MAX_SPEED, MAX_SPEED)
         position = jnp.clip(position + velocity, MIN_POSITION, MAX_POSITION)
-        # The left wall stops the car; the right end lies behind the goal and does not.
+        # The left wall stops the car; the right end does not, for it lies behind the goal.
         velocity = jnp.where((position == MIN_POSITION) & (velocity < 0), 0.0, velocity)
         terminated = (position >= GOAL_POSITION) & (velocity >= 0.0)
         return jnp.stack([position, velocity]), jnp.full((), -1.0, jnp.float32), terminated

@@ -1,4 +1,4 @@
-"""The library's own simulators by name: a simulator is one file and one entry here."""
+"""Names of dprl's own simulators: a simulator is one file and one entry here."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ class Named:
     """A simulator under its name.
 
     Attributes:
-        target: its class, as ``module:Class`` of this package; loaded when it is asked for.
-        logs: whether ``dprl simulate`` writes logs of it.
-        people: whether its episodes can stand for people who answer, in ``dprl train dp-pg``.
-        learning: options for learning, where they are not the class's own.
-        observed: what a log's bounds say of its observations, beyond their numbers.
+        target: class of the simulator, as ``module:Class`` of this package; loaded when it is needed.
+        logs: whether ``dprl simulate`` writes logs of the simulator.
+        people: whether episodes can stand for people who answer, in ``dprl train dp-pg``.
+        learning: options for learning that differ from the defaults of the class.
+        observed: comment on the observation bounds in a log's ``bounds.toml``.
     """
 
     target: str

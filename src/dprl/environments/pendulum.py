@@ -2,7 +2,7 @@
 
 Observation: cosine and sine of the angle (0 is upright) and the angular velocity, float32. Action: a torque in [-2, 2].
 The reward is -(angle^2 + 0.1 speed^2 + 0.001 torque^2) of the state in which the action is taken, with the angle in
-[-pi, pi]; it never terminates.
+[-pi, pi]. No trajectory terminates.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Pendulum(ClassicControl):
     """Hanging down at full speed and torque, and upright at rest."""
 
     def reset(self, key: jax.Array) -> jax.Array:
-        """Return any angle, with a speed in [-1, 1]."""
+        """Return a state with any angle and a speed in [-1, 1]."""
         return jax.random.uniform(key, (2,), jnp.float64, -1.0, 1.0) * jnp.array([math.pi, 1.0])
 
     def observe(self, state: Any) -> jax.Array:
@@ -48,7 +48,7 @@ class Pendulum(ClassicControl):
         return jnp.stack([jnp.cos(state[0]), jnp.sin(state[0]), state[1]]).astype(jnp.float32)
 
     def step(self, key: jax.Array, state: Any, action: Any) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """Take one step of Euler's method; deterministic, ``key`` is not used. ``action``: ``(1,)`` torque."""
+        """Take one step of Euler's method; ``action`` is a torque ``(1,)``. Deterministic, ``key`` is not used."""
         angle, speed = state[0], state[1]
         torque = jnp.clip(jnp.asarray(action)[0], -MAX_TORQUE, MAX_TORQUE)
         wrapped = (angle + math.pi) % (2.0 * math.pi) - math.pi

@@ -1,4 +1,4 @@
-"""People who answer a policy: what learning asks of them, and what they are unless they say otherwise."""
+"""People who answer a policy: the interface that learning uses, and the defaults of a source of people."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class Answers(NamedTuple):
         observations: ``(m, H, d)`` float32, clamped to the bounds.
         actions: ``(m, H)`` int32, or ``(m, H, k)`` float32 scaled ones.
         rewards: ``(m, H)`` float32, clamped to the bounds.
-        length: ``(m,)`` int32 steps; 0 of a place that is empty.
-        terminated: ``(m,)`` whether the interaction ended by itself, and nothing follows.
+        length: ``(m,)`` int32 numbers of steps; 0 for an empty place.
+        terminated: ``(m,)`` whether the interaction ended by itself, so that nothing follows.
     """
 
     observations: np.ndarray
@@ -42,12 +42,13 @@ class People:
     """People who come one after the other, each into a place of a public batch.
 
     Attributes:
-        facts: what is public.
-        units: places that are declared, if they are.
+        facts: public facts about the people and their answers.
+        units: declared number of places; None where it is not declared.
         people: ``named``, ``unnamed`` or ``episodes``: who counts as a person, for the certificate.
-        stability: what one more person may be taken to do, see :class:`~dprl.engine.unit_source.Source`.
-        simulator: the JAX environment behind them, which compiled code can run; None of all others.
-        in_log: whether they stand in a log, whose rows are claimed, and can be read again where a release is resumed.
+        stability: what one more person may be assumed to change, see :class:`~dprl.engine.unit_source.Source`.
+        simulator: JAX environment behind the people, which compiled code can run; None for all other people.
+        in_log: whether the people are in a log, whose rows are claimed and can be read again where a release is
+            resumed.
         asked_once: whether nobody can be asked again, even in a simulation.
     """
 
@@ -60,18 +61,18 @@ class People:
     asked_once: ClassVar[bool] = False
 
     def check(self) -> None:
-        """Refuse, before anything is spent, people who cannot be asked any more."""
+        """Refuse people who cannot be asked any more, before any budget is spent."""
 
     def load(self, claim: Claim | None = None) -> None:
-        """Read the rows of a log; ``claim`` is called with them before anything is made of them."""
+        """Read the rows of a log; ``claim`` is called with the rows before anything is computed from them."""
         raise NotImplementedError
 
     def entering(self) -> tuple[Any, ...]:
-        """Return all that is ever made of the rows of a log; private."""
+        """Return everything that is ever computed from the rows of a log; private."""
         raise NotImplementedError
 
     def count(self) -> int:
-        """Return how many people stand in a log, however many are declared; private."""
+        """Return the number of people in a log, which is private and may differ from the declared number."""
         raise NotImplementedError
 
     def batch(self, first: int, count: int, act: Act) -> Answers:
@@ -79,8 +80,9 @@ class People:
         raise NotImplementedError
 
     def met(self, blocks: np.ndarray, act: Act) -> Iterator[Answers]:
-        """Yield the answers of a batch block by block, of people in places ``blocks`` ``(B, size)``, at the end of
-        nobody.
+        """Yield the answers of a batch block by block, of the people in the places ``blocks`` ``(B, size)``.
+
+        The last block may be filled up with :data:`NOBODY`.
         """
         places = blocks[blocks != NOBODY]
         whole = self.batch(int(places[0]), len(places), act)
@@ -94,7 +96,7 @@ def _filled(rows: Any, count: int) -> np.ndarray:
 
 
 class Arriving(People):
-    """Somebody's own source of people, which has ``facts`` and ``batch``, and the defaults of everything else."""
+    """People from a user's own source, which has ``facts`` and ``batch``; everything else has its default."""
 
     def __init__(self, source: Any) -> None:
         self.source, self.facts, self.batch = source, source.facts, source.batch
@@ -102,14 +104,15 @@ class Arriving(People):
 
 
 class LoggedPeople(People):
-    """People in a log: in the places of their first visits, or everybody who is there, with a coin each."""
+    """People in a log, who are asked by their places, in the order of first visits, or all with a coin for each."""
 
     stability: ClassVar[tuple[Any, ...]] = ("alters one place", "adds one unit")
     in_log: ClassVar[bool] = True
 
     def answers(self, places: np.ndarray, act: Act) -> Answers:
-        """Return the answers of those in ``places`` ``(n,)``, who may have answered before; -1 is the place of
-        nobody.
+        """Return the answers of the people in ``places`` ``(n,)``; -1 is an empty place.
+
+        The people may have answered before.
         """
         raise NotImplementedError
 
@@ -118,5 +121,5 @@ class LoggedPeople(People):
         return self.answers(np.arange(first, first + count), act)
 
     def met(self, blocks: np.ndarray, act: Act) -> Iterator[Answers]:
-        """Return what the people in ``blocks`` do, block by block."""
+        """Yield what the people in ``blocks`` do, block by block."""
         return (self.answers(places, act) for places in blocks)

@@ -1,6 +1,6 @@
-"""Simulated logs: many trajectories of an environment under a policy, as the columns of a log, and files of them.
+"""Simulated logs: many trajectories of an environment under a policy, as the columns of a log, and in files.
 
-All of it is public: there is nobody in a simulation.
+All of this is public, because no people are in a simulation.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ NAMES = (
     *("action", "reward", "behavior_prob", "terminated", "truncated"),
 )
 SUFFIXES = (".parquet", ".csv")
-_CHUNK = 64  # steps in one compiled scan, after which a batch whose trajectories are all over is left
+_CHUNK = 64  # steps in one compiled scan; a batch may end after each scan
 
 
 def rollout(
@@ -43,16 +43,17 @@ def rollout(
 ) -> Columns:
     """Simulate ``episodes`` trajectories of ``environment`` under ``policy``.
 
-    A policy that JAX can trace is compiled with the simulator; any other is called on the host, once a step with the
-    trajectories that are still running. A trajectory depends on ``key`` and its own number alone, not on ``batch``.
+    A policy that JAX can trace is compiled with the simulator. Any other policy is called on the host, once per step,
+    with the trajectories that are still running. A trajectory depends only on ``key`` and its own number, not on
+    ``batch``.
 
     Args:
         environment: a :class:`dprl.protocols.Environment`, hashable.
-        policy: states ``(N, d)`` float32 to probabilities ``(N, A)``, row by row.
+        policy: function from states ``(N, d)`` float32 to probabilities ``(N, A)``, row by row.
         key: a JAX random key.
         episodes: number of trajectories.
-        batch: trajectories that run side by side; bounds the memory beside the result.
-        progress: told the number of trajectories that are done.
+        batch: number of trajectories that run side by side; it bounds the memory used besides the result.
+        progress: function that is called with the number of trajectories that are done.
 
     Returns:
         ``episode_id``, ``t`` and ``action`` int64, ``observation`` and ``next_observation`` float32 ``(N, d)``,
@@ -93,7 +94,7 @@ def _batch(
             state, alive, record = _single(environment, keys, t, state, alive, probabilities)
         records.append({name: np.asarray(value) for name, value in record.items()})
         t += length
-    # (time, trajectory, ...) to one row a transition that happened, by trajectory and then time.
+    # from (time, trajectory, ...) to one row per transition that happened, by trajectory and then by time
     ran = np.concatenate([record.pop("ran") for record in records]).T
     columns = {
         name: np.swapaxes(np.concatenate([record[name] for record in records]), 0, 1)[ran] for name in records[0]
@@ -119,7 +120,7 @@ def _observe(environment: Environment, state: Any) -> Any:
 def _transition(
     environment: Environment, keys: Any, t: Any, state: Any, alive: Any, probabilities: Any
 ) -> tuple[Any, ...]:
-    """Take one step of every trajectory at once; those that are over stand still."""
+    """Take one step of every trajectory at once; the states of trajectories that are over do not change."""
     running = alive & (t < environment.horizon)
     step_keys = jax.vmap(lambda k: jax.random.split(jax.random.fold_in(k, t)))(keys)
     uniform = jax.vmap(lambda k: jax.random.uniform(k, dtype=jnp.float64))(step_keys[:, 0])
@@ -143,7 +144,7 @@ def _transition(
 
 
 def _draw(probabilities: Any, uniform: Any) -> Any:
-    """Return action of each row by inverting its cumulative distribution; one of probability zero is never drawn."""
+    """Return an action for each row, by inverting its cumulative distribution; never one of probability zero."""
     cumulative = jnp.cumsum(probabilities, axis=1)
     action = jnp.sum(cumulative <= (uniform * cumulative[:, -1])[:, None], axis=1)
     largest = probabilities.shape[1] - 1 - jnp.argmax(probabilities[:, ::-1] > 0, axis=1)
@@ -178,7 +179,7 @@ def _ask(policy: Policy, environment: Environment, observations: Any, alive: np.
 
 
 def _traceable(policy: Policy, size: int, actions: int) -> bool:
-    """Tell whether ``policy`` is made of operations that JAX can compile."""
+    """Tell whether JAX can compile ``policy``."""
     try:
         hash(policy)
         answer = jax.eval_shape(policy, jax.ShapeDtypeStruct((3, size), jnp.float32))
@@ -194,7 +195,7 @@ def asked(policy: Policy, observations: np.ndarray, actions: int) -> np.ndarray:
     """Return ``(N, actions)`` float64 probabilities of a policy in a simulation, at ``(N, d)`` observations.
 
     Raises:
-        DprlError: the answer has another shape, or is negative.
+        DprlError: the answer has another shape, or a number in it is negative.
     """
     answer = np.asarray(policy(observations), dtype=np.float64)
     if answer.shape != (len(observations), actions) or not np.all(answer >= 0):
@@ -205,8 +206,8 @@ def asked(policy: Policy, observations: np.ndarray, actions: int) -> np.ndarray:
 def columns_of(trajectories: Sequence[Sequence[tuple[Any, ...]]]) -> Columns:
     """Return the columns of a log from the transitions of each trajectory, as :func:`rollout` describes them.
 
-    A transition is its observation, the next one, action, reward, behaviour probability, and whether it terminated and
-    was truncated.
+    A transition is a tuple of observation, next observation, action, reward, behaviour probability, whether it
+    terminated, and whether it was truncated.
     """
     cells = zip(*(transition for trajectory in trajectories for transition in trajectory), strict=True)
     kinds = (np.float32, np.float32, np.int64, np.float64, np.float64, bool, bool)
@@ -221,7 +222,7 @@ def columns_of(trajectories: Sequence[Sequence[tuple[Any, ...]]]) -> Columns:
 
 
 def environment_bounds(environment: Environment, units: int, max_importance_ratio: float = 1.0) -> Bounds:
-    """Return the environment's public facts as the bounds of a log of ``units`` trajectories of it."""
+    """Return the environment's public facts as the bounds of a log of ``units`` trajectories."""
     return Bounds(
         units=units,
         horizon=environment.horizon,
@@ -234,15 +235,17 @@ def environment_bounds(environment: Environment, units: int, max_importance_rati
 
 
 def largest_ratio(policy: Policy, bounds: Bounds) -> float:
-    """Return bound on the importance ratio of any target policy: one over the behaviour policy's least positive
-    probability on the public synthetic states. Exact for a policy that does not look at the state.
+    """Return a bound on the importance ratio of any target policy.
+
+    It is one over the behaviour policy's least positive probability on the public synthetic states. It is exact for a
+    behaviour policy that does not depend on the state.
     """
     probabilities = np.asarray(policy(synthetic_states(bounds)), dtype=np.float64)
     return float(max(1.0, 1.0 / probabilities[probabilities > 0].min()))
 
 
 def bounds_toml(bounds: Bounds, notes: Mapping[str, str] | None = None) -> str:
-    """Return ``bounds`` as TOML text, ``notes`` as comments behind the names they belong to."""
+    """Return ``bounds`` as TOML text, with ``notes`` as comments on the lines of their names."""
 
     def text(value: Any) -> str:
         if isinstance(value, tuple):
@@ -260,7 +263,7 @@ def bounds_toml(bounds: Bounds, notes: Mapping[str, str] | None = None) -> str:
 
 
 def check_output(path: Path | str, suffixes: Sequence[str] = SUFFIXES) -> Path:
-    """Return ``path``, if its suffix is known and its folder can be written to; a DprlError otherwise."""
+    """Return ``path``; raise a DprlError if its suffix is not known or its folder cannot be written to."""
     path = Path(path)
     if path.suffix.lower() not in suffixes:
         raise DprlError(f"The file {path.name!r} must end in {' or '.join(suffixes)}.")
@@ -272,17 +275,17 @@ def check_output(path: Path | str, suffixes: Sequence[str] = SUFFIXES) -> Path:
 
 
 def write_text(text: str, path: Path | str) -> None:
-    """Write a text file, whole or not at all."""
+    """Write a text file, either whole or not at all."""
     write_atomically(path, text.encode())
 
 
 def write_log(columns: Mapping[str, np.ndarray], path: Path | str) -> None:
-    """Write the columns of a log as Parquet or CSV, by the suffix of ``path``, whole or not at all.
+    """Write the columns of a log as Parquet or CSV, by the suffix of ``path``, either whole or not at all.
 
     A column ``(N, d)`` becomes ``name_0 .. name_{d-1}``. Types: int64, float64 or float32, bool.
 
     Raises:
-        DprlError: unknown suffix, missing folder, or the file cannot be written.
+        DprlError: the suffix is unknown, the folder is missing, or the file cannot be written.
     """
     import pyarrow as pa
 

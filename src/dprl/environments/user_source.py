@@ -1,7 +1,7 @@
-"""Where users come from: a simulator, a Gymnasium environment, or a file of arriving users.
+"""Sources of users: a simulator, a Gymnasium environment, or a file of arriving users.
 
-In a simulator every episode is a user, who is nobody. Users of Gymnasium and of a file are asked on the host, a batch
-at a time (see :class:`dprl.environments.user_stream.Answers`).
+In a simulator every episode stands for a user, but no real person. Users of Gymnasium and of a file are asked on the
+host, one batch at a time (see :class:`dprl.environments.people.Answers`).
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ _PARALLEL = 64
 
 @dataclass
 class GymnasiumUsers(People):
-    """Users of a Gymnasium environment, each of whom has an episode of their own; side by side on the host.
+    """Users of a Gymnasium environment, each of whom has one episode; episodes run side by side on the host.
 
     Attributes:
-        facts: what is public; observations and rewards are clamped to it.
-        identifier: as ``gymnasium.make`` takes it.
-        seed: of the episodes.
+        facts: public facts; observations and rewards are clamped to their bounds.
+        identifier: id of the environment for ``gymnasium.make``.
+        seed: seed of the episodes.
     """
 
     facts: EnvironmentSpec
@@ -52,7 +52,7 @@ class GymnasiumUsers(People):
         self._environments: list[Any] = []
 
     def batch(self, first: int, count: int, act: Act) -> Answers:
-        """Return the answers of the users in the places from ``first``."""
+        """Return the answers of the users in ``count`` places from ``first``."""
         if not self._environments:
             self._environments = [
                 gymnasium_adapter.make(self.identifier, self.facts.horizon) for _ in range(min(count, _PARALLEL))
@@ -85,14 +85,14 @@ class GymnasiumUsers(People):
             running = still
 
     def close(self) -> None:
-        """Close what was opened."""
+        """Close the environments that were opened."""
         for environment in self._environments:
             environment.close()
         self._environments = []
 
 
 class _Episode:
-    """One user."""
+    """Episode of one user."""
 
     def __init__(self, row: int, environment: Any, seed: int) -> None:
         self.row, self.environment = row, environment
@@ -102,7 +102,7 @@ class _Episode:
         self.terminated = False
 
     def step(self, action: Any) -> bool:
-        """Take one transition; tell whether the episode is over."""
+        """Take one transition, and tell whether the episode is over."""
         following, reward, terminated, truncated, _ = self.environment.step(self._first + int(action))
         self.actions.append(int(action))
         self.rewards.append(float(reward))
@@ -118,17 +118,17 @@ class _Episode:
 def open_users(
     name: str, bounds: Bounds | Mapping[str, Any] | str | Path | None = None, seed: int = 0
 ) -> tuple[EnvironmentSpec, Any]:
-    """Return what is public about the users called ``name``, and the users: a simulator, or a source on the host.
+    """Return the public facts about the users called ``name``, and the users: a simulator, or a source on the host.
 
     Args:
-        name: one of :data:`SIMULATORS`, ``gymnasium:ID`` or ``bandit:FILE``; the file may be a folder that ``dprl data
-            partition`` made.
-        bounds: of Gymnasium and of a file: public bounds, stated and never measured. Of a bandit: units, observation,
-            reward and actions.
-        seed: of Gymnasium's episodes.
+        name: one of :data:`SIMULATORS`, ``gymnasium:ID`` or ``bandit:FILE``; the file may be a folder that
+            ``dprl data partition`` made.
+        bounds: public bounds for Gymnasium and for a file, stated and never measured. A bandit needs units,
+            observation, reward and actions.
+        seed: seed of Gymnasium's episodes.
 
     Raises:
-        DprlError: unknown name, no bounds or others than the environment's, or Gymnasium is not installed.
+        DprlError: the name is unknown, bounds are missing or do not fit the environment, or Gymnasium is not installed.
     """
     kind, _, rest = name.partition(":")
     if kind == "bandit" and rest:
@@ -148,7 +148,7 @@ def open_users(
 
 
 class Episodes(People):
-    """People of a simulator, who are nobody: each has an episode, in a place of a batch."""
+    """Simulated people, none of whom is real: each has an episode, in a place of a batch."""
 
     def __init__(self, simulator: Any) -> None:
         self.simulator, self.facts, self.people = simulator, facts_of(simulator), "episodes"
@@ -158,7 +158,7 @@ def people_of(users: Any, bounds: Bounds | Mapping[str, Any] | str | Path | None
     """Return the people behind a name (:func:`open_users`), a simulator, or a source of people.
 
     Raises:
-        DprlError: there is no such name, or what is given is none of them.
+        DprlError: the name is unknown, ``users`` is none of these, or bounds are given without a name.
     """
     if isinstance(users, str):
         _, users = open_users(users, bounds, seed)
@@ -176,7 +176,7 @@ def people_of(users: Any, bounds: Bounds | Mapping[str, Any] | str | Path | None
 
 
 def facts_of(simulator: Any) -> EnvironmentSpec:
-    """Return what is public about a simulator: everything."""
+    """Return the public facts about a simulator, in which everything is public."""
     words = type(simulator).__name__
     name = "".join(f"-{c.lower()}" if c.isupper() else c for c in words).strip("-")
     action = getattr(simulator, "action_bounds", None)

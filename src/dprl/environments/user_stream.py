@@ -1,8 +1,8 @@
 """Users who come one after the other, each with an answer to the current policy.
 
-Every arrival takes a place, and places stand in public batches by their number alone. Who comes again leaves a place
-empty, and so does who answers with anything but an interaction within the public bounds: no other place is moved, and
-nobody is told. Places beyond the last arrival are empty too.
+Every arrival takes a place, and the number of a place decides its public batch. The place stays empty where a person
+comes again, or answers with anything but an interaction in the form that the public facts give. No other place is
+moved, and there is no message. Places after the last arrival are empty, too.
 """
 
 from __future__ import annotations
@@ -24,8 +24,10 @@ _NOBODY = object()
 
 
 class Interaction(NamedTuple):
-    """Answer of one user: ``(L, d)`` observations, ``(L,)`` or ``(L, k)`` actions as :class:`Acting` gave them,
-    ``(L,)`` rewards, and whether it ended by itself.
+    """Answer of one user: an interaction of L steps with the current policy.
+
+    The observations are ``(L, d)``, the actions ``(L,)`` or ``(L, k)`` as :class:`Acting` gave them, and the rewards
+    ``(L,)``; ``terminated`` says whether the interaction ended by itself.
     """
 
     observations: Any
@@ -35,15 +37,16 @@ class Interaction(NamedTuple):
 
 
 class Acting:
-    """The current policy, for the user in one place."""
+    """Current policy, for the user in one place."""
 
     def __init__(self, act: Act, facts: EnvironmentSpec, place: int) -> None:
         self._act, self._facts = act, facts
         self._place, self._turn = np.array([place]), 0
 
     def __call__(self, observation: Any) -> Any:
-        """Return an action for one observation ``(d,)``: an int, or ``(k,)`` scaled components
-        (:meth:`to_environment`).
+        """Return an action for one observation ``(d,)``: an int, or scaled components ``(k,)``.
+
+        :meth:`to_environment` maps scaled components to the bounds of the action.
         """
         seen = np.asarray(observation, np.float32).reshape(1, -1)
         turn, self._turn = self._turn, self._turn + 1
@@ -51,12 +54,12 @@ class Acting:
         return action if self._facts.action is not None else int(action)
 
     def to_environment(self, action: Any) -> Any:
-        """Return a continuous action within its bounds; what is to be answered is the scaled one."""
+        """Return a continuous action within its bounds; an :class:`Interaction` must report the scaled action."""
         return to_environment(action, self._facts)
 
 
 def to_environment(actions: Any, facts: EnvironmentSpec) -> Any:
-    """Scaled continuous actions ``(..., k)``, cut to [-1, 1], in their public bounds; discrete ones as they are."""
+    """Return scaled continuous actions ``(..., k)``, cut to [-1, 1], in their public bounds; others unchanged."""
     if facts.action is None:
         return actions
     low, high = np.array(facts.action, np.float64).T
@@ -64,7 +67,7 @@ def to_environment(actions: Any, facts: EnvironmentSpec) -> Any:
 
 
 def empty_answers(facts: EnvironmentSpec, count: int) -> Answers:
-    """Return ``count`` empty places, to be filled."""
+    """Return the answers of ``count`` empty places, to be filled."""
     size = (count, facts.horizon)
     actions = np.zeros(size, np.int32) if facts.action is None else np.zeros((*size, len(facts.action)), np.float32)
     observations = np.zeros((*size, facts.dimensions), np.float32)
@@ -72,8 +75,8 @@ def empty_answers(facts: EnvironmentSpec, count: int) -> Answers:
 
 
 def fill(answers: Answers, row: int, answer: Any, facts: EnvironmentSpec) -> None:
-    """Put one user's :class:`Interaction` into its place; the place stays empty where anything about it is wrong."""
-    cells = quietly(lambda: _cells(answer, facts), None)  # whatever is raised, it is this user's
+    """Put a user's :class:`Interaction` into its place; the place stays empty if anything in the answer is wrong."""
+    cells = quietly(lambda: _cells(answer, facts), None)  # an error would tell about this user
     if cells is None:
         return
     observations, actions, rewards, ended = cells
@@ -87,7 +90,7 @@ def fill(answers: Answers, row: int, answer: Any, facts: EnvironmentSpec) -> Non
 
 
 def _cells(answer: Any, facts: EnvironmentSpec) -> tuple[np.ndarray, np.ndarray, np.ndarray, bool] | None:
-    """Observations, actions, rewards and whether it terminated; None of what is no answer."""
+    """Return observations, actions, rewards and whether the interaction terminated; None for what is no answer."""
     observations, actions, rewards, terminated = answer
     observations = np.asarray(observations, np.float64).reshape(-1, facts.dimensions)[: facts.horizon]
     rewards, actions = (np.asarray(cells, np.float64)[: facts.horizon] for cells in (rewards, actions))
@@ -108,17 +111,17 @@ class UserStream(People):
     """Users from any iterable of ``(person, answer)``.
 
     ``person`` is the name that tells people apart: text, or a number, which is the same person as its text. Anything
-    else is no name: what is missing in any spelling, what differs from itself, and any other type.
-    ``answer(policy)`` is called once, with an :class:`Acting` policy, and gives an :class:`Interaction`; of a person
-    who comes again, and of one without a name where people are named, it is not called.
+    else is no name: a missing value in any spelling, a value that differs from itself, and any other type.
+    ``answer(policy)`` is called once, with an :class:`Acting` policy, and gives an :class:`Interaction`. It is not
+    called for a person who comes again, nor for a person without a name where people are named.
 
     Attributes:
-        facts: what is public.
-        users: the iterable; it is asked for one batch at a time. What may fail for one person belongs in that person's
-            ``answer``: a generator that raised has ended, and with it everybody who would follow.
-        named: whether people are told apart. If so, who has no name answers nothing; if not, every arrival with None
-            for a name counts as a person of its own, which the certificate says.
-        units: places that are declared, if they are.
+        facts: public facts about the users.
+        users: the iterable, from which one batch at a time is taken. Code that may fail for one person belongs in that
+            person's ``answer``: a generator that raises has ended, and nobody can follow.
+        named: whether people are told apart. If so, a person without a name answers nothing; if not, every arrival with
+            None as name counts as a separate person, which the certificate says.
+        units: declared number of places; None where it is not declared.
     """
 
     facts: EnvironmentSpec
@@ -137,12 +140,12 @@ class UserStream(People):
         self._next = 0
 
     def check(self) -> None:
-        """Refuse, before anything is spent, a stream that was read already."""
+        """Refuse a stream that was read already, before any budget is spent."""
         if self._next:
             raise DprlError("A stream of users is read once: make a new one for another run.")
 
     def batch(self, first: int, count: int, act: Act) -> Answers:
-        """Return the answers of the next ``count`` arrivals, whose places begin at ``first``: in order, each once."""
+        """Return the answers of the next ``count`` arrivals, in places from ``first``; each is asked once, in order."""
         if first != self._next:
             raise DprlError("The batches of a stream are asked for in order, each of them once.")
         self._next += count
@@ -153,7 +156,7 @@ class UserStream(People):
             arrival = quietly(lambda: next(self._arriving, _NOBODY), None)  # type: ignore[arg-type]
             if arrival is _NOBODY:
                 break
-            # an abort would tell everybody about this one user
+            # an abort would tell everybody about this user
             given = quietly(partial(self._answer, arrival, Acting(act, self.facts, first + row)), None)
             fill(answers, row, given, self.facts)
         return answers
@@ -163,7 +166,7 @@ class UserStream(People):
         return None if answer is None else answer(policy)
 
     def _first_visit(self, arrival: Any) -> Callable[[Acting], Any] | None:
-        """Return the answer of who comes for the first time; None of anybody else."""
+        """Return the ``answer`` of a person who comes for the first time; None for anybody else."""
         person, answer = arrival
         if person is None and not self.named:
             return answer

@@ -1,4 +1,4 @@
-"""Policies that are given by an array: a table of probabilities, and a softmax of linear preferences."""
+"""Policies given by an array: a table of probabilities, and a softmax of linear preferences."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from dprl.errors import DprlError
 
 @dataclass(frozen=True, eq=False)
 class TabularPolicy:
-    """Row ``s - low`` of a table, for the state's one component ``s``; NumPy or JAX arrays in, the same out.
+    """Policy that gives row ``s - low`` of a table for a state with the only component ``s``.
 
-    Components are rounded to the nearest whole number and cut to the table; a NaN state has NaN probabilities.
+    States may be NumPy or JAX arrays; the result is of the same kind. Components are rounded to the nearest whole
+    number and clamped to the rows of the table; a NaN state has NaN probabilities.
 
     Attributes:
         table: ``(S, A)`` probabilities, each row summing to 1.
-        low: the state of the first row.
+        low: state of the first row.
     """
 
     table: np.ndarray
@@ -46,12 +47,14 @@ class TabularPolicy:
 
 @dataclass(frozen=True, eq=False)
 class SoftmaxPolicy:
-    """``softmax(features(states) @ weights / temperature)``; NumPy or JAX arrays in, the same out.
+    """Policy ``softmax(features(states) @ weights / temperature)``.
+
+    States may be NumPy or JAX arrays; the result is of the same kind.
 
     Attributes:
         weights: ``(n, A)`` preferences of each action, for each feature.
-        features: map from states ``(N, d)`` to ``(N, n)``, row by row; without it a constant 1 and the components.
-        temperature: above 0; towards 0 the policy becomes greedy.
+        features: map from states ``(N, d)`` to ``(N, n)``, row by row; by default a constant 1 and the components.
+        temperature: a number above 0; towards 0 the policy becomes greedy.
     """
 
     weights: np.ndarray
@@ -74,7 +77,7 @@ class SoftmaxPolicy:
             phi = xp.concatenate([xp.ones((states.shape[0], 1), dtype=xp.float64), states], axis=1)
         else:
             phi = self.features(states)
-        # one feature at a time: a matrix product may round a row differently beside other rows
+        # one feature at a time, because a matrix product may round a row differently beside other rows
         table = xp.asarray(self.weights)
         preferences = sum(phi[:, i : i + 1] * table[i] for i in range(phi.shape[1])) / self.temperature
         weights = xp.exp(preferences - xp.max(preferences, axis=1, keepdims=True))

@@ -1,7 +1,7 @@
-"""The action of the highest score: a table over whole-numbered states, or scores that are linear in a public basis.
+"""Policies that take the action of the highest score, from a table over states or from scores linear in a public basis.
 
-A score is a lower bound of an action's value: what was estimated, less what sampling and privacy noise may have added.
-The file holds released numbers and public facts alone; ``--target-policy`` reads it back.
+A score is a lower bound of an action's value: the estimate, less what sampling and privacy noise may have added. The
+file of a policy holds only released numbers and public facts; ``--target-policy`` reads the file back.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from dprl.tensor_file import intervals, to_bytes
 
 SCHEMA = "dprl.greedy-policy/1"
 LONGEST = 160
-"""Characters of a policy in words."""
+"""Most characters of a policy in words."""
 
 
 @dataclass(frozen=True)
 class Basis:
     """A public map from states to numbers in which scores are linear.
 
-    ``table`` has an indicator of each whole-numbered state. ``products:0`` is a constant; ``products:1`` has each
-    component besides, and ``products:2`` the products of two components, too. A component is scaled to mean square one
-    under the uniform distribution on its bounds; one of three to eight whole numbers, none below zero, has cosines that
-    tell them apart.
+    ``table`` has an indicator of each whole-numbered state. ``products:0`` is a constant; ``products:1`` also has each
+    component, and ``products:2`` also the products of two components. A component is scaled to mean square one under
+    the uniform distribution on its bounds. A component with three to eight values, all whole numbers of at least zero,
+    has cosines instead, which tell its values apart.
 
     Attributes:
-        bounds: of each component of a state.
+        bounds: bounds of each component of a state.
         kind: ``table``, ``products:0``, ``products:1`` or ``products:2``.
     """
 
@@ -54,42 +54,42 @@ class Basis:
 
     @property
     def is_table(self) -> bool:
-        """Whether it is an indicator of each state."""
+        """Whether the basis is an indicator of each state."""
         return self.kind == "table"
 
     @cached_property
     def size(self) -> int:
-        """Number of its functions."""
+        """Number of functions in the basis."""
         if self.is_table:
             return math.prod(int(high) - int(low) + 1 for low, high in self.bounds)
         return len(self.words([""] * len(self.bounds)))
 
     def index(self, states: Any, xp: Any = np) -> Any:
-        """Return the number of each state ``(...)`` of ``(..., d)``; of a table alone."""
+        """Return the table's number ``(...)`` of each state of ``(..., d)``; only for a table."""
         return cell_numbers(states, self.bounds, xp)
 
     def __call__(self, states: Any, xp: Any = np) -> Any:
-        """Return ``(N, size)`` numbers of ``(N, d)`` states; of a table they are indicators."""
+        """Return the functions' values ``(N, size)`` at states ``(N, d)``; for a table they are indicators."""
         if self.is_table:
             return (self.index(states, xp)[:, None] == xp.arange(self.size)[None]).astype(states.dtype)
         own = self._columns(unit_states(states, self.bounds, xp), xp)
         return xp.stack([xp.ones_like(states[:, 0]), *self._products(own, operator.mul)], axis=1)
 
     def words(self, names: Sequence[str]) -> list[str]:
-        """Return what each function of a linear basis is called, from the ``names`` of the components."""
+        """Return the names of the functions of a linear basis, made from the ``names`` of the components."""
         columns = self._columns(np.zeros((1, len(self.bounds))), np)
         own = [[f"{name} ({k})" for k in range(1, len(of) + 1)] if len(of) > 1 else [name] * len(of)
                for name, of in zip(names, columns, strict=True)]  # fmt: skip
         return ["1", *self._products(own, "{} x {}".format)]
 
     def _products(self, own: list[list[Any]], product: Callable[[Any, Any], Any]) -> list[Any]:
-        """Return the columns of each component, and the products of two of different ones, as the kind has them."""
+        """Return the columns of each component and products of columns of different components, as ``kind`` says."""
         pairs = [product(x, y) for first, second in itertools.combinations(own, 2) for x in first for y in second]
         single = list(itertools.chain(*own))
         return {"products:0": [], "products:1": single, "products:2": single + pairs}[self.kind]
 
     def _columns(self, x: Any, xp: Any) -> list[list[Any]]:
-        """Return the columns of each component of states in the unit cube, which has none where it has one value."""
+        """Return the columns of each component, for states in the unit cube; a component with one value has none."""
         out = []
         for i, pair in enumerate(self.bounds):
             if codes := _codes(pair):
@@ -101,27 +101,27 @@ class Basis:
 
 
 def _codes(pair: Interval) -> int:
-    """Return how many whole numbers a component has that are told apart one by one; 0 where it is scaled."""
+    """Return the number of values of a component whose values are told apart one by one; 0 if it is scaled."""
     steps = pair[1] - pair[0]
     return int(steps) + 1 if are_codes(pair) and steps < MOST_CODES else 0
 
 
 def are_codes(pair: Interval) -> bool:
-    """Tell whether public bounds look like those of three or more whole numbers, none below zero."""
+    """Tell whether public bounds look like those of three or more whole numbers, none of them below zero."""
     low, high = pair
     return 0 <= low == int(low) and high == int(high) and high - low >= 2
 
 
 @dataclass(frozen=True, eq=False)
 class GreedyPolicy(Choice):
-    """The policy; of several actions with the same score it takes the first.
+    """Policy that takes the action of the highest score, and the first of several actions with the same score.
 
     Attributes:
         basis: public basis.
-        theta: ``(A, size)`` float64 released weights; of a table the scores themselves.
-        root: ``(A, size, size)`` float64: the norm of ``phi root`` is taken off a score; empty for a table.
-        names: of the components of a state.
-        action_names: what each action is called; None where they have numbers alone.
+        theta: ``(A, size)`` float64 released weights; for a table these are the scores.
+        root: ``(A, size, size)`` float64; the norm of ``phi root`` is subtracted from a score. Empty for a table.
+        names: names of the components of a state.
+        action_names: names of the actions; None where actions have only numbers.
     """
 
     basis: Basis
@@ -146,11 +146,11 @@ class GreedyPolicy(Choice):
         return len(self.theta)
 
     def action(self, states: Any) -> Int[np.ndarray, " rows"]:
-        """Return ``(N,)`` the policy's action in each of ``(N, d)`` states."""
+        """Return the policy's action ``(N,)`` in each of the states ``(N, d)``."""
         return np.argmax(self.scores(states), axis=1)
 
     def scores(self, states: Any) -> Float[np.ndarray, "rows actions"]:
-        """Return ``(N, A)`` scores of ``(N, d)`` states; a row's digits do not depend on the others."""
+        """Return scores ``(N, A)`` at states ``(N, d)``; the digits of a row do not depend on other rows."""
         rows = state_rows(states, len(self.names))
         if self.basis.is_table:
             return self.theta.T[self.basis.index(rows)]
@@ -160,7 +160,7 @@ class GreedyPolicy(Choice):
 
     @cached_property
     def words(self) -> str:
-        """The policy as a sentence says it."""
+        """The policy in words, for a sentence."""
         if not self.basis.is_table:
             if self.basis.size == 1:
                 return f"{self.called(self.action(np.zeros((1, len(self.names))))[0])} for everybody"
@@ -187,7 +187,7 @@ class GreedyPolicy(Choice):
         return known | {"features": self.basis.words(self.names), "weights": self.theta.tolist()}
 
     def to_bytes(self) -> bytes:
-        """Write the policy as a safetensors file; the same bytes for the same policy."""
+        """Return the bytes of the policy's safetensors file; the same policy gives the same bytes."""
         metadata = {
             "schema": SCHEMA, "basis": self.basis.kind,
             "bounds": json.dumps([[float(low), float(high)] for low, high in self.basis.bounds]),
@@ -198,11 +198,11 @@ class GreedyPolicy(Choice):
 
 
 def greedy_policy(tensors: dict[str, np.ndarray], metadata: dict[str, str]) -> GreedyPolicy:
-    """Return the policy that the contents of its file are.
+    """Return the policy from the contents of its file.
 
     Raises:
-        DprlError: they do not fit each other.
-        KeyError, TypeError, ValueError: they are not those of a policy.
+        DprlError: the contents do not fit each other.
+        KeyError, TypeError, ValueError: the contents are not those of a policy.
     """
     names, called = read_names(json.loads(metadata["components"]), json.loads(metadata["action_names"]))
     if set(tensors) != {"theta", "root"} or any(t.dtype != np.float64 for t in tensors.values()):
@@ -212,7 +212,7 @@ def greedy_policy(tensors: dict[str, np.ndarray], metadata: dict[str, str]) -> G
 
 
 def _dot(phi: Float[np.ndarray, "rows n"], weights: Float[np.ndarray, "n ..."]) -> np.ndarray:
-    """Return the products with ``weights``, summed feature by feature: a row's digits do not depend on the others."""
+    """Return the products with ``weights``, summed feature by feature, so that no row's digits depend on others."""
     out = np.zeros((len(phi), *weights.shape[1:]))
     for column, weight in zip(phi.T, weights, strict=True):
         out += column.reshape(-1, *(1,) * weight.ndim) * weight

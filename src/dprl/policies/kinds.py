@@ -1,4 +1,4 @@
-"""What is taken as a policy: protocols, so that no other library is imported for them."""
+"""Types that are accepted as a policy. They are protocols, so that no other library is imported for them."""
 
 # ruff: noqa: D102 (members of a protocol say what they are by their names)
 
@@ -35,6 +35,6 @@ class ActionModel(Protocol):
 OnePolicy: TypeAlias = (
     "str | Path | ColumnPolicy | LoggedPolicy | Callable[[Any], Array] | ProbabilityModel | ActionModel"
 )
-"""What is taken as a policy."""
+"""Anything that is accepted as a policy."""
 TargetPolicies: TypeAlias = "OnePolicy | Sequence[OnePolicy] | Mapping[str, OnePolicy]"
 """One policy, or several."""

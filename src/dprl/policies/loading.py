@@ -1,7 +1,7 @@
-"""Policies from a name, a Python file, a log's column or a callable, and the two ways of asking them.
+"""Load policies from a name, a Python file, a log's column or a callable, and ask them for probabilities in two ways.
 
 :func:`check_policy` asks on public synthetic states, before anything private is read, and says what is wrong.
-:func:`policy_probabilities` asks on private states, where whatever goes wrong in a row only makes that row zero.
+:func:`policy_probabilities` asks on private states, where an error in a row only makes that row zero.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from dprl.protocols import Bounds, Policy
 from dprl.user_code import load_python, place, quietly, suppress_warnings
 
 TOLERANCE = 1e-6
-"""How far a row of probabilities may be from summing to 1, and from itself when it is asked alone."""
+"""Largest distance of a row's sum from 1, and of its probabilities from those of the same row asked alone."""
 SYNTHETIC_STATES = 64
 DEFAULT_COLUMN = "target_prob"
 
@@ -33,7 +33,7 @@ DEFAULT_COLUMN = "target_prob"
 class ColumnPolicy:
     """A column of the log holds the policy's probability of the logged action.
 
-    It cannot be called.
+    Such a policy cannot be called.
     """
 
     name: str = DEFAULT_COLUMN
@@ -43,17 +43,17 @@ class ColumnPolicy:
 class LoggedPolicy:
     """What was done in the log.
 
-    It cannot be called, and its importance ratios are one.
+    This policy cannot be called. Its importance ratios are one, except where people are censored.
 
     Attributes:
-        steady: whether it is public that nobody is lost from the log, so that the ratios are one and nothing else.
+        steady: whether it is public that nobody is lost from the log, so that all ratios are exactly one.
     """
 
     steady: bool = False
 
 
 UNASKED = (ColumnPolicy, LoggedPolicy)
-"""Kinds of policies that a log knows, and that nobody can ask for probabilities."""
+"""Kinds of policies that only the log knows: they cannot be asked for probabilities."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class UniformPolicy:
 
 @dataclass(frozen=True)
 class AlwaysPolicy:
-    """The same action in every state, such as an arm of a trial."""
+    """Policy that takes the same action in every state, such as an arm of a trial."""
 
     action: int
     actions: int
@@ -87,12 +87,12 @@ def load_policy(spec: Any, actions: int | None = None, names: Sequence[str] | No
         spec: ``uniform``; ``always:ACTION`` for one action everywhere; ``logged`` for what was done in the log;
             ``FILE.py:function`` (the file is executed); ``column`` or ``column:NAME`` for a column of the log; the
             folder of a release that holds a policy, or its file ``policy.safetensors`` or ``policy.json``; a model of
-            another library (:mod:`dprl.policies.models`); or a policy itself, which is returned as it is.
+            another library (:mod:`dprl.policies.models`); or a policy itself, which is returned unchanged.
         actions: number of discrete actions, which ``uniform`` and ``always`` need; None where actions are continuous.
-        names: what the actions are called, by which ``always`` knows them, too.
+        names: names of the actions, which ``always`` accepts besides numbers.
 
     Raises:
-        DprlError: ``spec`` names nothing, or the file cannot be executed.
+        DprlError: ``spec`` names no policy, or a file cannot be read or executed.
     """
     if _is_released(spec):
         path = Path(str(spec))
@@ -155,14 +155,14 @@ def _is_released(spec: object) -> bool:
 
 
 def _is_file(path: Path) -> bool:
-    """Tell whether a path is that of a released policy's file, by its name alone."""
+    """Tell by its name whether a path is that of a released policy's file."""
     return path.suffix == ".safetensors" or path.name == RULE
 
 
 def policies_in_file(spec: Any) -> dict[str, Any] | None:
-    """Return the policies of a ``FILE.py:NAME`` that is a list of them, or a mapping from names; None for all else.
+    """Return policies by name if ``spec`` is a ``FILE.py:NAME`` of a list or a mapping of policies; else None.
 
-    Those of a list are called ``NAME_0``, ``NAME_1`` and so on. The file is executed.
+    Policies of a list are called ``NAME_0``, ``NAME_1`` and so on. The file is executed.
     """
     if not isinstance(spec, str) or not spec.rpartition(":")[0].endswith(".py"):
         return None
@@ -176,7 +176,7 @@ def policies_in_file(spec: Any) -> dict[str, Any] | None:
 
 
 def policy_name(spec: Any) -> str:
-    """Return a short public name: ``uniform``, ``always_2``, the function's or column's name, that of a folder."""
+    """Return a policy's short public name: ``uniform``, ``always_2``, or that of its function, column or folder."""
     if _is_released(spec):
         path = Path(str(spec)).resolve()
         name = path.parent.name if _is_file(path) else path.name
@@ -196,9 +196,9 @@ def policy_name(spec: Any) -> str:
 
 
 def policy_words(policy: Any, names: Sequence[str] | None = None) -> str:
-    """Return what a policy says of itself: a rule's sentence, or the first paragraph of its docstring.
+    """Return a policy's description of itself: a rule's sentence, or the first paragraph of its docstring.
 
-    ``names`` are those of the actions, where they have some.
+    ``names`` are the names of the actions, if they have names.
     """
     if isinstance(policy, Rule):
         return policy.words
@@ -210,7 +210,7 @@ def policy_words(policy: Any, names: Sequence[str] | None = None) -> str:
 
 
 def synthetic_states(bounds: Bounds) -> np.ndarray:
-    """Return ``(64, d)`` public states: midpoint, corners (16 of them at most), and a fixed uniform sample inside."""
+    """Return ``(64, d)`` public states: midpoint, corners (at most 16), and a fixed uniform sample within bounds."""
     low, high = np.array(bounds.state, dtype=np.float64).T
     size = len(low)
     sample = np.random.default_rng(0)  # noqa: TID251 (public)
@@ -224,15 +224,15 @@ def synthetic_states(bounds: Bounds) -> np.ndarray:
 
 
 def check_policy(policy: Any, bounds: Bounds, name: str | None = None) -> None:
-    """Ask ``policy`` on public synthetic states and refuse one that does not answer with probabilities row by row.
+    """Ask ``policy`` on public synthetic states, and refuse it if it does not give probabilities row by row.
 
     Args:
-        policy: what :func:`load_policy` returned; what the log alone knows is taken as it is.
+        policy: policy from :func:`load_policy`; a policy that only the log knows is not asked.
         bounds: public bounds of the observation, and the number of actions.
-        name: what to call it in a message.
+        name: name of the policy in a message.
 
     Raises:
-        DprlError: it raised, or its answer has a wrong shape, is no probability, or depends on the other rows.
+        DprlError: the policy raised, or its answer has a wrong shape, is no probability, or depends on the other rows.
     """
     if isinstance(policy, UNASKED):
         return
@@ -278,11 +278,10 @@ def _ask_public(policy: Policy, states: np.ndarray, who: str) -> np.ndarray:
 
 
 def policy_probabilities(policy: Policy, states: np.ndarray, actions: int, batch: int = 65_536) -> np.ndarray:
-    """Return ``(N, actions)`` float64 probabilities on private states; whatever a row holds, this returns and says
-    nothing.
+    """Return ``(N, actions)`` float64 probabilities on private states, without an error or a message for any row.
 
-    A row for which the policy raises, or answers with anything but probabilities, is zero. Where a batch fails it is
-    halved until the rows that fail stand alone, which gives what asking row by row gives. Warnings are silenced.
+    A row for which the policy raises, or returns anything but probabilities, is zero. A batch that fails is halved
+    until the failing rows are alone, which gives the same result as asking row by row. Warnings are silenced.
 
     Args:
         policy: a policy that :func:`check_policy` accepted.

@@ -1,8 +1,9 @@
-"""Models of other libraries as policies, by the methods that they share; none of those libraries is imported.
+"""Models of other libraries as policies. Models are known by their methods, so that no such library is imported.
 
-A module of PyTorch (``forward`` and ``parameters``) is called with a tensor of its own kind. What cannot be called is
-asked for probabilities (``predict_proba`` of scikit-learn, ``calc_action_choice_probability`` of SCOPE-RL), or for the
-one action that it takes (``predict`` of scikit-learn and d3rlpy).
+A module of PyTorch (``forward`` and ``parameters``) is called with a tensor of the dtype and device of its parameters.
+A model that cannot be called is asked for probabilities (``predict_proba`` of scikit-learn,
+``calc_action_choice_probability`` of SCOPE-RL), or for the action that it takes (``predict`` of scikit-learn and
+d3rlpy).
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ class ModelPolicy:
     """Policy that asks a model; public, as every policy.
 
     Attributes:
-        model: as it was given.
+        model: model as the user gave it.
         actions: number of discrete actions.
-        classes: numbers of the actions that the columns of its probabilities stand for; None for all of them.
-        names: what the actions are called.
+        classes: numbers of the actions that the columns of the model's probabilities stand for; None for all actions.
+        names: names of the actions.
     """
 
     model: Any = field(repr=False)
@@ -42,7 +43,7 @@ class ModelPolicy:
 
     def __call__(self, states: np.ndarray, /) -> np.ndarray:
         """Return probabilities ``(N, A)`` of the actions."""
-        with suppress_warnings():  # such as of scikit-learn, that these columns have no names
+        with suppress_warnings():  # such as scikit-learn's, that these columns have no names
             if _is_torch(self.model):
                 tensor = next(iter(self.model.parameters())).new_tensor(states)
                 return self.model(tensor).detach().cpu().numpy().astype(np.float64)
@@ -59,7 +60,7 @@ class ModelPolicy:
 
 
 def is_model(spec: Any) -> bool:
-    """Tell whether something is a module of PyTorch, or cannot be called but asked."""
+    """Tell whether ``spec`` is a module of PyTorch, or an object that cannot be called but has one of these methods."""
     return _is_torch(spec) or (not callable(spec) and (_asked(spec) is not None or hasattr(spec, "predict")))
 
 
@@ -67,7 +68,7 @@ def model_policy(model: Any, actions: int | None, names: Sequence[str] | None) -
     """Return a model as a policy.
 
     Raises:
-        DprlError: actions are continuous, or it knows classes that are no actions.
+        DprlError: actions are continuous, or the model was fitted to classes that are no actions.
     """
     kind, called = type(model).__name__, tuple(names or ())
     if actions is None:
@@ -88,7 +89,7 @@ def model_policy(model: Any, actions: int | None, names: Sequence[str] | None) -
 
 
 def _numbers(labels: Any, names: Sequence[str]) -> list[int]:
-    """Return the numbers of actions; raises ValueError for what is no action."""
+    """Return the numbers of actions from their labels; raises ValueError for a label that is no action."""
     numbers = [names.index(label) if label in names else int(label) for label in labels]
     if min(numbers, default=0) < 0:
         raise ValueError("an action has a number from 0")
@@ -100,5 +101,5 @@ def _is_torch(spec: Any) -> bool:
 
 
 def _asked(model: Any) -> Callable[[np.ndarray], Any] | None:
-    """Return the method that gives probabilities."""
+    """Return the model's method that gives probabilities, or None."""
     return next((getattr(model, name) for name in _PROBABILITIES if hasattr(model, name)), None)

@@ -1,6 +1,6 @@
 """Parametrised policies: functions of a flat parameter vector that JAX can differentiate.
 
-Components of an observation are scaled to [-1, 1] by their public bounds, those of a continuous action too; nothing is
+Components of an observation, and of a continuous action, are scaled to [-1, 1] by their public bounds; nothing is
 fitted on data. The policies of paper 003: tabular softmax (Definition 3), linear softmax, Gaussian, neural.
 """
 
@@ -24,24 +24,27 @@ KINDS = "tabular, softmax, softmax:fourier:K, gaussian, gaussian:fourier:K, mlp:
 _COUNT = "0*[1-9][0-9]{0,6}"
 _KIND = re.compile(rf"(tabular)|(softmax|gaussian)(?::fourier:({_COUNT}))?|(mlp):({_COUNT})(?::gaussian)?")
 CONSTANT = 0.3
-"""The constant among the features, which gives each action a preference of its own. A constant of 1 has more than the
-components have of a score's length, and so of the clip, and of the noise in the preferences (docs/papers/003.md)."""
+"""Value of the constant feature, which gives each action a preference of its own. With 1, the constant would take a
+larger part than the components of a score's length, hence of the clip norm, and of the noise in the preferences
+(docs/papers/003.md).
+"""
 _LARGEST = 2**22
 _MOST_STATES = 2**16
 
 
 @dataclass(frozen=True)
 class Parametric:
-    """A policy but for its parameters ``theta`` ``(size,)``; hashable.
+    """A policy without its parameters ``theta`` ``(size,)``; hashable.
 
     Attributes:
-        kind: ``tabular`` (a softmax a state, of one whole-numbered component), ``softmax`` (of linear preferences),
-            ``gaussian`` (a linear mean), either of them ``:fourier:K`` for K cosines a component beside the component
-            itself, ``mlp:H`` (a softmax of a network with H hidden units) or ``mlp:H:gaussian``.
+        kind: ``tabular`` (one softmax per state, for one whole-numbered component), ``softmax`` (of linear
+            preferences), ``gaussian`` (with a linear mean), either of the last two with ``:fourier:K`` for K cosines
+            per component besides the component itself, ``mlp:H`` (a softmax of a network with H hidden units) or
+            ``mlp:H:gaussian``.
         observation: public low and high of each component.
         actions: number of discrete actions, or None.
         action: public low and high of each component of a continuous action, or None.
-        std: of a Gaussian policy in each component of the scaled action; a public constant.
+        std: standard deviation of a Gaussian policy in each component of the scaled action; a public constant.
     """
 
     kind: str
@@ -68,7 +71,7 @@ class Parametric:
             raise DprlError(f"The policy {self.kind!r} has between 1 and {_LARGEST} parameters.")
 
     def _parsed(self) -> tuple[str, int, int, bool]:
-        """Return name, hidden units, cosines, and whether it is Gaussian."""
+        """Return the name, the hidden units, the cosines per component, and whether the policy is Gaussian."""
         found = _KIND.fullmatch(self.kind)
         if found is None:
             raise DprlError(f"Unknown policy {self.kind!r}: use {KINDS}.")
@@ -82,17 +85,17 @@ class Parametric:
 
     @property
     def hidden(self) -> int:
-        """Hidden units; 0 of a policy that is linear in its features."""
+        """Number of hidden units; 0 for a policy that is linear in its features."""
         return self._parsed()[1]
 
     @property
     def outputs(self) -> int:
-        """Preferences of a softmax, or components of a Gaussian's mean."""
+        """Number of preferences of a softmax, or of components of a Gaussian's mean."""
         return self.actions or len(self.action or ())
 
     @property
     def features(self) -> int:
-        """Length of :meth:`feature_rows`."""
+        """Length of a row of :meth:`feature_rows`."""
         name, _, cosines, _ = self._parsed()
         if name == "tabular":
             return int(self.observation[0][1] - self.observation[0][0]) + 1
@@ -100,7 +103,7 @@ class Parametric:
 
     @property
     def size(self) -> int:
-        """Parameters, d."""
+        """Number of parameters, d."""
         if self.hidden:
             return self.hidden * (self.features + self.outputs) + self.outputs
         return self.features * self.outputs
@@ -109,11 +112,13 @@ class Parametric:
 
     @property
     def random_weights(self) -> int:
-        """Standard normals that :meth:`initial` takes: one for each weight of the hidden units."""
+        """Number of standard normals that :meth:`initial` takes, one for each weight of the hidden units."""
         return self.hidden * self.features
 
     def initial(self, normals: Any) -> jax.Array:
-        """Return ``(size,)`` float32: all actions equally likely, or a mean in the middle; hidden units are random.
+        """Return the first parameters ``(size,)`` float32, from which actions are equally likely or a mean is central.
+
+        The weights of hidden units are random, all other parameters zero.
 
         Args:
             normals: ``(random_weights,)`` float32 standard normals.
@@ -135,8 +140,9 @@ class Parametric:
     # --- the function -------------------------------------------------------------------------------------------------
 
     def feature_rows(self, observations: Any) -> jax.Array:
-        """Return ``(N, features)`` float32 of observations ``(N, d)``: :data:`CONSTANT`, components in [-1, 1]; or
-        one-hot.
+        """Return the features ``(N, features)`` float32 of observations ``(N, d)``.
+
+        They are :data:`CONSTANT`, the components in [-1, 1] and their cosines; a tabular policy has one-hot rows.
         """
         name, _, cosines, _ = self._parsed()
         low, high = np.array(self.observation, np.float64).T
@@ -151,7 +157,7 @@ class Parametric:
         return jnp.concatenate(columns, axis=1)
 
     def preferences(self, theta: Any, observations: Any) -> jax.Array:
-        """Return ``(N, outputs)``: log-probabilities but for a constant, or the mean of the scaled action."""
+        """Return ``(N, outputs)``: log-probabilities up to a constant, or the mean of the scaled action."""
         x = self.feature_rows(observations)
         *inner, (weights, bias) = self.layers(theta)
         for hidden, _ in inner:
@@ -159,13 +165,13 @@ class Parametric:
         return x @ weights.T / math.sqrt(max(self.hidden, 1)) + (0.0 if bias is None else bias)
 
     def probabilities(self, theta: Any, observations: Any) -> jax.Array:
-        """Return ``(N, A)`` of discrete actions."""
+        """Return the probabilities ``(N, A)`` of discrete actions."""
         if self.gaussian:
             raise DprlError("A Gaussian policy has densities, and no probabilities of actions.")
         return jax.nn.softmax(self.preferences(theta, observations), axis=-1)
 
     def log_prob(self, theta: Any, observations: Any, actions: Any) -> jax.Array:
-        """Return ``(L,)`` log-probabilities, or log-densities but for a constant.
+        """Return ``(L,)`` log-probabilities, or log-densities up to a constant.
 
         Args:
             theta: ``(size,)``.
@@ -175,23 +181,26 @@ class Parametric:
         out = self.preferences(theta, observations)
         if self.gaussian:
             return -0.5 * jnp.sum(((actions - out) / self.std) ** 2, axis=-1)
-        # one-hot rather than an index: its derivative is a product and no scatter
+        # one-hot rather than an index, because the derivative is then a product and no scatter
         chosen = jax.nn.one_hot(actions, self.outputs, dtype=out.dtype)
         return jnp.sum(chosen * jax.nn.log_softmax(out, axis=-1), axis=-1)
 
     # --- acting -------------------------------------------------------------------------------------------------------
 
     def coins(self, key: Any, shape: tuple[int, ...]) -> jax.Array:
-        """Return what :meth:`draw` needs for ``shape`` actions: uniform numbers, or ``(*shape, k)`` standard
-        normals.
+        """Return the coins that :meth:`draw` needs for ``shape`` actions.
+
+        They are uniform numbers ``shape`` for discrete actions, and standard normals ``(*shape, k)`` for continuous
+        ones.
         """
         if self.gaussian:
             return random.normal(key, (*shape, self.outputs), jnp.float32)
         return random.uniform(key, shape, jnp.float32)
 
     def draw(self, theta: Any, observations: Any, coins: Any) -> jax.Array:
-        """Return actions of ``(N, d)`` observations: ``(N,)`` int32, or ``(N, k)`` float32 scaled ones, not cut to
-        bounds.
+        """Return actions drawn at observations ``(N, d)``.
+
+        Discrete actions are ``(N,)`` int32. Continuous ones are ``(N, k)`` float32, scaled and not cut to their bounds.
         """
         out = self.preferences(theta, observations)
         if self.gaussian:
@@ -202,13 +211,14 @@ class Parametric:
         return jnp.sum(below, axis=-1).astype(jnp.int32)
 
     def greedy(self, theta: Any, observations: Any) -> jax.Array:
-        """Return the likeliest action of each of ``(N, d)`` observations: ``(N,)`` int32, or the mean ``(N, k)``."""
+        """Return the likeliest action ``(N,)`` int32 at observations ``(N, d)``, or the mean ``(N, k)``."""
         out = self.preferences(theta, observations)
         return out if self.gaussian else jnp.argmax(out, axis=-1).astype(jnp.int32)
 
     def to_environment(self, actions: Any) -> Any:
-        """Return actions as an environment takes them: scaled ones ``(..., k)`` are cut to [-1, 1], then put into
-        bounds.
+        """Return actions in the form that an environment takes.
+
+        Scaled actions ``(..., k)`` are cut to [-1, 1] and mapped to their bounds; discrete ones stay unchanged.
         """
         if self.action is None:
             return actions

@@ -1,6 +1,6 @@
 """A learned policy as a release stores it: parameters and public facts, and nothing else.
 
-Whoever has the file may ask it anything, any number of times, and may go on learning from it.
+Whoever has the file may ask the policy anything, any number of times, and may continue learning from it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dprl.tensor_file import intervals, read_back, to_bytes
 
 FILE = "policy.safetensors"
 _SCHEMA = "dprl.policy/1"
-_ROWS = 1 << 10  # states that are asked about together
+_ROWS = 1 << 10  # states per call
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,7 +30,7 @@ class ReleasedPolicy:
     """A policy with its parameters.
 
     Attributes:
-        parametric: the policy but for its parameters, with the public bounds of what it sees and does.
+        parametric: the policy without its parameters, with the public bounds of observations and actions.
         theta: ``(d,)`` float32 parameters.
     """
 
@@ -44,12 +44,12 @@ class ReleasedPolicy:
         object.__setattr__(self, "theta", theta)
 
     def __call__(self, states: Any, /) -> np.ndarray:
-        """Return probabilities ``(N, A)`` float64 of ``(N, d)`` states; of discrete actions alone.
+        """Return probabilities ``(N, A)`` float64 at states ``(N, d)``, for discrete actions only.
 
-        A state's bits are the same in any batch.
+        The probabilities of a state are the same to the last bit in any batch.
         """
         seen = self._states(states)
-        # blocks of one size: of another one a product of matrices may round a row differently
+        # blocks of one size, because a matrix product of another size may round a row differently
         padded = np.pad(seen, ((0, _ROWS - len(seen) % _ROWS), (0, 0)))
         blocks = [
             self.parametric.probabilities(self.theta, padded[i : i + _ROWS]) for i in range(0, len(padded), _ROWS)
@@ -58,25 +58,23 @@ class ReleasedPolicy:
         return found / found.sum(axis=1, keepdims=True)
 
     def greedy(self, states: Any) -> np.ndarray:
-        """Return the likeliest action of each state ``(N,)``, or the mean of continuous ones ``(N, k)``, within the
-        bounds.
-        """
+        """Return the likeliest action ``(N,)`` of each state, or the mean ``(N, k)`` of continuous ones, in bounds."""
         actions = self.parametric.greedy(self.theta, self._states(states))
         return np.asarray(self.parametric.to_environment(actions))
 
     def sample(self, states: Any, seed: int) -> np.ndarray:
-        """Return an action of each state as :meth:`greedy` gives them, but drawn."""
+        """Return a random action for each state, in the form in which :meth:`greedy` returns actions."""
         seen = self._states(states)
         coins = self.parametric.coins(jax.random.key(seed), (len(seen),))
         return np.asarray(self.parametric.to_environment(self.parametric.draw(self.theta, seen, coins)))
 
     def slices(self, points: int = 65, most: int = 12) -> list[dict[str, Any]]:
-        """Return what is done along each of the first ``most`` components, the others at their public midpoint.
+        """Return what the policy does along each of the first ``most`` components, with others at their midpoint.
 
         Returns:
-            Of each: ``component``, ``grid`` (points,), ``values`` (of each action its probability, or of each component
-            of a continuous action its mean: lists of points), ``policy`` (points,) the likeliest action (zeros where
-            actions are continuous).
+            For each component: ``component``, ``grid`` (points,), ``values`` (for each action its probability, or for
+            each component of a continuous action its mean: lists of points), and ``policy`` (points,), the likeliest
+            action (zeros where actions are continuous).
         """
         if self.parametric.gaussian:
             curves = {"values": self.greedy, "policy": lambda states: np.zeros(len(states), int)}
@@ -85,7 +83,7 @@ class ReleasedPolicy:
         return slices(self.parametric.observation, points, most, **curves)
 
     def to_bytes(self) -> bytes:
-        """Write the policy as a safetensors file; the same bytes for the same policy."""
+        """Return the bytes of the policy's safetensors file; the same policy gives the same bytes."""
         of = self.parametric
         metadata = {
             "schema": _SCHEMA,
@@ -103,10 +101,10 @@ class ReleasedPolicy:
 
 
 def read_policy(path: str | Path) -> ReleasedPolicy | GreedyPolicy:
-    """Read a policy back, from its file or from the results folder it lies in.
+    """Read a policy back, from its file or from the results folder that holds the file.
 
     Raises:
-        DprlError: there is none, or it is damaged.
+        DprlError: the file is missing or damaged.
     """
     misfit = "its parameters do not fit what it says of its policy"
     return read_back(path, FILE, "a policy", misfit, {_SCHEMA: _made_of, GREEDY: greedy_policy})

@@ -1,7 +1,7 @@
-"""Rules that people can read: one action for everybody, or the action that one or two comparisons decide.
+"""Rules that people can read: one action for everybody, or an action that depends on one or two comparisons.
 
-A class of rules is made of public facts alone, in a fixed order: the smaller rules first, and coarse cuts before fine
-ones. A rule says itself in words, and is written to a file that ``--target-policy`` reads back.
+A class of rules is made from public facts only, in a fixed order: smaller rules first, and coarse cuts before fine
+ones. A rule can describe itself in words, and is written to a file that ``--target-policy`` reads back.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from dprl.strict_json import read_regular, strict_object
 FILE = "policy.json"
 _SCHEMA = "dprl.rule/1"
 MOST_CODES = 8
-"""Values of a whole-numbered component that are told apart one by one."""
+"""Most values of a whole-numbered component that are told apart one by one."""
 _HALVINGS = 3
 DEEPEST = 64
-"""Comparisons that follow one another."""
+"""Most comparisons that follow one another in a rule."""
 Cut = tuple[int, float]
-"""A component, and where it is cut."""
+"""A component, and the value at which it is cut."""
 
 
 class Choice(ABC):
@@ -39,7 +39,7 @@ class Choice(ABC):
 
     Attributes:
         actions: number of actions.
-        action_names: what each action is called; None where they have numbers alone.
+        action_names: names of the actions; None where actions have only numbers.
     """
 
     actions: int
@@ -47,20 +47,20 @@ class Choice(ABC):
 
     @abstractmethod
     def action(self, states: Any) -> Int[np.ndarray, " rows"]:
-        """Return ``(N,)`` the policy's action in each of ``(N, d)`` states."""
+        """Return the policy's action ``(N,)`` in each of the states ``(N, d)``."""
 
     def __call__(self, states: Any, /) -> Float[np.ndarray, "rows actions"]:
-        """Return probability one of the policy's action in each of ``(N, d)`` states."""
+        """Return probabilities ``(N, A)`` at states ``(N, d)``: one for the policy's action, zero for all others."""
         return np.eye(self.actions)[self.action(states)]
 
     def called(self, action: Any) -> str:
-        """Return what an action is called: its own name, or ``action`` and its number."""
+        """Return the name of an action, or ``action`` and its number where actions have no names."""
         return f"action {action}" if self.action_names is None else self.action_names[action]
 
 
 @dataclass(frozen=True)
 class Split:
-    """A comparison: ``below`` decides where the component is below ``cut``, and ``above`` everywhere else."""
+    """A comparison: ``below`` applies where the component is below ``cut``, and ``above`` everywhere else."""
 
     component: int
     cut: float
@@ -70,13 +70,13 @@ class Split:
 
 @dataclass(frozen=True)
 class Rule(Choice):
-    """A policy that comparisons decide; the same whatever the precision of states.
+    """A policy that takes its action by comparisons; it does not depend on the precision of states.
 
     Attributes:
         tree: an action, or a comparison.
         actions: number of actions.
-        names: of the components of a state.
-        action_names: what each action is called; None where they have numbers alone.
+        names: names of the components of a state.
+        action_names: names of the actions; None where actions have only numbers.
     """
 
     tree: Split | int
@@ -85,7 +85,7 @@ class Rule(Choice):
     action_names: tuple[str, ...] | None = None
 
     def action(self, states: Any) -> np.ndarray:
-        """Return ``(N,)`` the rule's action in each of ``(N, d)`` states."""
+        """Return the rule's action ``(N,)`` in each of the states ``(N, d)``."""
         rows = state_rows(states, len(self.names)).astype(np.float32)
 
         def decided(tree: Split | int) -> np.ndarray:
@@ -98,13 +98,13 @@ class Rule(Choice):
 
     @property
     def words(self) -> str:
-        """The rule as a sentence says it."""
+        """The rule in words, for a sentence."""
         *cases, (_, last) = self.cases()
         said = [f"{self.called(action)} where {' and '.join(tests)}" for tests, action in cases if action != last]
         return "; ".join([*said, f"else {self.called(last)}"]) if said else f"{self.called(last)} for everybody"
 
     def cases(self) -> list[tuple[tuple[str, ...], int]]:
-        """Return the rule's cases: comparisons in words, all of which hold there, and the action."""
+        """Return the rule's cases: for each, the comparisons that all hold in it, in words, and its action."""
 
         def within(tree: Split | int, tests: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], int]]:
             if isinstance(tree, int):
@@ -117,7 +117,7 @@ class Rule(Choice):
         return list(within(self.tree, ()))
 
     def to_bytes(self) -> bytes:
-        """Write the rule as a JSON file; the same bytes for the same rule."""
+        """Return the bytes of the rule's JSON file; the same rule gives the same bytes."""
         tree = self.tree if isinstance(self.tree, int) else asdict(self.tree)
         called = {} if self.action_names is None else {"action_names": list(self.action_names)}
         content = {
@@ -128,10 +128,10 @@ class Rule(Choice):
 
 
 def read_rule(path: str | Path) -> Rule:
-    """Read a rule back, from its file or from the results folder it lies in.
+    """Read a rule back, from its file or from the results folder that holds the file.
 
     Raises:
-        DprlError: there is none, or it is damaged.
+        DprlError: the file is missing or damaged.
     """
     path = Path(path)
     path = path / FILE if path.is_dir() else path
@@ -162,10 +162,10 @@ def read_rule(path: str | Path) -> Rule:
 
 
 def read_names(components: Any, actions: Any) -> tuple[tuple[str, ...], tuple[str, ...] | None]:
-    """Return the names of a policy's components and actions as a file has them, None where actions have no names.
+    """Return the names of a policy's components and of its actions (None if they have none) from a file's content.
 
     Raises:
-        ValueError: they are no texts, or there is no component.
+        ValueError: names are not lists of texts, or there is no component.
     """
     for names in (components, [] if actions is None else actions):
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
@@ -176,7 +176,7 @@ def read_names(components: Any, actions: Any) -> tuple[tuple[str, ...], tuple[st
 
 
 def digits(cut: float) -> str:
-    """Return a cut point in six digits where they tell it, and in all of its digits elsewhere."""
+    """Return a cut point in six digits if these are enough to tell it, and else in all of its digits."""
     return f"{cut:.6g}" if math.isclose(float(f"{cut:.6g}"), cut, rel_tol=1e-12) else repr(cut)
 
 
@@ -184,10 +184,10 @@ def digits(cut: float) -> str:
 
 
 def public_cuts(state: Sequence[Interval]) -> tuple[Cut, ...]:
-    """Return where components are cut if nobody says so, the middle of each first.
+    """Return the default cuts of components, starting with the middle of each component.
 
-    A component with a few whole numbers is cut between them, any other one at eighths of its range. From 0 to 1 it may
-    be either, and is cut at quarters.
+    A component with a few whole numbers is cut between them, any other component at eighths of its range. A component
+    from 0 to 1 may be of either kind, and is cut at quarters.
     """
     found = []
     for component, (low, high) in enumerate(state):
@@ -204,27 +204,27 @@ def public_cuts(state: Sequence[Interval]) -> tuple[Cut, ...]:
 
 
 def fixed_actions(actions: int, names: Sequence[str]) -> Iterator[Rule]:
-    """Yield one rule for everybody for each action."""
+    """Yield for each action the rule that gives this action to everybody."""
     return (Rule(action, actions, tuple(names)) for action in range(actions))
 
 
 def thresholds(actions: int, names: Sequence[str], cuts: Sequence[Cut]) -> Iterator[Rule]:
-    """Yield every rule of one comparison, at these cuts."""
+    """Yield every rule with one comparison, at one of these cuts."""
     for (component, cut), (below, above) in itertools.product(cuts, itertools.permutations(range(actions), 2)):
         yield Rule(Split(component, cut, below, above), actions, tuple(names))
 
 
 def trees(actions: int, names: Sequence[str], cuts: Sequence[Cut]) -> Iterator[Rule]:
-    """Yield every rule of two comparisons, of which the second is made on one side of the first; each once."""
+    """Yield once every rule with two comparisons, of which the second is made on one side of the first."""
     order = (pair for b in range(len(cuts)) for a in range(b) for pair in ((b, a), (a, b)))
     for (outer, inner), is_below in itertools.product(order, (True, False)):
         (component, cut), (other, at) = cuts[outer], cuts[inner]
         same = component == other
-        if same and not (is_below and at < cut):  # a band has one name; and nothing is to be told apart elsewhere
+        if same and not (is_below and at < cut):  # a band comes once; else the second cut is idle
             continue
         for (below, above), rest in itertools.product(itertools.permutations(range(actions), 2), range(actions)):
             if (same and rest == above) or (not same and rest in (below, above) and outer > inner):
-                continue  # one comparison says it; or the same two the other way round
+                continue  # one comparison is enough, or the rule is yielded with the comparisons swapped
             own = Split(other, at, below, above)
             pair = (own, rest) if is_below else (rest, own)
             yield Rule(Split(component, cut, *pair), actions, tuple(names))

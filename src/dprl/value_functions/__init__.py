@@ -1,1 +1,1 @@
-"""Functions of states: features, networks, and the files of released ones."""
+"""Functions of states: features, networks, and the files of released functions."""

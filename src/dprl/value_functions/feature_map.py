@@ -1,4 +1,4 @@
-"""What a feature map is: a function of a state with public facts about it, on which value functions stand."""
+"""Base of feature maps: functions of a state, with public facts about them, from which value functions are made."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from dprl.states import unit_states
 
 @dataclass(frozen=True)
 class Features:
-    """Base: a map from states ``(N, d)`` to features ``(N, size)``, and public facts about it.
+    """Map from states ``(N, d)`` to features ``(N, size)``, with public facts about the map. Base of all feature maps.
 
     Attributes:
         bounds: low and high of each observation component.
-        linear: whether values are products with the features. Otherwise the map stands for a function of the states
-            and of ``size`` weights, :meth:`values`, and rows hold no features of it.
+        linear: whether values are products of weights and features. Otherwise the map stands for a function of the
+            states and of ``size`` weights, :meth:`values`, and rows hold no features.
     """
 
     bounds: tuple[Interval, ...]
@@ -33,16 +33,16 @@ class Features:
 
     @property
     def row_size(self) -> int:
-        """Features that a row of a log holds."""
+        """Number of features that a row of a log holds."""
         return self.size
 
     @property
     def norm_bound(self) -> float:
-        """Largest L2 norm of a feature vector, which each map of dprl has where every component is at its lowest."""
+        """Largest L2 norm of a feature vector; in each map of dprl, the state of lowest components has it."""
         return float(np.linalg.norm(self(np.array([[low for low, _ in self.bounds]]))))
 
     def __call__(self, states: Any, xp: Any = np) -> Any:
-        """Return ``(N, d)`` states to ``(N, size)`` features; ``xp`` is numpy or jax.numpy."""
+        """Return the features ``(N, size)`` of ``states`` ``(N, d)``; ``xp`` is numpy or jax.numpy."""
         raise NotImplementedError
 
     def values(self, theta: Any, states: Any, xp: Any = np) -> Any:
@@ -50,24 +50,25 @@ class Features:
         return self.values_of(self.split(theta), states, xp)
 
     def split(self, theta: Any) -> Any:
-        """Return the weights ``(size,)`` by layer, a pytree of views in their order."""
+        """Return the weights ``(size,)`` by layer, as a pytree of views in the order of the weights."""
         return theta
 
     def values_of(self, weights: Any, states: Any, xp: Any = np) -> Any:
-        """Return :meth:`values` of weights by layer."""
+        """Return :meth:`values` for weights that are given by layer."""
         return self(states, xp) @ weights
 
     def constant(self) -> np.ndarray:
-        """Return ``(size,)`` weights of the function that is 1 everywhere; here the first feature is."""
+        """Return ``(size,)`` weights of the function that is 1 everywhere; by default this is the first feature."""
         return np.eye(1, self.size)[0]
 
     def start(self, level: float = 0.0) -> np.ndarray:
-        """Return ``(size,)`` float32 weights to start from: those of a function that is ``level`` everywhere."""
+        """Return ``(size,)`` float32 start weights, which give a function that is ``level`` everywhere."""
         return (level * self.constant()).astype(np.float32)
 
     def mean_square(self) -> float:
-        """Return mean square norm of the values' gradient by the weights, at the start and under the uniform
-        distribution.
+        """Return the mean square norm of the gradient of values by weights, at the start weights.
+
+        The mean is over states with a uniform distribution.
         """
         return float(self.size)
 

@@ -1,8 +1,8 @@
 """Public feature maps of a state, orthonormal under the uniform distribution on the bounds.
 
-The coupled Fourier basis and the radial basis alone are not orthogonal; their features, too, have mean square one (of
-the radial basis: on average). That scaling is a public choice, needs no data, and makes one step size and one clip norm
-fit all of them.
+Only the coupled Fourier basis and the radial basis are not orthogonal. Their features, too, have mean square one (those
+of the radial basis on average). This scaling is a public choice, needs no data, and makes one step size and one clip
+norm fit all feature maps.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dprl.value_functions.feature_map import Features as Features
 from dprl.value_functions.network import MLP
 
 MAX_FEATURES = 4096
-_POINTS = 4096  # that fill the bounds
+_POINTS = 4096  # number of points that fill the bounds
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Columns(Features):
 
 @dataclass(frozen=True)
 class Tabular(Features):
-    """One indicator for each state of a finite grid of whole numbers, scaled by the square root of their number."""
+    """One indicator for each state of a finite grid of whole numbers, times the square root of the number of states."""
 
     name = "tabular"
 
@@ -70,7 +70,7 @@ class Tabular(Features):
         return math.prod(self.counts)
 
     def index(self, states: Any, xp: Any = np) -> Any:
-        """Return ``(N,)`` number of each state."""
+        """Return the number ``(N,)`` of each state."""
         return cell_numbers(states, self.bounds, xp)
 
     def __call__(self, states: Any, xp: Any = np) -> Any:
@@ -85,7 +85,7 @@ class Tabular(Features):
 
 @dataclass(frozen=True)
 class _OfOrder(Features):
-    """Base of the cosine features, which are as many as there are choices of an order 0..k for each component."""
+    """Base of the cosine features: there is one feature for each choice of an order 0..k for every component."""
 
     order: int = 3
 
@@ -110,10 +110,10 @@ class _OfOrder(Features):
 
 @dataclass(frozen=True)
 class Fourier(_OfOrder):
-    """Products of cosines up to order k, one factor a component: (k + 1)^d features.
+    """Products of cosines up to order k, with one factor per component: (k + 1)^d features.
 
-    With one component this is the Fourier basis of Konidaris et al. (2011). With more, theirs, cos(pi c . x), is not
-    orthogonal (its constant and its (1, 1) coupling correlate by -0.57); the products are.
+    With one component this is the Fourier basis of Konidaris et al. (2011). With more components their basis, cos(pi c
+    . x), is not orthogonal (its constant and its (1, 1) coupling correlate by -0.57), but the products are.
     """
 
     kind = "fourier"
@@ -134,23 +134,23 @@ class Fourier(_OfOrder):
 
 @dataclass(frozen=True)
 class CoupledFourier(_OfOrder):
-    """The Fourier basis of Konidaris et al. (2011): cos(pi c . x) for c in {0..k}^d, x scaled to [0, 1]: (k + 1)^d
-    features, all but the constant times sqrt 2.
+    """The Fourier basis of Konidaris et al. (2011): cos(pi c . x) for c in {0..k}^d, with x scaled to [0, 1].
 
-    Each feature has mean square one, but with two components or more they are **not orthogonal**: the (1, 1) coupling
-    and the constant correlate by -0.57. :class:`Fourier` spans other functions and is.
+    There are (k + 1)^d features. All features except the constant are multiplied by sqrt 2, so that each has mean
+    square one. With two components or more they are **not orthogonal**: the (1, 1) coupling and the constant correlate
+    by -0.57. :class:`Fourier` spans other functions and is orthogonal.
     """
 
     kind = "fourier-coupled"
 
     def coefficients(self) -> np.ndarray:
-        """Return ``(size, d)`` whole numbers c, the constant's first, the last component's fastest."""
+        """Return the whole numbers c ``(size, d)``, first those of the constant; the last component changes fastest."""
         return np.indices((self.order + 1,) * len(self.bounds)).reshape(len(self.bounds), -1).T
 
     def __call__(self, states: Any, xp: Any = np) -> Any:
         """Return the features ``(N, n)`` of ``states`` ``(N, d)``."""
         x = self.unit_scale(states, xp)
-        # one component at a time: a matrix product may round a row differently beside other rows
+        # one component at a time, because a matrix product may round a row differently beside other rows
         coefficients = math.pi * self.coefficients()
         angles = sum(x[:, i, None] * xp.asarray(coefficients[:, i], dtype=states.dtype) for i in range(x.shape[1]))
         scale = np.full(self.size, math.sqrt(2.0))
@@ -162,8 +162,9 @@ class CoupledFourier(_OfOrder):
 class RadialBasis(Features):
     """Normalised radial basis functions, products over the components: N^d features (Sutton and Barto 2018, 9.5.5).
 
-    Along a component N Gaussian bumps stand at even distances, two distances wide, over their sum: neighbours overlap,
-    so that they are **not orthogonal** and noise in their weights is smoothed. Their mean square is one on average.
+    Along a component there are N Gaussian bumps at even distances, each two distances wide and divided by the sum of
+    all bumps. Neighbours overlap, so that the features are **not orthogonal** and noise in their weights is smoothed.
+    The mean square of the features is one on average.
     """
 
     count: int = 12
@@ -186,12 +187,12 @@ class RadialBasis(Features):
 
     @property
     def scale(self) -> float:
-        """Scale of the features along one component."""
+        """Factor of the features along one component."""
         x = (np.arange(4096) + 0.5) / 4096.0
         return math.sqrt(self.count / float(np.mean(np.sum(self._bumps(x, np) ** 2, axis=1))))
 
     def _bumps(self, x: Any, xp: Any) -> Any:
-        """Return ``(N, count)`` at ``(N,)`` places in [0, 1]; every row sums to one."""
+        """Return the bumps ``(N, count)`` at places ``(N,)`` in [0, 1]; every row sums to one."""
         places = xp.asarray(np.arange(self.count), dtype=x.dtype)
         heights = xp.exp(-(((x[:, None] * (self.count - 1) - places) / 2.0) ** 2) / 2.0)
         return heights / xp.sum(heights, axis=1)[:, None]
@@ -208,7 +209,7 @@ class RadialBasis(Features):
 
 
 def _products(factors: list[Any]) -> Any:
-    """Return ``(N, k^d)`` products of one number of each of d factors ``(N, k)``; the last factor runs fastest."""
+    """Return ``(N, k^d)``: all products of one column from each of d factors ``(N, k)``; the last changes fastest."""
     out = factors[0]
     for factor in factors[1:]:
         out = (out[:, :, None] * factor[:, None, :]).reshape(len(out), out.shape[1] * factor.shape[1])
@@ -220,8 +221,9 @@ _NUMBERED = {"fourier": Fourier, "fourier-coupled": CoupledFourier, "rbf": Radia
 
 
 def make_features(spec: str, bounds: tuple[Interval, ...]) -> Features:
-    """Features from their name: ``columns``, ``tabular``, ``fourier:ORDER``, ``fourier-coupled:ORDER``, ``rbf:N``;
-    ``mlp:HIDDEN``.
+    """Return the features of a name.
+
+    Names are ``columns``, ``tabular``, ``fourier:ORDER``, ``fourier-coupled:ORDER``, ``rbf:N`` and ``mlp:HIDDEN``.
 
     >>> make_features("fourier:2", ((0.0, 1.0), (0.0, 1.0))).size
     9
@@ -239,13 +241,13 @@ def make_features(spec: str, bounds: tuple[Interval, ...]) -> Features:
 
 
 def public_states(features: Features) -> Float[np.ndarray, "points d"]:
-    """Return ``(P, d)`` all states of a finite grid; elsewhere points that fill the bounds evenly."""
+    """Return ``(P, d)`` public states: all states of a finite grid, or else points that fill the bounds evenly."""
     low, high = np.array(features.bounds, dtype=np.float64).T
     if isinstance(features, Tabular):
         numbers = np.unravel_index(np.arange(features.size), features.counts)
         return low + np.stack(numbers, axis=1)
     d = len(low)
-    # a lattice of the roots of x^(d + 1) = x + 1: even in any number of dimensions
+    # a lattice from the root of x^(d + 1) = x + 1, which is even in any number of dimensions
     root = 2.0
     for _ in range(64):
         root = (1.0 + root) ** (1.0 / (d + 1))

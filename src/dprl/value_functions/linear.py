@@ -1,4 +1,4 @@
-"""A value function over public features, or a network: what a release hands out, and how it is stored."""
+"""Released value functions, over public features or by a network, and how they are stored."""
 
 from __future__ import annotations
 
@@ -18,17 +18,19 @@ from dprl.value_functions.features import Features, make_features
 
 FILE = "value_function.safetensors"
 _SCHEMA = "dprl.value-function/1"
-_ROWS = 1 << 14  # at a time
+_ROWS = 1 << 14  # most rows at a time
 
 
 @dataclass(frozen=True)
 class ValueFunction:
-    """V(s) = centre + half * theta' phi(s), or + half times a network's output, kept inside the public value range.
+    """Value function V(s) = centre + half * theta' phi(s), clipped to the public value range.
+
+    A network has its output in place of theta' phi(s).
 
     Attributes:
         theta: ``(n,)`` released weights.
         features: public feature map.
-        value: public value range; its centre and half-width scale theta.
+        value: public value range; ``centre`` and ``half`` are its middle and half-width.
     """
 
     theta: np.ndarray
@@ -39,26 +41,22 @@ class ValueFunction:
     kind: ClassVar[str] = "value_function"
 
     def __call__(self, states: Any) -> np.ndarray:
-        """Return ``(N, d)`` states (or ``(N,)`` where there is one component) to ``(N,)`` values, in the reward's
-        unit.
-        """
+        """Return the values ``(N,)``, in the reward's unit, of ``states`` ``(N, d)``, or ``(N,)`` for one component."""
         states = state_rows(states, len(self.features.bounds))
         low, high = self.value
         values = (low + high) / 2.0 + (high - low) / 2.0 * (self.features.values(self.theta, states))
         return np.clip(values, low, high)
 
     def slices(self, points: int = 41, most: int = 12) -> list[dict[str, Any]]:
-        """Return one curve for each of the first ``most`` observation components, the others at their public
-        midpoint.
-        """
+        """Return one curve along each of the first ``most`` components, with all others at their public midpoint."""
         return slices(self.features.bounds, points, most, whole=self.features.name == "tabular", values=self)
 
     def described(self, targets: Sequence[str], names: Sequence[str] | None) -> dict[str, Any]:
-        """Return what ``estimate.json`` says of it, as plain data.
+        """Return what ``estimate.json`` says of the value function, as plain data.
 
         Args:
-            targets: names of the target policies, of which it is the value function of the first.
-            names: what the observation's components are called, if they have names.
+            targets: names of the target policies; this is the value function of the first.
+            names: names of the observation's components, if they have names.
         """
         slices = [
             piece | {"name": f"observation_{piece['component']}" if names is None else names[piece["component"]]}
@@ -68,7 +66,7 @@ class ValueFunction:
         return {"target": targets[0], "features": features, "file": FILE, "slices": slices}
 
     def to_bytes(self) -> bytes:
-        """Write the function as a safetensors file; the same bytes for the same value function."""
+        """Return the bytes of the function's safetensors file; the same value function gives the same bytes."""
         metadata = {
             "schema": _SCHEMA,
             "features": self.features.name,
@@ -79,7 +77,7 @@ class ValueFunction:
 
 
 def load_value_function(path: str | Path) -> ValueFunction:
-    """Read a value function back, from its file or from the results folder it lies in."""
+    """Read a value function back, from its file or from the results folder that holds the file."""
     return read_back(path, FILE, "a value function", "it does not describe its features", {_SCHEMA: _made_of})
 
 
@@ -92,7 +90,7 @@ def _made_of(tensors: dict[str, np.ndarray], metadata: dict[str, str]) -> ValueF
 
 
 def in_public_units(function: ValueFunction, states: Float[np.ndarray, "rows d"]) -> Float[np.ndarray, " rows"]:
-    """Return ``(N,)`` a value function at ``states`` as it was learned: -1 and 1 are the ends of the value range."""
+    """Return ``(N,)`` values at ``states`` on the scale of learning: -1 and 1 are the ends of the value range."""
     out = np.empty(len(states))
     for start in range(0, len(states), _ROWS):
         part = slice(start, start + _ROWS)

@@ -1,7 +1,7 @@
 """A value function that is a small neural network: one hidden layer of exponential linear units.
 
-It is a feature map like the others to whoever saves, loads, plots or calls a value function: public facts, and a
-function of states and weights. Paper 000, appendix G, has 50 such units.
+Code that saves, loads, plots or calls a value function can treat the network as any other feature map: it has public
+facts, and is a function of states and weights. Paper 000, appendix G, has 50 such units.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _POINTS, _CHUNK = 4096, 128
 
 
 class Weights(NamedTuple):
-    """The weights by layer: of the hidden units, and of the output."""
+    """Weights by layer: those of the hidden units, and those of the output."""
 
     W: Any  # (H, k)
     b: Any  # (H,)
@@ -30,10 +30,10 @@ class Weights(NamedTuple):
 
 @dataclass(frozen=True)
 class MLP(Features):
-    """``c + elu(g x W' + b) w / sqrt(H)``, x the components mapped to [-1, 1] by their bounds, g = min(4, 8 / sqrt(k)).
+    """Network ``c + elu(g x W' + b) w / sqrt(H)``, with the components x mapped to [-1, 1] by their bounds.
 
-    The gain g makes features of the start that bend within the bounds, for any number k of components; the square root
-    of H a gradient whose norm does not grow with the width.
+    The gain is g = min(4, 8 / sqrt(k)). With it, the hidden units at the start bend within the bounds for any number k
+    of components. With the square root of H, the norm of the gradient does not grow with the width.
 
     Attributes:
         hidden: H, the number of hidden units.
@@ -61,7 +61,7 @@ class MLP(Features):
 
     @property
     def row_size(self) -> int:
-        """Columns of a row that features take: none."""
+        """Number of features in a row: 0."""
         return 0
 
     @property
@@ -70,19 +70,20 @@ class MLP(Features):
         return min(4.0, 8.0 / math.sqrt(len(self.bounds)))
 
     def __call__(self, states: Any, xp: Any = np) -> Any:
-        """Return ``(N, 0)``: values are no product with features of a state."""
+        """Return an empty array ``(N, 0)``, because values are not products with features of a state."""
         return xp.zeros((states.shape[0], 0), dtype=states.dtype)
 
     def split(self, theta: Any) -> Weights:
-        """Return ``(size,)`` weights by layer: the hidden units' rows, their biases, the output's weights and its
-        bias.
+        """Return weights ``(size,)`` by layer.
+
+        In order they are the hidden units' rows, their biases, the output's weights and its bias.
         """
         H, k = self.hidden, len(self.bounds)
         end = H * k
         return Weights(theta[:end].reshape(H, k), theta[end : end + H], theta[end + H : end + 2 * H], theta[-1])
 
     def join(self, weights: Weights) -> np.ndarray:
-        """Return the inverse of :meth:`split`."""
+        """Return the weights ``(size,)`` from weights by layer, the inverse of :meth:`split`."""
         return np.concatenate([np.ravel(layer) for layer in weights])
 
     def values_of(self, weights: Weights, states: Any, xp: Any = np) -> Any:
@@ -92,15 +93,15 @@ class MLP(Features):
         return c + _elu(self.gain * (x @ W.T) + b, xp) @ w / math.sqrt(self.hidden)
 
     def constant(self) -> np.ndarray:
-        """Return ``(size,)``: all zero but the output's bias."""
+        """Return ``(size,)`` weights of the function 1: all are zero except the output's bias."""
         return np.append(np.zeros(self.size - 1), 1.0)
 
     def start(self, level: float = 0.0) -> np.ndarray:
-        """Return ``(size,)`` float32 weights of a function that is exactly ``level``, yet whose gradient tells states
-        apart.
+        """Return ``(size,)`` float32 weights of a function that is exactly ``level``, but has different gradients.
 
-        Hidden units come in pairs that are equal but for the sign of their output weight, 1/2; one that is left over
-        has the weight 0. Their other weights are spread over [-1, 1] by a fixed formula.
+        The gradients differ between states. Hidden units come in pairs that differ only in the sign of their output
+        weight, plus or minus 1/2; a unit that is left over has output weight 0. The other weights are spread over [-1,
+        1] by a fixed formula.
         """
         H, k = self.hidden, len(self.bounds)
         spread = np.repeat(2.0 * _uniform((-(-H // 2), k + 1), 0) - 1.0, 2, axis=0)[:H]
@@ -111,7 +112,7 @@ class MLP(Features):
         return self.join(weights).astype(np.float32)
 
     def random_start(self, seed: int) -> np.ndarray:
-        """Return ``(size,)`` float32 weights as Glorot and Bengio (2010) draw them, uniform; biases are zero."""
+        """Return ``(size,)`` float32 weights drawn as by Glorot and Bengio (2010): uniform, with zero biases."""
         H, k = self.hidden, len(self.bounds)
         draws = 2.0 * _uniform((H * (k + 1),), seed + 1) - 1.0
         W = math.sqrt(6.0 / (H + k)) * draws[: H * k].reshape(H, k)
@@ -119,14 +120,14 @@ class MLP(Features):
         return self.join(Weights(W, np.zeros(H), w, np.float64(0.0))).astype(np.float32)
 
     def mean_square(self) -> float:
-        """Return the mean square of the gradient at the start, over the state space."""
+        """Return the mean square norm of the gradient by weights at the start, over uniformly distributed states."""
         W, b, w, _ = self.split(self.start().astype(np.float64))
         points = 2.0 * _uniform((_POINTS, len(self.bounds)), 1) - 1.0
         total = 0.0
         for start in range(0, _POINTS, _CHUNK):
             x = points[start : start + _CHUNK]
             a = self.gain * (x @ W.T) + b
-            inputs = 1.0 + self.gain**2 * np.sum(x * x, axis=1)  # of a hidden unit's bias and weights
+            inputs = 1.0 + self.gain**2 * np.sum(x * x, axis=1)  # squared inputs of a hidden unit's bias and weights
             slopes = np.where(a > 0.0, 1.0, np.exp(np.minimum(a, 0.0))) * w
             total += np.sum(np.sum(_elu(a, np) ** 2, axis=1) + inputs * np.sum(slopes**2, axis=1))
         return float(1.0 + total / (_POINTS * self.hidden))
@@ -137,7 +138,7 @@ def _elu(a: Any, xp: Any) -> Any:
 
 
 def _uniform(shape: tuple[int, ...], seed: int) -> np.ndarray:
-    """Numbers in [0, 1) from a counter (SplitMix64: Steele, Lea and Flood 2014): the same on every machine."""
+    """Return numbers in [0, 1) from a counter, the same on every machine (SplitMix64: Steele, Lea and Flood 2014)."""
     count = np.arange(1, math.prod(shape) + 1, dtype=np.uint64)
     z = (count + np.array([seed], dtype=np.uint64) * np.uint64(2**40)) * np.uint64(0x9E3779B97F4A7C15)
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

@@ -1,7 +1,7 @@
-"""An action-value function: a small network, cosine features or a table, and how a release stores it.
+"""Action-value functions (a small network, cosine features or a table), and how a release stores them.
 
-Nothing but weights and public facts is in it: whoever has the file may ask it anything, any number of times, and gets
-the same bits for the same state. It holds no replay memory, no answer of a mechanism and no key.
+The file holds only weights and public facts: no replay memory, no answer of a mechanism and no key. Whoever has the
+file may ask the function anything, any number of times, and gets the same bits for the same state.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def weight_shapes(network: str, inputs: int, actions: int) -> dict[str, tuple[in
     """Return names and shapes of a network's weights; ``inputs`` is d, the number of observation components.
 
     Raises:
-        DprlError: there is no such network, it has more than 2^20 weights, or it takes no so many components.
+        DprlError: there is no such network, it has more than 2^20 weights, or it cannot take so many components.
     """
     kind, size = _parse(network)
     if kind == "mlp":
@@ -49,17 +49,20 @@ def weight_shapes(network: str, inputs: int, actions: int) -> dict[str, tuple[in
 
 
 def hidden_weights(network: str, inputs: int) -> int:
-    """Return number of the weights of hidden units, which :func:`initial_weights` draws."""
+    """Return the number of weights of hidden units, which :func:`initial_weights` makes from random numbers."""
     kind, size = _parse(network)
     return size * (inputs + 1) if kind == "mlp" else 0
 
 
 def initial_weights(network: str, uniforms: Any, inputs: int, actions: int) -> dict[str, Any]:
-    """Float32 weights to start from, of a function that is 0 everywhere.
+    """Return float32 start weights, which give a function that is 0 everywhere.
 
     Args:
-        uniforms: ``(n,)`` float32 in [0, 1), with n :func:`hidden_weights`. The weights of hidden units are made of
-            these, uniform within 4 / sqrt(d): their kinks lie within the bounds.
+        network: ``mlp:HIDDEN``, ``fourier:ORDER`` or ``table:POINTS``.
+        uniforms: ``(n,)`` float32 in [0, 1), with n from :func:`hidden_weights`. The weights of hidden units are made
+            from them, uniform within plus and minus 4 / sqrt(d), so that the units' kinks lie within the bounds.
+        inputs: d, the number of observation components.
+        actions: A, the number of actions.
     """
     import jax.numpy as jnp
 
@@ -73,15 +76,18 @@ def initial_weights(network: str, uniforms: Any, inputs: int, actions: int) -> d
 
 
 def q_values(network: str, weights: Mapping[str, Any], states: Any, xp: Any = np) -> Any:
-    """Return ``(N, A)`` outputs of the network, in [-1, 1] units of the value range.
+    """Return ``(N, A)`` outputs of the network; -1 and 1 are the ends of the value range.
 
-    ``mlp:H``: c_a + sum_h V_ah max(0, W_h . x + b_h) / sqrt(H), x the state scaled to [-1, 1]. ``fourier:ORDER``:
-    V_a . phi(s), phi the products of cosines over the bound on their norm, so that |phi| <= 1. ``table:POINTS``: linear
-    interpolation between equally spaced points.
+    ``mlp:H`` is c_a + sum_h V_ah max(0, W_h . x + b_h) / sqrt(H), with x the state scaled to [-1, 1]. ``fourier:ORDER``
+    is V_a . phi(s), with phi the products of cosines divided by the bound on their norm, so that |phi| <= 1.
+    ``table:POINTS`` is linear interpolation between equally spaced points. There are no matrix products, so that a
+    row's bits do not depend on other rows.
 
     Args:
-        states: ``(N, d)`` scaled to [0, 1]: :func:`~dprl.states.unit_states`.
-        xp: numpy or jax.numpy. A row's bits do not depend on the other rows: no matrix products.
+        network: ``mlp:HIDDEN``, ``fourier:ORDER`` or ``table:POINTS``.
+        weights: arrays by name, see :func:`weight_shapes`.
+        states: ``(N, d)`` states scaled to [0, 1] by :func:`~dprl.states.unit_states`.
+        xp: numpy or jax.numpy.
     """
     kind, size = _parse(network)
     if kind == "mlp":
@@ -102,13 +108,15 @@ def q_values(network: str, weights: Mapping[str, Any], states: Any, xp: Any = np
 
 @dataclass(frozen=True)
 class QFunction:
-    """Q(s, a) = centre + half * (a network's output), centre and half-width those of the public value range.
+    """Action-value function Q(s, a) = centre + half * (a network's output).
+
+    ``centre`` and ``half`` are the middle and the half-width of the public value range.
 
     Attributes:
-        weights: float32 tensors by name: :func:`weight_shapes`.
+        weights: float32 tensors by name, see :func:`weight_shapes`.
         network: ``mlp:HIDDEN``, ``fourier:ORDER`` or ``table:POINTS``.
         bounds: public low and high of each observation component.
-        actions: A, their number.
+        actions: A, the number of actions.
         value: public range of a discounted return.
         actor: weights of an actor of the same network; None without one.
     """
@@ -127,28 +135,27 @@ class QFunction:
                 raise DprlError("These weights do not fit their network.")
 
     def __call__(self, states: Any) -> np.ndarray:
-        """Return ``(N, d)`` states (or ``(N,)`` where there is one component) to ``(N, A)`` values, in the reward's
-        unit.
+        """Return the values ``(N, A)``, in the reward's unit, of ``states`` ``(N, d)``, or ``(N,)`` for one component.
 
-        Float64 arithmetic on float32 weights; a row's bits are the same in any batch.
+        Arithmetic is float64 on float32 weights; a row's bits are the same in any batch.
         """
         low, high = self.value
         return (low + high) / 2.0 + (high - low) / 2.0 * self._outputs(self.weights, states)
 
     def policy(self, states: Any) -> np.ndarray:
-        """Return ``(N,)`` int64 actions: the best by Q, or the actor's most likely; of equal ones the first."""
+        """Return the best actions ``(N,)`` int64 by Q, or the actor's most likely ones; the first of several equals."""
         return np.argmax(self._outputs(self.weights if self.actor is None else self.actor, states), axis=1)
 
     def slices(self, points: int = 65, most: int = 12) -> list[dict[str, Any]]:
-        """Curves along each of the first ``most`` components, the others at their public midpoint.
+        """Return curves along each of the first ``most`` components, with all others at their public midpoint.
 
         Returns:
-            Of each: ``component``, ``grid`` (points,), ``values`` (A lists of points), ``policy`` (points,).
+            For each component: ``component``, ``grid`` (points,), ``values`` (A lists of points), ``policy`` (points,).
         """
         return slices(self.bounds, points, most, values=self, policy=self.policy)
 
     def to_bytes(self) -> bytes:
-        """Write the function as a safetensors file; the same bytes for the same function."""
+        """Return the bytes of the function's safetensors file; the same function gives the same bytes."""
         metadata = {
             "schema": _SCHEMA,
             "network": self.network,
@@ -166,7 +173,7 @@ class QFunction:
 
 
 def load_q_function(path: str | Path) -> QFunction:
-    """Read an action-value function back, from its file or from the results folder it lies in."""
+    """Read an action-value function back, from its file or from the results folder that holds the file."""
     misfit = "its weights do not fit what it says of its network"
     return read_back(path, FILE, "a Q-function", misfit, {_SCHEMA: _made_of})
 
@@ -194,7 +201,5 @@ def _cosines(order: int, inputs: int) -> Fourier:
 
 
 def _rows(features: Any, V: Any, xp: Any) -> Any:
-    """Return ``(N, A)``: features ``(N, n)`` times each action's row of V ``(A, n)``, summed along the last axis
-    alone.
-    """
+    """Return ``(N, A)``: features ``(N, n)`` times each action's row of V ``(A, n)``, summed along the last axis."""
     return xp.stack([xp.sum(features * row, axis=-1) for row in V], axis=-1)
