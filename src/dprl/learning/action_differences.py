@@ -1,9 +1,9 @@
-"""What the noise adds to the differences of actions, and answers without it (paper 001 has no such step).
+"""Removal of what noise is expected to add to the differences of actions (paper 001 has no such step).
 
-Where each action has a path of its own, the paths move the actions' rewards apart, and with few people by more than
-the actions themselves do: the learned policy would follow the noise. So the part of an answer that depends on the
-action is fitted by cosines, and of that part a share is taken away: what the noise is expected to have put there, over
-what was found (the estimate of empirical Bayes; at most all of it). It is made of answers alone.
+If each action has its own path, the paths move the actions' rewards apart. With few people they do so by more than the
+actions themselves differ, and the learned policy would follow the noise. So the part of an answer that depends on the
+action is fitted by cosines, and a share of that part is subtracted. The share is what the noise is expected to have put
+there, divided by what was found (the estimate of empirical Bayes), and at most 1. It is computed only from answers.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ ORDER = 3
 """Order of the cosines."""
 CELLS = {1: 32, 2: 16, 3: 8}
 """Cells of each component, by the number of components: the noise of samples in one cell counts as the same."""
-_RIDGE = 1.0  # samples of 0: where an action was not taken its fit is 0
+_RIDGE = 1.0  # pseudo-samples of 0: where an action was not taken, its fit is 0
 
 
 def without_noise_in_differences(actions: int, rates: Rates, memory: Transitions, known: jax.Array) -> jax.Array:
-    """Return ``(N,)`` float32: the answers, less what the noise is expected to add to the actions' differences.
+    """Return ``(N,)`` float32: the answers, minus what the noise is expected to add to the actions' differences.
 
     Args:
-        actions: how many there are, A; each has a path.
-        rates: its ``path_std`` and ``path_decay`` are those of a path.
+        actions: number of actions, A; each has a path.
+        rates: numbers of the run, with ``path_std`` and ``path_decay`` of a path.
         memory: the samples.
-        known: ``(N,)`` bool: which samples are there already.
+        known: ``(N,)`` bool: which samples have arrived already.
     """
     inputs = memory.states.shape[1]
     cosines, cells = Fourier(((0.0, 1.0),) * inputs, ORDER), CELLS[inputs]

@@ -1,8 +1,8 @@
 """How the learner asks an environment, which is somebody else's code and holds what is private.
 
-The environment runs on the host, one step after the other. None of its functions is traced, so its tables are never a
-part of a compiled program: neither another release nor JAX's cache on disk can come by them. Whatever it raises is
-dropped, for messages quote values.
+The environment runs on the host, one step after the other. None of its functions is traced, so its tables are never
+part of a compiled program: neither another release nor JAX's cache on disk can get hold of them. Exceptions of the
+environment are dropped, because their messages may quote values.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ class Seen(NamedTuple):
     """An observation that the learner may use.
 
     Attributes:
-        unit: ``(d,)`` float64 in [0, 1]; zeros where it is not known.
-        known: whether the environment gave such an observation. From a state that is not known nothing is asked of
-            the mechanism: a made-up reward there would make the difference of two neighbours steep.
+        unit: ``(d,)`` float64 in [0, 1]; zeros if the observation is not known.
+        known: whether the environment gave a valid observation. If not, the mechanism is not asked for a reward in that
+            state: a made-up reward there would make the difference of two neighbours steep.
     """
 
     unit: np.ndarray
@@ -30,13 +30,13 @@ class Seen(NamedTuple):
 
 
 class EnvironmentSession:
-    """An environment as the learner asks it.
+    """Environment as the learner asks it.
 
     Args:
-        source: ``reset(seed)`` gives an observation scaled to [0, 1]; ``step(action)`` the next one, the reward,
-            whether the episode terminated, and whether it was cut.
-        dimensions: components of an observation.
-        depth: bits of a component's position, where observations are declared to lie on the grid of a path.
+        source: the environment. ``reset(seed)`` returns an observation scaled to [0, 1]. ``step(action)`` returns the
+            next observation, the reward, whether the episode terminated, and whether it was cut.
+        dimensions: number of components of an observation.
+        depth: bits of a component's position, if observations are declared to lie on the grid of a path.
     """
 
     def __init__(self, source: Any, dimensions: int, depth: int | None = None) -> None:
@@ -70,7 +70,7 @@ class EnvironmentSession:
 
 
 def number(value: Any) -> float:
-    """Return a reward as a float; NaN for text, a vector, nothing, a whole number beyond all floats."""
+    """Return a reward as a float; NaN for text, a vector, None, or a whole number beyond all floats."""
 
     def read() -> float:
         if isinstance(value, Real):

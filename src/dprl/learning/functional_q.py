@@ -1,17 +1,18 @@
 """Q-learning that protects the reward function (paper 001, repaired): its options, and what they mean.
 
 Privacy unit: the reward function, as a whole.
-Relation: two reward functions at most ``reward_radius`` apart everywhere; of the variants with a path, functions of the
-state in which the action is taken, and of the action, whose difference has Lipschitz constant at most
-``reward_lipschitz`` over the observation scaled to [0, 1].
-Released: the weights of the Q-function, of which any number of questions may be asked; and as many iterates as anybody
-wants, for everything is made of noisy answers about the rewards alone.
+Relation: two reward functions at most ``reward_radius`` apart everywhere. In the variants with a path they are
+functions of the state in which the action is taken and of the action, and their difference has a Lipschitz constant of
+at most ``reward_lipschitz`` over the observation scaled to [0, 1].
+Released: the weights of the Q-function, which may be evaluated any number of times; and as many iterates as anybody
+wants, because everything is made only of noisy answers about the rewards.
 Not protected: states, actions and transitions.
 
-Variants (docs/proofs): ``functional`` adds one path of a Gaussian process to the reward function (functional-noise),
-``observed-reward`` Gaussian noise to each reward that is observed (observed-reward), ``gradient`` to the part of each
-update that has the reward in it (reward-gradient), ``output`` a path to the optimal Q of a public model
-(output-perturbation). Algorithm 1 of the paper as published is in the distribution dprl-papers.
+Variants, each with its page in docs/proofs: ``functional`` adds a path of a Gaussian process to the reward function
+(functional-noise). ``observed-reward`` adds Gaussian noise to each observed reward (observed-reward). ``gradient`` adds
+Gaussian noise to the part of each update that contains the reward (reward-gradient). ``output`` adds a path to the
+optimal Q of a public model (output-perturbation). Algorithm 1 of the paper as published is in the distribution
+dprl-papers.
 """
 
 from __future__ import annotations
@@ -47,42 +48,45 @@ MOST_PATH_NOISE = 32.0
 
 @dataclass(frozen=True, kw_only=True)
 class FunctionalQ(Config):
-    """Options of functional Q-learning; those that are None are filled in by :func:`resolve` from public facts.
+    """Options of functional Q-learning; :func:`resolve` fills in the options that are None from public facts.
 
     Attributes:
-        variant: where the noise is added; by default ``functional`` where its proof holds by declared facts and its
-            noise is the smaller (:func:`default_variant`), ``observed-reward`` otherwise.
-        calibration: ``verified``, or ``as-published``: that of dprl-papers, which certifies nothing.
-        reward_radius: R, how far apart (sup norm) two neighbouring reward functions are; this or ``people``.
-        people: n, where the reward function is the mean of so many people's: replacing one moves it by at most
-            the width of the reward's bounds over n.
+        variant: where the noise is added. By default ``functional`` if its proof holds by declared facts and its noise
+            is the smaller (:func:`default_variant`), otherwise ``observed-reward``.
+        calibration: ``verified``, or ``as-published`` for the calibration of dprl-papers, which certifies nothing.
+        reward_radius: R, largest distance (sup norm) between two neighbouring reward functions; give this or
+            ``people``.
+        people: n, if the reward function is the mean of n people's reward functions. Replacing one person moves it by
+            at most the width of the reward's bounds divided by n.
         reward_lipschitz: Lipschitz constant of the difference of two neighbours, over the observation scaled to [0, 1].
-        mixed_derivatives: states that the bound R (L/R)^j holds for all mixed derivatives of order j of that
-            difference, without which several dimensions have no proof.
-        decay: beta of the kernel ``exp(-beta |x - y|)``; by default L/R, which is best, and at least 1.
-        reward_of: what a reward is a function of, by a public fact (functional): the ``state`` in which the action is
-            taken, or ``state-action``, that state and the action; never of the next state, chance or time. By default
-            what the environment declares.
-        shared_path: one path for all actions, which protects reward functions of the state alone; by default where
-            rewards are such functions.
+        mixed_derivatives: declares that R (L/R)^j bounds all mixed derivatives of order j of that difference. Without
+            this, several dimensions have no proof.
+        decay: beta of the kernel ``exp(-beta |x - y|)``; by default L/R, which is best, but at least 1.
+        reward_of: what a reward depends on, as a public fact (functional): ``state`` for the state in which the action
+            is taken, ``state-action`` for that state and the action. It may never depend on the next state, chance or
+            time. By default what the environment declares.
+        shared_path: one path for all actions, which protects only reward functions of the state; by default if rewards
+            depend on the state only.
         memoise: one answer for each state and action of a finite environment (observed-reward).
-        network: ``mlp:HIDDEN`` or ``fourier:ORDER`` (a linear function an action); by default
-            ``fourier:3`` in the variants functional and gradient, and ``mlp:32`` in observed-reward.
-        samples: environment steps, T.
-        round: samples between two changes of the acting policy.
-        discount: by default the environment's.
-        step_size: of Adam; of plain steps in the gradient variant. It falls to a tenth.
-        batch: replayed samples of one update.
-        updates_per_sample: updates on replayed samples for each fresh one.
-        target_every: rounds between two copies of the weights to the target.
+        network: ``mlp:HIDDEN`` or ``fourier:ORDER`` (a linear function per action); by default ``fourier:3`` in the
+            variants functional and gradient, ``mlp:32`` in observed-reward, and ``table:257`` in output.
+        samples: number of environment steps, T.
+        round: number of samples between two changes of the acting policy.
+        discount: discount of returns; by default the environment's.
+        step_size: step size of Adam, or of plain steps in the gradient variant. It falls to a tenth over the run.
+        batch: number of replayed samples in one update.
+        updates_per_sample: number of updates on replayed samples for each fresh sample.
+        target_every: number of rounds between two copies of the weights to the target network.
         exploration: smallest probability of a random action.
-        exploration_rounds: rounds until then; it starts at 1.
+        exploration_rounds: number of rounds over which that probability would fall linearly from 1 to 0; it stops at
+            ``exploration``.
         average: release the mean weights of the second half of the rounds.
-        actor_critic: act by a softmax policy that is improved on the private Q alone, and release it too.
-        clip_norm: of a Q-value's gradient by the weights (gradient).
-        noise_multiplier: instead of the calibrated one; refused where it costs more than the budget.
-        published_std: sigma of the paths as published; by default Theorem 5's formula.
-        resets: J, paths one after the other as published; by default a new one every round.
+        actor_critic: act by a softmax policy that is improved using only the private Q, and release that policy too.
+        clip_norm: clip norm of a Q-value's gradient with respect to the weights (gradient).
+        noise_multiplier: noise multiplier to use instead of the calibrated one; refused if it costs more than the
+            budget.
+        published_std: sigma of the paths as published; by default from the formula of Theorem 5.
+        resets: J, number of successive paths as published; by default a new path every round.
     """
 
     algorithm: ClassVar[str] = "functional-q"
@@ -128,12 +132,12 @@ class FunctionalQ(Config):
     }
 
     def claimed(self, facts: EnvironmentSpec, budget: Budget) -> LearningPlan | None:
-        """Return the plan of options of another distribution; None where dprl makes it."""
+        """Return the plan if these options belong to another distribution; None if dprl makes the plan."""
         del facts, budget
         return None
 
     def learned(self, environment: Any, facts: EnvironmentSpec, noise: Any) -> QFunction:
-        """Learn by oneself: where there is a plan of :meth:`claimed`."""
+        """Return the Q-function that these options learn; only options with a plan of :meth:`claimed` have this."""
         raise NotImplementedError
 
     @property
@@ -143,12 +147,12 @@ class FunctionalQ(Config):
 
     @property
     def updates(self) -> int:
-        """Updates of one round."""
+        """Number of updates of one round."""
         return max(1, math.floor(self.round * self.updates_per_sample + 0.5))
 
 
 def _contradictions(c: FunctionalQ) -> Iterator[str]:
-    """Yield what is wrong with several of them together."""
+    """Yield a sentence for each contradiction among the options."""
     if c.samples % c.round:
         yield "samples must be a whole number of rounds"
     if c.updates > MAX_UPDATES:
@@ -172,7 +176,8 @@ def resolve(config: FunctionalQ, facts: EnvironmentSpec) -> FunctionalQ:
     """Return the options with everything filled in that follows from public facts.
 
     Raises:
-        DprlError: one sentence, where the variant has no proof for such an environment, or a fact is missing.
+        DprlError: in one sentence: options contradict each other, the variant has no proof for this environment, or a
+            fact is missing.
     """
     c = config
     if c.variant is None:
@@ -196,7 +201,7 @@ def resolve(config: FunctionalQ, facts: EnvironmentSpec) -> FunctionalQ:
     if lipschitz is None:
         if facts.reward_lipschitz is None:
             raise DprlError(f"functional-q: the variant {c.variant} needs reward_lipschitz.")
-        # the difference of two people's reward functions, in the proportion of the radius to the reward's range
+        # for the difference of two people's reward functions, scaled by the radius over the reward's range
         lipschitz = derived["reward_lipschitz"] = 2.0 * facts.reward_lipschitz * (radius / facts.reward_range)
     if any(not high > low for low, high in facts.observation):
         raise DprlError("functional-q: an observation component with a single value cannot be scaled to [0, 1].")
@@ -213,11 +218,11 @@ def resolve(config: FunctionalQ, facts: EnvironmentSpec) -> FunctionalQ:
 
 
 def default_variant(c: FunctionalQ, facts: EnvironmentSpec) -> Variant:
-    """Return the variant that public facts choose: ``functional`` where its proof holds and its noise is the smaller.
+    """Return the variant that public facts choose: ``functional`` if its proof holds and its noise is the smaller.
 
-    A path for each of m actions costs ``m (1 + L/R)`` times the variance of one for a constant; beyond
-    :data:`MOST_PATH_NOISE` noise on each observed reward does better. More than one observation component needs
-    bounded mixed derivatives on the grid.
+    With a path for each of m actions, the noise has ``m (1 + L/R)^d`` times the variance of a path for a constant,
+    where d is the number of observation components. Beyond :data:`MOST_PATH_NOISE` noise on each observed reward does
+    better. Several components need observations on the grid and bounded mixed derivatives.
     """
     reward_of = c.reward_of or ("state" if c.shared_path else facts.reward_of)
     lipschitz, radius = c.reward_lipschitz, c.reward_radius
@@ -235,7 +240,7 @@ def default_variant(c: FunctionalQ, facts: EnvironmentSpec) -> Variant:
 
 
 def public_defaults(c: FunctionalQ, facts: EnvironmentSpec) -> dict[str, Any]:
-    """Return what follows from the environment alone: discount, network and step size."""
+    """Return the discount, network and step size that follow from the environment and the variant."""
     derived = dict[str, Any]()
     if c.discount is None:
         if not facts.discount < 1.0:
@@ -266,7 +271,7 @@ def _declared(c: FunctionalQ, facts: EnvironmentSpec) -> RewardOf:
 
 
 def _check_dimensions(c: FunctionalQ, facts: EnvironmentSpec) -> None:
-    """Refuse dimensions to which the proof of the functional variant does not carry over."""
+    """Refuse several observation components if the proof of the functional variant does not cover them."""
     if facts.dimensions == 1:
         return
     if facts.dimensions > 3:
@@ -284,9 +289,7 @@ def _check_dimensions(c: FunctionalQ, facts: EnvironmentSpec) -> None:
 
 
 def relation(config: FunctionalQ) -> RewardRelation:
-    """Return which reward functions a release with these resolved options tells apart no better than its budget
-    allows.
-    """
+    """Return which reward functions are neighbours in a release with these resolved options."""
     radius = filled(config.reward_radius)
     if config.variant not in PATHS:
         return RewardRelation(radius)

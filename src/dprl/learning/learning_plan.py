@@ -1,4 +1,4 @@
-"""What a learning release will do and what it will cost, from public facts alone: no reward is asked for here."""
+"""What a learning release will do and what it will cost, from public facts only. No reward is asked for here."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ class LearningPlan:
 
     Attributes:
         config: resolved options.
-        mechanism: what alone sees rewards; None of a claim.
-        event: the privacy event of the whole release; None of a claim.
-        epsilon_of_event: its epsilon at ``delta_of_event``; of a claim what is claimed.
+        mechanism: the only object that sees rewards; None for a claim.
+        event: the privacy event of the whole release; None for a claim.
+        epsilon_of_event: epsilon of the event at ``delta_of_event``; for a claim the claimed epsilon.
         delta_sampler: what finite precision or the sampler adds to delta.
         relation: which reward functions are neighbours.
-        claim: of a calibration that another distribution brings; such options learn by themselves.
+        claim: claim of a calibration that another distribution brings; its options learn by themselves.
         model: ``(A, N, N)`` public transition matrix on :data:`planner.POINTS` (variant output).
     """
 
@@ -64,7 +64,7 @@ class LearningPlan:
 
     @property
     def steps(self) -> int:
-        """Samples: for a progress bar."""
+        """Number of samples, for a progress bar."""
         return self.config.samples
 
 
@@ -74,12 +74,12 @@ def make_learning_plan(
     """Check the options against the facts, and calibrate the noise to the budget.
 
     Args:
-        model: ``(A, N, N)`` transition matrix of a public environment on the points :data:`planner.POINTS`; needed by
-            the variant output, and by no other.
+        model: ``(A, N, N)`` transition matrix of a public environment on the points :data:`planner.POINTS`; needed only
+            by the variant output.
 
     Raises:
-        DprlError: one sentence: a fact or an option is missing or contradicts another, the variant has no proof for
-            such an environment, or the budget cannot be met.
+        DprlError: in one sentence: a fact or an option is missing or contradicts another, the variant has no proof for
+            this environment, or the budget cannot be met.
     """
     config = in_calibration(config)
     claimed = config.claimed(facts, budget)
@@ -104,7 +104,7 @@ def make_learning_plan(
 def make_mechanism(
     config: FunctionalQ, facts: EnvironmentSpec, noise_multiplier: float, model: np.ndarray | None = None
 ) -> Mechanism:
-    """Return what sees the rewards, of resolved options."""
+    """Return the mechanism that sees the rewards, from resolved options."""
     radius, z = filled(config.reward_radius), noise_multiplier
     match config.variant:
         case "observed-reward":
@@ -158,10 +158,12 @@ def make_mechanism(
 
 
 def epsilon_at(mechanism: Mechanism, delta: float) -> tuple[float, float]:
-    """Return what a mechanism costs at ``delta``, and at which delta its event does: the rest is that of its precision.
+    """Return the epsilon of a mechanism at ``delta``, and the part of delta at which its event has this epsilon.
+
+    The rest of delta covers the mechanism's finite precision.
 
     Raises:
-        DprlError: it gives no guarantee at this delta.
+        DprlError: the mechanism gives no guarantee at this delta.
     """
     event, precision = mechanism.event(), 0.0
     for _ in range(_TRIES):
@@ -176,10 +178,10 @@ def epsilon_at(mechanism: Mechanism, delta: float) -> tuple[float, float]:
 
 
 def answers_of(plan: LearningPlan, noise: Any) -> Any:
-    """Return what the learner asks, on the host: the mechanism with ``noise``, a stream of its own.
+    """Return the answers that the learner asks on the host: the mechanism with ``noise``, which nothing else may use.
 
-    A learned path answers within a memo: off its grid the first observation of a cell answers for all of it, and on it
-    a position that is asked again is asked with its first reward.
+    In the variant functional a memo wraps the path. Off the path's grid the first observation of a cell answers for the
+    whole cell. On the grid a position that is asked again enters with its first reward.
     """
     mechanism = filled(plan.mechanism)
     answers = mechanism.bind(noise)
@@ -189,7 +191,7 @@ def answers_of(plan: LearningPlan, noise: Any) -> Any:
 
 
 def _event(releases: int | None, noise_multiplier: float) -> events.DpEvent:
-    """Return the event of so many Gaussian releases; None for the one of a path."""
+    """Return the event of so many Gaussian releases; None stands for the single release of a path."""
     if releases is None:
         return events.gaussian(noise_multiplier)
     return events.poisson_gaussian(1.0, noise_multiplier, releases)

@@ -1,7 +1,7 @@
-"""The optimal Q-function of a public model, and how far two reward functions move it: the variant output.
+"""Optimal Q-function of a public model, and how far two neighbouring reward functions move it: the variant output.
 
-Proof: docs/proofs/output-perturbation.md. A learned network would have no such bound, so it is planned here, on a grid
-of points between which Q is interpolated.
+Proof: docs/proofs/output-perturbation.md. A learned network would have no such bound, so Q is planned here, on a grid
+of points between which it is interpolated.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def check_model(model: Any, actions: int) -> np.ndarray:
     """Return ``(A, N, N)`` float64 transition probabilities between :data:`POINTS`, rows divided by their sums.
 
     Raises:
-        DprlError: they are none.
+        DprlError: the model has another shape, or its entries are no transition probabilities.
     """
     model = np.asarray(model, dtype=np.float64)
     size = len(POINTS)
@@ -40,20 +40,21 @@ def check_model(model: Any, actions: int) -> np.ndarray:
 
 
 def transition_rate(model: np.ndarray) -> float:
-    """kappa: how fast the transition probabilities change along the points, in L1 norm."""
+    """Return kappa, the fastest change of the transition probabilities along the points, in L1 norm."""
     change = np.abs(np.diff(model, axis=1)).sum(2) / np.diff(POINTS)[None, :]
     return float(change.max())
 
 
 def q_bounds(config: FunctionalQ, facts: EnvironmentSpec, model: Any) -> tuple[float, float]:
-    """Return largest difference of the optimal Q of two neighbouring reward functions, and its Lipschitz constant.
+    """Return the largest difference of the optimal Q of two neighbours, and the difference's Lipschitz constant.
 
-    ``R_Q = R / (1 - gamma)`` and ``L_Q = L + gamma kappa R_Q``, and what the rounding of value iteration adds to both.
+    The bounds are ``R_Q = R / (1 - gamma)`` and ``L_Q = L + gamma kappa R_Q``, plus what the rounding of value
+    iteration adds to both.
     """
     discount = filled(config.discount)
     kappa = transition_rate(check_model(model, facts.actions))
-    up = 1.0 + 2.0**-40  # the bounds are of exact arithmetic
-    # largest error of a computed Q-value: 260 roundings a sweep
+    up = 1.0 + 2.0**-40  # the bounds hold in exact arithmetic
+    # largest error of a computed Q-value: 260 roundings per sweep
     error = 2.0**-44 * max(map(abs, facts.reward_bounds)) / (1.0 - discount) ** 2
     sup = filled(config.reward_radius) / (1.0 - discount) * up + 2.0 * error
     lipschitz = (filled(config.reward_lipschitz) + discount * kappa * sup) * up
@@ -80,7 +81,7 @@ def _swept(model: Any, rewards: Any, discount: Any, sweeps: int) -> Any:
 
 
 def noisy_q(q: Any, answers: Any) -> Any:
-    """Return ``(A, N)`` float64: the one release, a path an action added to Q at :data:`POINTS`."""
+    """Return ``(A, N)`` float64: the only release, which is Q at :data:`POINTS` plus a path for each action."""
     actions, size = np.shape(q)
     positions = np.tile(positions_of(POINTS[:, None]), (actions, 1))
     path = np.repeat(np.arange(actions, dtype=np.int32), size)
@@ -88,12 +89,13 @@ def noisy_q(q: Any, answers: Any) -> Any:
 
 
 def released(model: Any, rewards: Any, answers: Any, discount: float, facts: EnvironmentSpec) -> QFunction:
-    """Q as it is released.
+    """Return the Q-function that is released.
 
     Args:
-        rewards: ``(A, N)`` rewards at the points: private, and seen by nothing but ``answers``, as optimal Q-values.
-            One that is no number counts as 0, and so does one beyond the declared bounds, for which the rounding of
-            value iteration is not charged. None is clipped, which could make the difference of two neighbours steep.
+        rewards: ``(A, N)`` rewards at the points. They are private, and only ``answers`` sees them, as optimal
+            Q-values. A reward that is no number counts as 0, and so does a reward beyond the declared bounds, for which
+            the rounding of value iteration is not charged. No reward is clipped, since that could make the difference
+            of two neighbours steep.
     """
     low, high = facts.reward_bounds
     largest = max(abs(low), abs(high)) * (1.0 + 2.0**-20)
@@ -105,5 +107,5 @@ def released(model: Any, rewards: Any, answers: Any, discount: float, facts: Env
 
 
 def _sweeps(discount: float) -> int:
-    """After which value iteration is within a millionth of its limit, of rewards in [0, 1]."""
+    """Return how many sweeps bring value iteration within a millionth of its limit, for rewards in [0, 1]."""
     return 1 if discount < 1e-6 else math.ceil(math.log(1e-6 * (1.0 - discount)) / math.log(discount))

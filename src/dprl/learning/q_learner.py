@@ -1,11 +1,11 @@
-"""Runs of the learner: rounds of acting, one question to the mechanism a round, and updates on what it answered.
+"""Runs of the learner: each round acts, asks the mechanism one question, and updates the weights with its answers.
 
-A round acts by the weights that it found and only then asks for the answers of its samples, all at once: acting needs
-no reward. The reward goes to ``answers`` (of :mod:`dprl.mechanisms`) and nowhere else; everything that is learned is
-made of these, and so post-processing. Rewards are scaled so that Q lies in [-1, 1].
+A round acts by the weights of the round before, and only then asks for the answers to all its samples at once, because
+acting needs no reward. Rewards go to ``answers`` (of :mod:`dprl.mechanisms`) and nowhere else. Everything that is
+learned is made of answers, so it is post-processing. Rewards are scaled so that Q lies in [-1, 1].
 
-All that is random but the environment and the noise are coins: plain arrays of uniform numbers, one set per round. They
-hide nothing and may be known: privacy rests on the noise.
+Everything random except the environment and the noise comes from coins: plain arrays of uniform numbers, one set per
+round. They hide nothing and may be known, because privacy rests on the noise.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ class RoundCoins(NamedTuple):
     """The coins of one round; uniform numbers are float32 in [0, 1).
 
     Attributes:
-        exploring: ``(round, 2)`` uniform numbers of each sample's action.
+        exploring: ``(round, 2)`` uniform numbers for each sample's action.
         replayed: ``(updates, batch)`` uniform numbers that choose replayed samples.
-        seeds: ``(round,)`` whole numbers below 2^31, of the episode that begins with a sample, where one begins there;
-            None for an environment that is compiled.
+        seeds: ``(round,)`` whole numbers below 2^31: for each sample the seed of the episode that begins with it, if
+            one does; None for an environment that is compiled.
     """
 
     exploring: Any
@@ -71,13 +71,13 @@ class AddressedCoins:
     So no coin depends on what the environment answered before, or on how many episodes ended.
 
     Attributes:
-        coins: of ChaCha20 in a release.
+        coins: source of the coins; ChaCha20 in a release.
     """
 
     coins: ActionCoins
 
     def initial(self, shape: LearnerShape) -> np.ndarray:
-        """Return ``(2, n)`` uniform numbers of which hidden weights begin: those of Q, and those of an actor."""
+        """Return ``(2, n)`` uniform numbers that give the first hidden weights: a row for Q, and a row for an actor."""
         places = np.arange(hidden_weights(shape.network, shape.dimensions))
         start = self.coins.of_start()
         return np.stack([uniform_of(start.words_at(places, draw)) for draw in range(2)])
@@ -139,14 +139,15 @@ def run_on_host(
     progress: Callable[[int], None] | None = None,
     on_grid: bool = False,
 ) -> State:
-    """Return a whole run, step by step, with an environment of which nothing is compiled; actions are chosen in NumPy.
+    """Return the state after a whole run with an environment that is not compiled; actions are chosen in NumPy.
 
     Args:
-        source: as :class:`~dprl.learning.asking.EnvironmentSession` takes it.
-        answers: of a mechanism: ``noisy`` or, in the gradient variant, ``noisy_mean``.
-        coins: all that is drawn but the noise.
+        source: environment as :class:`~dprl.learning.asking.EnvironmentSession` takes it.
+        answers: answers of a mechanism, with ``add_noise`` or, in the gradient variant, ``noisy_mean``.
+        coins: source of everything that is drawn, except the noise.
         progress: called with the number of samples done.
-        on_grid: whether observations are declared to lie on the grid of a path; others are not asked about then.
+        on_grid: whether observations are declared to lie on the grid of a path. Then nothing is asked about any other
+            observation.
     """
     asked = EnvironmentSession(source, shape.dimensions, DEPTHS[shape.dimensions] if on_grid else None)
     state = init(shape, coins.initial(shape))
@@ -173,7 +174,7 @@ def run_on_host(
 
 
 def q_of(state: State, shape: LearnerShape, facts: EnvironmentSpec, discount: float) -> QFunction:
-    """Return what is released: Q, and the actor where there is one."""
+    """Return what is released: Q, and the actor if there is one."""
     low, high = facts.reward_bounds
     q, actor = state.average if shape.average else released_weights(state.q, state.actor)
 
@@ -210,10 +211,10 @@ def learned(
     replayed: Any,
     sample: Sample,
 ) -> State:
-    """Return what a round learns: the one place where rewards are, on their way to the mechanism."""
+    """Return the state after learning from a round. Rewards pass only here, on their way to the mechanism."""
     xp = np if isinstance(sample.units, np.ndarray) else jnp
     states, following = sample.units.astype(np.float32), sample.following.astype(np.float32)
-    # from a state that is not known a public constant is learned, and no reward
+    # from a state that is not known, a public constant is learned instead of the reward
     rewards = xp.where(sample.known, sample.rewards, rates.centre)
     if shape.gradient:
         nothing = np.zeros(shape.round, np.float32)  # no reward is remembered

@@ -1,9 +1,9 @@
-"""One round of the learner as pure functions in float32: acting, and what is made of answers. No reward is seen here.
+"""One round of the learner as pure functions in float32: acting, and updates from answers. No reward is seen here.
 
 Nothing is drawn here: the caller brings uniform numbers (:mod:`dprl.learning.q_learner`).
 
 Q-learning with replay, a target network and epsilon-greedy actions: Mnih et al. (2015), with Adam. An actor is improved
-on the learned Q alone (paper 001, section 3.3).
+using only the learned Q (paper 001, section 3.3).
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from dprl import x64 as x64
 from dprl.learning.action_differences import without_noise_in_differences
 from dprl.value_functions.q_function import initial_weights, q_values
 
-_MOMENTS = 0.9, 0.999  # of Adam
-_FALL = 0.9  # of the step size over the run
+_MOMENTS = 0.9, 0.999  # decay rates of Adam's moments
+_FALL = 0.9  # share of the step size that is lost over the run
 
 
 class Transitions(NamedTuple):
-    """Samples: as many as a round has, or all of a run in the order in which they came."""
+    """Samples of one round, or of a whole run in the order in which they came."""
 
     states: Any  # (N, d) float32, scaled to [0, 1]
     actions: Any  # (N,) int32
@@ -36,7 +36,7 @@ class Transitions(NamedTuple):
 
 
 class Adam(NamedTuple):
-    """Weights and their moments."""
+    """Weights and their moments in Adam."""
 
     weights: Any
     first: Any
@@ -49,8 +49,8 @@ class State(NamedTuple):
     q: Adam
     target: Any
     actor: Adam | None
-    count: Any  # () float32 updates
-    average: Any  # sum of the weights of the last half of the rounds, divided by their number: of q and actor
+    count: Any  # () float32 number of updates
+    average: Any  # mean weights of q and actor over the last half of the rounds, as far as they are summed
     memory: Transitions
 
 
@@ -59,7 +59,7 @@ class LearnerShape:
     """Public numbers that fix the compiled code.
 
     Attributes:
-        updates: of a round.
+        updates: number of updates in a round.
         gradient: whether the mechanism noises the reward's part of each update, instead of the rewards.
         own_paths: whether the noise is a path for each action.
     """
@@ -83,12 +83,14 @@ class LearnerShape:
 
 
 class Rates(NamedTuple):
-    """Numbers that one compiled run serves many of.
+    """Numbers that are passed to a compiled run as data, so that it serves many of them.
 
     Attributes:
-        scale, centre: an answer y is learned from as ``(y - centre) scale``, which is at most ``1 - discount``.
-        ending: what a terminal state is worth on that scale.
-        path_std, path_decay: of the path of an action, on that scale; 0 where the noise is no path.
+        scale, centre: the learner uses an answer y as ``(y - centre) scale``, whose size is at most ``1 - discount``
+            for y within the reward's bounds.
+        ending: value of a terminal state on that scale.
+        path_std, path_decay: standard deviation on that scale, and decay, of the path of an action; 0 if the noise is
+            no path.
     """
 
     discount: Any
@@ -104,7 +106,7 @@ class Rates(NamedTuple):
 
 
 def init(shape: LearnerShape, uniforms: Any) -> State:
-    """Return state before the first round, from ``(2, n)`` uniform numbers: of the weights of Q, and of an actor."""
+    """Return the state before the first round, from ``(2, n)`` uniform numbers for the weights of Q and of an actor."""
 
     def adam(own: Any) -> Adam:
         weights = initial_weights(shape.network, own, shape.dimensions, shape.actions)
@@ -128,24 +130,24 @@ def explored(shape: LearnerShape, rates: Rates, coins: Any, j: Any, xp: Any = np
         xp: numpy or jax.numpy.
     """
     share = xp.maximum(rates.exploration, 1.0 - j.astype(np.float32) / rates.exploration_rounds)
-    # an actor's choice takes the second coin; where the sample explores, the first over the share is uniform too
+    # an actor's choice takes the second coin; if the sample explores, the first coin over the share is uniform too
     second = coins[..., 0] / share if shape.actor_critic else coins[..., 1]
     uniform = xp.minimum((second * shape.actions).astype(np.int32), shape.actions - 1)
     return xp.where(coins[..., 0] < share, uniform, -1)
 
 
 def acting_weights(state: State) -> Any:
-    """Return weights of the network that acts."""
+    """Return the weights of the network that acts."""
     return (state.q if state.actor is None else state.actor).weights
 
 
 def best(shape: LearnerShape, weights: Any, unit: Any, coin: Any, xp: Any = np) -> Any:
-    """Return action where nothing is explored: the best by Q, or one drawn from the actor.
+    """Return the action of a sample that does not explore: the best by Q, or an action drawn from the actor.
 
     Args:
-        weights: of :func:`acting_weights`.
+        weights: weights from :func:`acting_weights`.
         unit: ``(d,)`` observation scaled to [0, 1].
-        coin: uniform number, of an actor's choice.
+        coin: uniform number for an actor's choice.
         xp: numpy or jax.numpy.
     """
     values = q_values(shape.network, weights, unit[None].astype(np.float32), xp)[0]
@@ -157,7 +159,7 @@ def best(shape: LearnerShape, weights: Any, unit: Any, coin: Any, xp: Any = np) 
 
 @partial(jax.jit, static_argnums=0)
 def learn_round(shape: LearnerShape, rates: Rates, state: State, fresh: Transitions, j: Any, uniform: Any) -> State:
-    """Updates on replayed samples, after those of round ``j`` (from 0) joined the memory.
+    """Return the state after round ``j`` (from 0): its samples join the memory, then replayed samples update Q.
 
     Args:
         uniform: ``(updates, batch)`` uniform numbers, which choose the samples.
@@ -194,7 +196,7 @@ def learn_round(shape: LearnerShape, rates: Rates, state: State, fresh: Transiti
 
 @partial(jax.jit, static_argnums=0)
 def gradients(shape: LearnerShape, state: State, fresh: Transitions) -> Any:
-    """Return ``(B, P)`` of Q at each sample by the weights; not clipped yet."""
+    """Return ``(B, P)``: gradients of Q at each sample with respect to the weights, not clipped yet."""
 
     def chosen(weights: Any, state: Any, action: Any) -> Any:
         return q_values(shape.network, weights, state[None], jnp)[0, action]
@@ -206,11 +208,11 @@ def gradients(shape: LearnerShape, state: State, fresh: Transitions) -> Any:
 def gradient_step(
     shape: LearnerShape, rates: Rates, state: State, fresh: Transitions, clipped: Any, mean: Any, j: Any
 ) -> State:
-    """Take one noisy step of the semi-gradient, of which only ``mean`` has rewards in it.
+    """Return the state after one noisy step of the semi-gradient, in which only ``mean`` contains rewards.
 
     Args:
-        clipped: ``(B, P)`` of :func:`gradients`.
-        mean: ``(P,)`` noisy mean of the centred rewards times these.
+        clipped: ``(B, P)`` clipped :func:`gradients`.
+        mean: ``(P,)`` noisy mean of the centred rewards times the clipped gradients.
     """
     weights = state.q.weights
     values = q_values(shape.network, weights, fresh.states, jnp)
@@ -233,7 +235,7 @@ def _loss(shape: LearnerShape, rows: Transitions, target: Any, weights: Any) -> 
 
 
 def _regret(shape: LearnerShape, rows: Transitions, q: Any, actor: Any) -> Any:
-    """Return the regret of a softmax policy, by the private Q alone (section 3.3)."""
+    """Return the loss of a softmax policy: minus its mean Q-value, by the private Q only (section 3.3)."""
     odds = jax.nn.softmax(q_values(shape.network, actor, rows.states, jnp))
     return -jnp.mean(jnp.sum(odds * q_values(shape.network, q, rows.states, jnp), axis=-1))
 
@@ -269,7 +271,7 @@ def _zeros(tree: Any) -> Any:
 
 
 def _flat(tree: Any) -> Any:
-    """Return ``(B, P)``: every weight's gradient in a row, in the order of their names."""
+    """Return ``(B, P)``: the gradients of all weights side by side, in the order of the weights' names."""
     return jnp.concatenate([x.reshape(x.shape[0], -1) for x in jax.tree.leaves(tree)], axis=1)
 
 

@@ -1,1 +1,1 @@
-"""The only rooms that clip, sample and draw privacy noise."""
+"""The only package that clips units' vectors, samples units and draws privacy noise."""

@@ -1,10 +1,10 @@
-"""The coins by which people's actions are drawn, and whatever else of learning is random but is no noise.
+"""Coins (random numbers) for people's actions and for everything else in learning that is random, except the noise.
 
-Every coin has an address: the step (which batch), the place (which person) and the number of the draw, counted by that
-person alone. The learner of Q-functions has rounds for steps and samples for places (``learning/q_learner.py``). So
-who stands in one place, how often they are asked and whether they answer at all changes nobody else's coin: a proof may
-fix all coins, whoever the people are (docs/proofs/one-pass-users.md, step 2). These coins hide nothing and may be
-known: privacy rests on the noise.
+Every coin has an address: the step (which batch), the place (which person) and the number of the draw, which counts
+only that person's draws. In the learner of Q-functions the steps are rounds and the places are samples
+(``learning/q_learner.py``). So nobody else's coins change with who stands in one place, how often that person is asked,
+or whether that person answers at all. A proof may therefore fix all coins, whoever the people are
+(docs/proofs/one-pass-users.md, step 2). The coins hide nothing and may be known, because privacy rests on the noise.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from dprl import x64 as x64
 from dprl.mechanisms import chacha, keystream, threefry
 
 _KEY_WORDS = 8
-_BLOCK = 16  # words of ChaCha20 in a block: those of as many places beside each other
-_GAP = 2048  # words that are sooner made than skipped
-_INITIAL, _CHOICE = 2**32 - 1, 2**32 - 2  # steps that no batch has
+_BLOCK = 16  # words of a ChaCha20 block: one for each of 16 neighbouring places
+_GAP = 2048  # up to so many unused words are faster to make than to skip
+_INITIAL, _CHOICE = 2**32 - 1, 2**32 - 2  # numbers of steps that no batch has
 
 
 @dataclass(frozen=True)
@@ -34,9 +34,10 @@ class ActionCoins:
     Use :meth:`SecureNoise.actions <dprl.mechanisms.noise.SecureNoise.actions>`, or :meth:`of_key` in an experiment.
 
     Attributes:
-        key: ``(8,)`` uint32 of ChaCha20 for a release, ``(2,)`` uint32 of threefry for everything else; the length
-            decides. Pass the whole object to a compiled function: closed over, the key would be part of its program.
-        world: ``(2,)`` uint32, a JAX key of what a simulated world does to its people, see :meth:`BatchCoins.worlds`.
+        key: ``(8,)`` uint32 for ChaCha20 in a release, ``(2,)`` uint32 for threefry everywhere else; the length
+            decides. Pass the whole object to a compiled function. If the function closed over the key, the key would be
+            part of its program.
+        world: ``(2,)`` uint32, a JAX key for what a simulated world does to its people; see :meth:`BatchCoins.worlds`.
     """
 
     key: Any = field(repr=False)
@@ -44,7 +45,7 @@ class ActionCoins:
 
     @classmethod
     def of_key(cls, key: Any) -> ActionCoins:
-        """Return the coins of a JAX key ``jax.random.key(...)``, which may be traced: never for a release."""
+        """Return the coins of a JAX key ``jax.random.key(...)``, which may be traced. Never use them for a release."""
         own, world = jax.random.split(key)
         return cls(jax.random.key_data(own), jax.random.key_data(world))
 
@@ -53,7 +54,7 @@ class ActionCoins:
         return BatchCoins(self.key, self.world, step)
 
     def of_start(self) -> BatchCoins:
-        """Return the coins of what is drawn before the first batch."""
+        """Return the coins for everything that is drawn before the first batch."""
         return self.of_batch(_INITIAL)
 
     def initial(self, count: int) -> jax.Array:
@@ -61,7 +62,7 @@ class ActionCoins:
         return threefry.normal_of(_words(self.of_start(), 0, count, 0, 1)[0])
 
     def uniform_index(self, count: int) -> int:
-        """Return one index below ``count``, which is at most 2^16: each with probability 1/``count``, up to 2^-32."""
+        """Return one index below ``count`` (at most 2^16); each has probability 1/``count``, up to 2^-32."""
         return int(_words(self.of_batch(_CHOICE), 0, 1, 0, 1)[0, 0]) * count >> 32
 
 
@@ -79,21 +80,21 @@ class BatchCoins:
     step: Any
 
     def uniforms(self, first: Any, count: int, draw: Any, draws: int) -> jax.Array:
-        """Return ``(draws, count)`` float32 in [0, 1): ``draws`` from number ``draw``, of ``count`` places from
-        ``first``.
+        """Return ``(draws, count)`` float32 in [0, 1), for consecutive draws of consecutive places.
 
-        ``first`` and ``draw`` may be traced.
+        Draws count from ``draw`` on and places from ``first`` on. Both may be traced.
         """
         return uniform_of(_words(self, first, count, draw, draws))
 
     def normals(self, first: Any, count: int, draw: Any, draws: int) -> jax.Array:
-        """Return the same draws as standard normals."""
+        """Return the draws of :meth:`uniforms` as standard normals."""
         return threefry.normal_of(_words(self, first, count, draw, draws))
 
     def worlds(self, first: Any, count: int) -> jax.Array:
         """Return ``(count,)`` JAX keys, one per place from ``first``, for what a simulated world does to its person.
 
-        Whatever an environment draws is threefry's: it is part of who a simulated person is, and hides nobody.
+        Everything that an environment draws comes from threefry. These draws are part of who a simulated person is, and
+        hide nobody.
         """
         world = jax.random.fold_in(jax.random.wrap_key_data(jnp.asarray(self.world), impl="threefry2x32"), self.step)
         return jax.vmap(jax.random.fold_in, (None, 0))(world, jnp.arange(count, dtype=jnp.uint32) + first)
@@ -101,7 +102,7 @@ class BatchCoins:
     def words_at(self, places: np.ndarray, draw: int) -> np.ndarray:
         """Return ``(n,)`` uint32: the words of draw number ``draw`` of the ``places`` ``(n,)``, on the host.
 
-        Those of ChaCha20 come from the quicker :mod:`dprl.mechanisms.keystream`.
+        Words of ChaCha20 come from :mod:`dprl.mechanisms.keystream`, which is quicker.
         """
         out, order = np.empty(len(places), dtype=np.uint32), np.argsort(places, kind="stable")
         ordered = places[order]
@@ -112,7 +113,7 @@ class BatchCoins:
         return out
 
     def _stretch(self, first: int, count: int, draw: int) -> np.ndarray:
-        if not _is_chacha(self.key):  # as many as a power of two: few lengths to compile
+        if not _is_chacha(self.key):  # the length is a power of two, so that few are compiled
             return np.asarray(_words(self, first, 1 << (count - 1).bit_length(), draw, 1)[0])[:count]
         skipped = first % _BLOCK
         key = np.asarray(self.key, dtype="<u4").tobytes()
@@ -125,7 +126,7 @@ jax.tree_util.register_dataclass(BatchCoins, data_fields=["key", "world", "step"
 
 
 def uniform_of(words: Any) -> Any:
-    """Turn uint32 ``words`` into float32 in [0, 1), exactly: a multiple of 2^-24."""
+    """Turn uint32 ``words`` into float32 in [0, 1). The results are exact multiples of 2^-24."""
     return (words >> np.uint32(8)).astype(np.float32) * np.float32(2.0**-24)
 
 
@@ -133,12 +134,13 @@ def _is_chacha(key: Any) -> bool:
     return key.shape[-1] == _KEY_WORDS
 
 
-# Compiled where it is called by itself; inside of a traced function nothing but its own operations.
+# Compiled when called directly; inlined when called in a traced function.
 @partial(jax.jit, static_argnums=(2, 4), inline=True)
 def _words(coins: BatchCoins, first: Any, count: int, draw: Any, draws: int) -> jax.Array:
-    """Return ``(draws, count)`` uint32: the words of these draws of these places, one after the other.
+    """Return ``(draws, count)`` uint32: the words of consecutive draws of consecutive places.
 
-    Of ChaCha20: word ``place % 16`` of block ``place // 16`` of the region with tag ``draw`` and index ``step``.
+    With ChaCha20 this is word ``place % 16`` in block ``place // 16`` of the region with tag ``draw`` and index
+    ``step``.
     """
     first, step = jnp.asarray(first).astype(jnp.uint32), jnp.asarray(coins.step).astype(jnp.uint32)
     draw = (jnp.asarray(draw).astype(jnp.uint32) + jnp.arange(draws, dtype=jnp.uint32))[:, None]
@@ -146,9 +148,9 @@ def _words(coins: BatchCoins, first: Any, count: int, draw: Any, draws: int) -> 
         key = threefry.threefry2x32((coins.key[0], coins.key[1]), step, jnp.zeros_like(step))
         place = (first + jnp.arange(count, dtype=jnp.uint32))[None]
         return threefry.threefry2x32(key, *jnp.broadcast_arrays(place, draw))[0]
-    blocks = count // _BLOCK + 2  # the first and the last may be begun
+    blocks = count // _BLOCK + 2  # of the first and the last only a part may be used
     number = (first // _BLOCK + jnp.arange(blocks, dtype=jnp.uint32))[None]
     address = jnp.broadcast_arrays(number, draw, step, jnp.zeros_like(step))
-    # stacked first: XLA would make each block once for every one of its words
+    # stacked first: otherwise XLA would compute each block once for every word in it
     words = jnp.stack(chacha.block(jnp.asarray(coins.key), tuple(address))).transpose(1, 2, 0).reshape(draws, -1)
     return lax.dynamic_slice_in_dim(words, first % _BLOCK, count, axis=1)

@@ -1,7 +1,9 @@
-"""What the mechanisms for rewards share: every one gives *answers*, objects with one method ``noisy``.
+"""What the mechanisms for rewards share: checks of their numbers, and a memory of what they answered.
 
-``noisy(rewards, positions, actions, round_)`` takes the true rewards of one round, ``(B,)``, where they were paid,
-``(B, d)`` and ``(B,)``, and the round's number, and gives what may be learned from. Nothing else may see a reward.
+Every mechanism for rewards gives *answers*, the only objects that may see a reward. Their method ``add_noise`` takes
+the true rewards of one round ``(B,)``, the positions ``(B, d)`` and the actions ``(B,)`` for which they were paid, and
+the round's number. It returns the noisy rewards, from which the learner may learn. Only
+:class:`~dprl.mechanisms.reward_noise.GradientAnswers` have ``noisy_mean`` instead.
 """
 
 from __future__ import annotations
@@ -38,18 +40,19 @@ def check_rounds(steps: int, batch: int) -> None:
 
 
 class Memo:
-    """Memory of answers on the host: whoever asks the same again gets the first answer.
+    """Memory of answers on the host: a repeated question gets the first answer again.
 
-    What enters the mechanism is then a function of the position (and of the action), whatever the rewards depend on: a
-    position that is asked again is asked with its first reward. Paths need that, on their grid and off it, where a
-    cell's first observation answers for all of it. Noisy rewards of finite processes are paid for once a pair of state
-    and action. Answers that are not kept are seen by nobody.
+    A position that is asked again enters the mechanism with its first reward. So what enters is a function of the
+    position (and of the action), whatever the rewards depend on. Paths need this on their grid, and also off it, where
+    the first observation in a cell answers for the whole cell. In finite processes a noisy reward is paid for once per
+    pair of state and action. Nobody sees the answers that are not kept.
 
     Args:
-        answers: what gives the answers.
-        most: how many different ones there may be: what was charged for.
-        shared: ask at a position once, whatever the action. One path needs it off its grid: two answers in a cell would
-            differ by what no noise hides. Rewards should then ignore the action, not only their differences.
+        answers: object whose ``add_noise`` gives the answers.
+        most: largest number of different answers, for which the release was charged.
+        shared: give one answer at a position, whatever the action. A single path needs this off its grid, where no
+            noise would hide the difference of two answers in a cell. The rewards should then ignore the action
+            themselves, not only the difference of two neighbours.
     """
 
     def __init__(self, answers: Any, most: int, shared: bool = False) -> None:
@@ -58,10 +61,10 @@ class Memo:
         self._known: dict[tuple[int, ...], float] = {}
 
     def add_noise(self, rewards: Any, positions: Any, actions: Any, round_: Any) -> np.ndarray:
-        """Answer as the ``noisy`` that it wraps, ``(B,)`` float64; 0 at :data:`NOWHERE`, which is not asked about.
+        """Return ``(B,)`` float64: the answers of the wrapped object, or 0 at :data:`NOWHERE`, where nothing is asked.
 
         Raises:
-            DprlError: more different ones are asked for than ``most``.
+            DprlError: more different answers are asked for than ``most``.
         """
         rewards, positions, actions = np.array(rewards, np.float64), np.array(positions), np.array(actions)
         asked = zip(actions.tolist(), positions.tolist(), strict=True)
@@ -73,7 +76,7 @@ class Memo:
             return np.zeros(len(keys))
         for i, key in somewhere:
             rewards[i] = self._rewards.setdefault(key, rewards[i])
-        # arrays of one shape are asked: what is nowhere asks again what another does, and its answer is dropped
+        # the array keeps its shape: an entry at NOWHERE repeats another entry's question, and its answer is dropped
         places = [i if key is not None else somewhere[0][0] for i, key in enumerate(keys)]
         fresh = np.asarray(self._answers.add_noise(rewards[places], positions[places], actions[places], round_))
         for i, key in somewhere:

@@ -1,7 +1,7 @@
-"""How a Gaussian sum counts: exactly on a grid in a release, in single precision in experiments, plainly in oracles.
+"""How a Gaussian sum adds up: exactly on a grid in a release, in single precision in experiments, plainly in oracles.
 
-Only what :func:`sum_on_grid` gives has an exact sensitivity. The others are as fast or as true as can be, and nothing
-that is made with them is private.
+Only the sums of :func:`sum_on_grid` have an exact sensitivity. The other sums are as fast or as accurate as possible,
+and nothing that is made with them is private.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Parts = tuple[tuple[int, float], ...]
 
 
 def _each(vectors: Float[AnyArray, "units dim"], parts: Parts) -> Iterator[tuple[Float[AnyArray, "units part"], float]]:
-    """Return the columns of each part, and its clip norm."""
+    """Yield the columns of each part, and its clip norm."""
     start = 0
     for size, clip_norm in parts:
         yield (vectors if len(parts) == 1 else vectors[:, start : start + size]), clip_norm
@@ -40,14 +40,14 @@ def _joined(found: list[Any]) -> Any:
 
 
 def clipped_on_grid(vectors: Float[AnyArray, "units dim"], parts: Parts, step: float) -> Int[AnyArray, "units dim"]:
-    """Clip each part of each vector apart, and give int64 grid points. A part that is not finite becomes zero."""
+    """Clip each part of each vector separately and return int64 grid points. A part that is not finite becomes zero."""
     return _joined([clip_to_grid(part, clip_norm, step) for part, clip_norm in _each(vectors, parts)])
 
 
 def sum_on_grid(
     vectors: Float[AnyArray, "units dim"], included: Bool[AnyArray, " units"], parts: Parts, step: float
 ) -> Int[AnyArray, " dim"]:
-    """Add up the clipped vectors of those who are ``included``, exactly, in int64 grid points."""
+    """Return the exact sum, in int64 grid points, of the clipped vectors of the ``included`` units."""
     xp, points = module_of(vectors), clipped_on_grid(vectors, parts, step)
     return xp.sum(xp.where(included[:, None], points, 0), axis=0)
 
@@ -55,13 +55,13 @@ def sum_on_grid(
 def sum_in_float(
     vectors: Float[Array, "units dim"], included: Bool[Array, " units"], parts: Parts, clips: bool = True
 ) -> Float[Array, " dim"]:
-    """Add up the same vectors in their own precision, which is several times faster."""
+    """Return the sum of :func:`sum_on_grid` in the vectors' own precision, which is several times faster."""
     found = []
     for part, clip_norm in _each(vectors, parts):
         square = jnp.sum(part * part, axis=1)
-        # what is not finite contributes nothing, as on the grid
+        # a part that is not finite contributes nothing, as on the grid
         finite = jnp.isfinite(square)
-        # 1e-20: its power -3/2, of the derivative, is finite in single precision
+        # 1e-20: its power -3/2, which the derivative has, is finite in single precision
         scale = jnp.minimum(1.0, clip_norm * jax.lax.rsqrt(jnp.maximum(square, 1e-20))) if clips else 1.0
         scale = jnp.where(included & finite, scale, 0.0).astype(part.dtype)
         found.append((scale @ jnp.where(finite[:, None], part, 0.0)).astype(jnp.float64))
@@ -69,14 +69,14 @@ def sum_in_float(
 
 
 def sum_plainly(vectors: Float[Array, "units dim"], included: Bool[Array, " units"]) -> Float[Array, " dim"]:
-    """Add up the vectors as they are, in float64."""
+    """Return the sum of the ``included`` vectors in float64, without clipping."""
     return jnp.sum(jnp.where(included[:, None], vectors.astype(jnp.float64), 0.0), axis=0)
 
 
 def listed(included: Mask, multiple: int) -> Members:
-    """Return the indices of those who are ``included``, and how many they are.
+    """Return the indices of the ``included`` units, and how many there are.
 
-    The list is filled up with the number ``units`` to a ``multiple``.
+    The list is filled up to a multiple of ``multiple`` with the number of all units, which is no unit's index.
     """
     units = included.shape[0]
     order = jnp.flatnonzero(included, size=-(-units // multiple) * multiple, fill_value=units)
@@ -84,9 +84,9 @@ def listed(included: Mask, multiple: int) -> Members:
 
 
 def few_listed(noise: Any, step: Step, units: int, rate: float, multiple: int) -> Members | None:
-    """List few among many at the cost of few, as :func:`listed` does; None where they are not few.
+    """Draw a small sample and list it as :func:`listed` does, at the sample's cost; return None if it is not small.
 
-    The list is as long as a batch is in all but one of 10^15 steps; what would follow is left out, so it is for
+    The list has room for the whole sample in all but one of 10^15 steps. What does not fit is left out, so this is for
     experiments only.
     """
     mean = units * rate

@@ -1,7 +1,7 @@
 """The ChaCha20 block function in JAX: secure words by address inside of compiled loops.
 
-RFC 8439, section 2.3. The same function as :mod:`dprl.mechanisms.keystream`, which is far quicker where whole
-stretches of keystream are wanted; a tree of addresses needs single blocks from all over the place.
+RFC 8439, section 2.3. :mod:`dprl.mechanisms.keystream` computes the same function and is far quicker for whole
+stretches of keystream. A tree of addresses needs single blocks at scattered addresses, for which this module is made.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _ROUNDS = (
 )  # fmt: skip
 
 
-# Compiled where it is called by itself; inside of a traced function nothing but its own operations.
+# Compiled when called directly; inlined when called in a traced function.
 @partial(jax.jit, inline=True)
 def block(key: jax.Array, counter: tuple[jax.Array, jax.Array, jax.Array, jax.Array]) -> tuple[jax.Array, ...]:
     """Return the sixteen words of one block for each counter.
@@ -46,6 +46,6 @@ def block(key: jax.Array, counter: tuple[jax.Array, jax.Array, jax.Array, jax.Ar
                 x[mixed] = (x[mixed] << jnp.uint32(turn)) | (x[mixed] >> jnp.uint32(32 - turn))
         return tuple(x)
 
-    # rolled up: unrolled, the compiler takes seconds
+    # a loop: unrolled rounds would take seconds to compile
     mixed = jax.lax.fori_loop(0, 10, double_round, start)
     return tuple(x + first for x, first in zip(mixed, start, strict=True))

@@ -1,6 +1,6 @@
-"""The noise of the steps of a sum: drawn when a step asks for it, all at once, or one step after the other.
+"""Three ways to draw the noise of a sum's steps: when a step asks for it, all at once, or one step after the other.
 
-Compiled loops take the first two, loops on the host the last. The draws are the same ones.
+Compiled loops use the first two, loops on the host use the third. All three give the same draws.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ jax.tree_util.register_dataclass(DrawnAtStep, data_fields=["noise"], meta_fields
 
 @dataclass(frozen=True)
 class AllDrawn:
-    """The noise of all steps. A step asked twice gets the same noise: never ask one twice.
+    """Noise of all steps, drawn beforehand. A step that is asked twice gets the same noise, so never ask twice.
 
     Attributes:
         rows: ``(steps, dimension)``, int64 grid points or float64.
@@ -47,9 +47,9 @@ class AllDrawn:
     rows: Num[AnyArray, "steps dim"] = field(repr=False)
 
     def draw(self, step: Step, width: int | None = None) -> Num[Array, " dim"]:
-        """Return the step's noise; the least whole number, or no number, where there is no such step.
+        """Return the step's noise. If there is no such step, every entry is the least int64 or, in floating point, NaN.
 
-        What is beyond the dimension in a ``width`` is zero.
+        With a ``width``, the entries beyond the dimension are zero.
         """
         rows, step = jnp.asarray(self.rows), jnp.asarray(step)
         nothing = jnp.nan if jnp.issubdtype(rows.dtype, jnp.floating) else np.iinfo(np.int64).min
@@ -62,10 +62,10 @@ jax.tree_util.register_dataclass(AllDrawn, data_fields=["rows"], meta_fields=[])
 
 
 class DrawnInOrder:
-    """The noise of one step after the other, on the host. It keeps only what later steps need.
+    """Noise that is drawn on the host for one step after the other. The object keeps only what later steps need.
 
-    A step may be left out, where what it released is known: of correlated noise its draws are made all the same when
-    a later step asks.
+    A step may be left out if what it released is known. With correlated noise its draws are still made, when a later
+    step asks.
     """
 
     def __init__(self, mechanism: GaussianSum, noise: Any) -> None:
@@ -75,10 +75,10 @@ class DrawnInOrder:
         self._next = 0
 
     def draw(self, step: int, **level: Any) -> Num[AnyArray, " dim"]:
-        """Return the step's noise, at a ``level`` where that is chosen on the way.
+        """Return the step's noise, drawn at a ``level`` if the mechanism chooses its noise step by step.
 
         Raises:
-            DprlError: ``step`` came before, or there is none left.
+            DprlError: ``step`` or a later step was drawn before, or the mechanism has no such step.
         """
         if not self._next <= step < self._mechanism.steps:
             raise DprlError("The steps of a release are noised in order, each of them once.")

@@ -1,8 +1,9 @@
-"""The Gaussian sum whose noise is chosen step by step from what was released, within a budget that a filter keeps.
+"""Gaussian sum whose noise is chosen step by step from earlier releases, within a budget that a filter enforces.
 
-Before each step a level among public noise multipliers is asked for. It is admitted if all that was spent and the
-level's cost stay within the budget; else the stage is over before anything is drawn. A step releases, over one Poisson
-sample, the noisy sum of clipped vectors and the noisy norm of that sum. Relation: add or remove one unit.
+Before each step the program asks for a level, which is one of several public noise multipliers. The filter admits the
+level if its cost and everything spent so far stay within the budget. Otherwise the stage ends before anything is drawn.
+A step releases the noisy sum of the clipped vectors of one Poisson sample, and the noisy norm of that sum. Relation:
+add or remove one unit.
 Proof: docs/proofs/renyi-filter.md.
 """
 
@@ -33,10 +34,10 @@ class FilteredGaussianSum(GaussianSum):
 
     Attributes:
         levels: noise multipliers of the sum, among which every step chooses; at most 64.
-        norm_multiplier: standard deviation of the noise in the norm, over the clip norm.
-        order, budget: alpha, and the RDP of that order that all steps together may spend.
-        noise_multiplier: of the constant schedule that the budget lets run to its last step. It sets step sizes, and
-            pays for nothing.
+        norm_multiplier: standard deviation of the noise in the norm, divided by the clip norm.
+        order, budget: alpha, and the RDP of order alpha that all steps together may spend.
+        noise_multiplier: noise multiplier of the constant schedule that the budget lets run to its last step. It only
+            sets step sizes; the accounting does not use it.
     """
 
     levels: tuple[float, ...]
@@ -56,7 +57,7 @@ class FilteredGaussianSum(GaussianSum):
 
     @property
     def released(self) -> int:
-        """Numbers that a step releases: the sum's coordinates, then its norm."""
+        """Number of coordinates that a step releases: those of the sum, then its norm."""
         return self.dimension + 1
 
     @property
@@ -66,19 +67,19 @@ class FilteredGaussianSum(GaussianSum):
 
     @property
     def costs(self) -> tuple[int, ...]:
-        """Cost of a step at each level, in the filter's integers, of which the budget has 2^40."""
+        """Cost of a step at each level, in the filter's integer units; the whole budget is 2^40 of them."""
         return renyi_filter.integer_costs(self.event())
 
     def event(self) -> RenyiFilterEvent:
-        """Return the event of the whole stage: the filter's budget, spent."""
+        """Return the event of the whole stage, in which the filter's whole budget is spent."""
         return RenyiFilterEvent(
             self.order, self.budget, self.sampling_rate, self.levels, self.norm_multiplier, self.steps
         )
 
     def admit(self, spent: Any, level: Any) -> tuple[Any, Any]:
-        """Tell whether a step at ``level`` may be drawn, and what is spent then. Both may be traced.
+        """Return whether a step at ``level`` may be drawn, and what is spent afterwards. Both arguments may be traced.
 
-        A number that is no level is not admitted. What is not admitted costs nothing.
+        A number that is no level is not admitted. A step that is not admitted costs nothing.
         """
         known = (level >= 0) & (level < len(self.levels))
         cost = jnp.asarray(self.costs, dtype=jnp.int64)[jnp.clip(level, 0, len(self.levels) - 1)]
@@ -90,9 +91,9 @@ class FilteredGaussianSum(GaussianSum):
         raise DprlError("The noise of a filtered step is that of its level, which is chosen on the way.")
 
     def draw(self, noise: Any, step: Any, width: int | None = None, *, level: Any = None) -> Any:
-        """Draw the step's noise at ``level``: ``(dimension + 1,)`` int64 grid points, the norm's last.
+        """Draw the step's noise at ``level``: ``(dimension + 1,)`` int64 grid points, the last one for the norm.
 
-        With ``width``, ``(width + 1,)``: of the sum as many as are asked for.
+        With a ``width`` there are ``width`` grid points for the sum, ``(width + 1,)`` in all.
         """
         if level is None:
             raise DprlError("A filtered step is drawn at a level.")
@@ -104,8 +105,8 @@ class FilteredGaussianSum(GaussianSum):
     def answer(self, total: jax.Array) -> jax.Array:
         """Return the step's exact sum and its norm: ``(dimension + 1,)`` int64 grid points.
 
-        The norm is cut at that of :data:`MAX_UNITS` units. Rounding is charged up to there; a log may hold more people
-        than it declares, and a cut moves two norms no further apart.
+        The norm is cut at the largest norm that :data:`MAX_UNITS` units can have, because rounding is charged only up
+        to there. A log may hold more people than it declares, and a cut moves two norms no further apart.
         """
         x = total.astype(jnp.float64)
         most = MAX_UNITS * self.clip_norm / self.grid_step
@@ -117,9 +118,9 @@ class FilteredGaussianSum(GaussianSum):
         return self.answer(total) + jnp.concatenate([draw[: self.dimension], draw[-1:]])
 
     def describe(self, name: str, purpose: str) -> dict[str, Any]:
-        """Return one row of a certificate.
+        """Return this mechanism as a row of a certificate.
 
-        The largest cost of a step is that of the smallest level; all steps together spend the budget.
+        A step at the smallest level costs most. All steps together spend the budget.
         """
         self._check_certifies()
         stated = {"dimension": self.released, "levels": list(self.levels)}

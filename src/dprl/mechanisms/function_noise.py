@@ -1,8 +1,8 @@
-"""Noise for a whole function: a Gaussian-process path is added to the reward function, once, for any number of answers.
+"""Noise for a whole function: a Gaussian-process path, added once to the reward function, serves any number of answers.
 
 Privacy unit: the reward function; neighbours: :class:`~dprl.accounting.reward_relation.RewardRelation` with a
 Lipschitz constant. Released: every noisy reward. Proofs: docs/proofs/functional-noise.md, adaptive-gaussian.md.
-Paper 001, section 4: docs/papers/001.md has what had to change.
+Paper 001, section 4; docs/papers/001.md says what had to change.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from dprl.protocols import Interval
 
 @dataclass(frozen=True, kw_only=True)
 class FunctionNoise:
-    """A Gaussian process per action, or a single one where the difference of two neighbours depends on the state only.
+    """Gaussian process for each action, or a single one if the difference of two neighbours depends on the state only.
 
     Attributes:
         sup, lipschitz: R and L, bounds of the difference of two neighbours.
-        decay: of the kernel ``std^2 exp(-decay |x - y|_1)`` on the scaled observation.
-        paths: number of independent paths; 1 protects functions of the state alone.
-        answers: most points at which the paths are asked, counting a point once; public.
+        decay: decay of the kernel ``std^2 exp(-decay |x - y|_1)`` on the scaled observation.
+        paths: number of independent paths; a single path protects only functions of the state.
+        answers: largest number of points at which the paths are asked, where a repeated point counts once; public.
         reward_bounds: public bounds of a reward.
-        noise_multiplier: standard deviation of a path over :attr:`sensitivity`.
-        dimensions: components of an observation, 1 to 3.
-        on_grid: observations are multiples of ``2**-DEPTHS[dimensions]``. Otherwise (in one dimension) every
-            observation in a cell must get the answer of the first: :class:`~dprl.mechanisms.answers.Memo`.
-        mixed_derivatives: L bounds the mixed derivatives too, which several dimensions need.
+        noise_multiplier: standard deviation of a path divided by :attr:`sensitivity`.
+        dimensions: number of components of an observation, 1 to 3.
+        on_grid: whether observations are multiples of ``2**-DEPTHS[dimensions]``. Otherwise (in one dimension) every
+            observation in a cell must get the answer of the first; see :class:`~dprl.mechanisms.answers.Memo`.
+        mixed_derivatives: whether L bounds the mixed derivatives too, which several dimensions need.
     """
 
     sup: float
@@ -76,12 +76,12 @@ class FunctionNoise:
 
     @property
     def spread(self) -> float:
-        """Addition to the Lipschitz term by answers to the first observation of a cell."""
+        """Addition to the Lipschitz term off the grid, where a cell's first observation answers for the whole cell."""
         return 0.0 if self.on_grid else 3.0 * self.answers * 2.0 ** -DEPTHS[self.dimensions]
 
     @property
     def sensitivity(self) -> float:
-        """Largest norm, in the space of the kernel of variance one, of the difference of two neighbours."""
+        """Largest norm of the difference of two neighbours, in the space of the kernel with variance one."""
         return path_sensitivity(self.sup, self.lipschitz, self.decay, self.paths, self.dimensions, self.spread)
 
     @property
@@ -112,7 +112,7 @@ class FunctionNoise:
         return written(PathRow, self, name=PATHS, purpose=purpose, steps=1, dimension=self.answers)
 
     def bind(self, noise: SecureNoise | SeededNoise) -> PathAnswers:
-        """Return what answers with this noise, a stream of its own."""
+        """Return the answers that use ``noise``, a stream that nothing else may use."""
         low, high = self.reward_bounds
         depth = DEPTHS[self.dimensions]
         return PathAnswers(noise.nodes(), parameters(self.decay, depth, self.std, low, high), self.paths == 1)
@@ -128,15 +128,15 @@ class PathAnswers:
     shared: bool = field(metadata={"static": True})
 
     def add_noise(self, rewards: Any, positions: Any, actions: Any, round_: Any) -> jax.Array:
-        """Return the rewards with noise, which may be learned from.
+        """Return the noisy rewards, from which the learner may learn.
 
         Rewards are neither clipped nor rounded before the noise is added: either would make the difference of two
-        neighbours steep. One that is not finite counts as zero.
+        neighbours steep. A reward that is not finite counts as zero.
 
         Args:
             rewards: ``(B,)`` float64.
-            positions: ``(B, d)`` int64, of the grid.
-            actions: ``(B,)`` whole numbers, below the number of paths unless that is 1.
+            positions: ``(B, d)`` int64 positions on the grid.
+            actions: ``(B,)`` whole numbers, below the number of paths unless there is only one path.
             round_: not used.
 
         Returns:
@@ -147,7 +147,7 @@ class PathAnswers:
         return _answers(self.noise, self.parameters, rewards, jnp.asarray(positions), path)
 
 
-# Compiled where it is called by itself; inside of a traced function nothing but its own operations.
+# Compiled when called directly; inlined when called in a traced function.
 @partial(jax.jit, inline=True)
 def _answers(
     noise: NodeNoise, p: PathParameters, rewards: jax.Array, positions: jax.Array, path: jax.Array

@@ -1,15 +1,16 @@
-"""The Gaussian sum over privacy units: clips each unit's vector, says who takes part, adds noise, knows what it cost.
+"""Gaussian sum over privacy units: clips each unit's vector, says who takes part, adds noise, and knows its cost.
 
-Privacy unit: whatever one row of ``vectors`` stands for. Released: every noisy sum. Neighbouring relation and who
-takes part go together, for only these are proved:
+Privacy unit: whatever one row of ``vectors`` stands for. Released: every noisy sum. The neighbouring relation depends
+on who takes part, and only these combinations are proved:
 
-* everybody, or a secret Poisson sample: add or remove one unit (with public ``units`` this covers zero-out, which is
-  what adding a unit whose vector is zero means); independent noise, on a public schedule;
-* every unit in one public batch: zero out one (the unit of a place is nothing) or replace one (it is another one);
-  independent or correlated noise; with independent noise a batch may be summed up several times in a row.
+* Everybody takes part, or a secret Poisson sample. Relation: add or remove one unit. (With public ``units`` this covers
+  zero-out: a zero vector and an absent unit give the same sum.) The noise is independent, on a public schedule.
+* Every unit takes part in one public batch. Relation: zero out one (a place has no unit) or replace one (a place has
+  another unit). The noise is independent or correlated. With independent noise a batch may be summed up several times
+  in a row.
 
-Proofs: docs/proofs/clipped-gaussian-sum.md; for noise that changes from step to step scheduled-noise.md; for units that
-take part once one-pass-users.md and correlated-noise.md.
+Proofs: docs/proofs/clipped-gaussian-sum.md; scheduled-noise.md for noise that changes from step to step;
+one-pass-users.md and correlated-noise.md for units that take part once.
 """
 
 from __future__ import annotations
@@ -59,31 +60,31 @@ MOST_LEVELS = 16
 
 @dataclass(frozen=True, kw_only=True)
 class GaussianSum:
-    """A clipped Gaussian sum, released ``steps`` times.
+    """Clipped Gaussian sum that is released ``steps`` times.
 
-    A unit's vector has parts that are clipped apart: a statistic that is released beside a gradient does not make the
-    gradient shorter. All of them lie on one grid.
+    A unit's vector has parts that are clipped separately, so that a statistic beside a gradient does not shorten the
+    gradient. All parts lie on one grid.
 
     Attributes:
         parts: dimension and L2 clip norm of each part of a unit's vector, in order.
-        noise_multiplier: standard deviation of a draw in each coordinate, over :attr:`sensitivity` and
-            :attr:`column_norm`. With ``multipliers`` it follows from them, as that of the constant schedule with the
-            same sum of 1/z^2: it sets step sizes, and pays for nothing.
+        noise_multiplier: standard deviation of a draw in each coordinate, divided by :attr:`sensitivity` and
+            :attr:`column_norm`. With ``multipliers`` it is the multiplier of the constant schedule with the same sum of
+            1/z^2. Then it only sets step sizes; the accounting does not use it.
         sampling_rate: public probability with which a unit takes part in a step; 1 for everybody.
-        steps: number of releases; with ``multipliers`` it is their number.
-        multipliers: the noise multiplier of each step, of at most 16 values, where it is not constant: a public
-            schedule, fixed before the first row is read, such as that of a learned protector.
-        batch: places in a batch, where every unit stands in one of them and takes part in that batch alone; None where
-            everybody or a sample takes part.
-        epochs: steps in a row that sum up the same batch.
-        relation: ``add or remove one``; with a ``batch`` ``zero-out`` or ``replace one``.
-        correlation: of the noise of one step with that of those before.
-        arithmetic: ``exact`` for a release, on the integer grid. The others have no privacy event and certify nothing:
-            ``float`` is the same but for rounding, for experiments with many trials (:meth:`in_float`); ``unclipped``
-            adds that noise to a sum that is not clipped; ``plain`` neither clips nor adds noise, for oracles and
-            references.
-        factor: what every noisy sum in ``float`` is multiplied by, such as a step size; may be traced.
-        loudness: another noise multiplier for ``float`` and ``unclipped``; may be traced, 0 for no noise.
+        steps: number of releases; with ``multipliers`` it is the number of multipliers.
+        multipliers: noise multiplier of each step, with at most 16 distinct values; None if it is constant. This is a
+            public schedule, fixed before the first row is read, such as the schedule of a learned protector.
+        batch: number of places in a batch, if every unit stands in one place and takes part only in the batch of that
+            place; None if everybody or a sample takes part.
+        epochs: number of consecutive steps that sum up the same batch.
+        relation: ``add or remove one``, or with a ``batch`` either ``zero-out`` or ``replace one``.
+        correlation: correlation of a step's noise with the noise of earlier steps.
+        arithmetic: ``exact`` for a release, on the integer grid. The other kinds have no privacy event and certify
+            nothing. ``float`` differs only by rounding, for experiments with many trials (:meth:`in_float`).
+            ``unclipped`` adds the same noise to a sum that is not clipped. ``plain`` neither clips nor adds noise, for
+            oracles and references.
+        factor: number that multiplies every noisy sum in floating point, such as a step size; may be traced.
+        loudness: noise multiplier to use instead in ``float`` and ``unclipped``; may be traced; 0 for no noise.
     """
 
     parts: Parts
@@ -119,7 +120,7 @@ class GaussianSum:
         self._composed()  # refuses a sampling rate or a number of steps out of range
 
     def _check_proved(self) -> None:
-        """Refuse who takes part by what relation with what noise, where there is no proof of it."""
+        """Refuse a combination of participation, relation and noise that has no proof."""
         if self.batch is None:
             if self.relation != RELATION:
                 raise DprlError(
@@ -147,7 +148,7 @@ class GaussianSum:
             raise DprlError("Several epochs need independent noise: correlated noise is for units that take part once.")
 
     def _follow(self, multipliers: tuple[float, ...]) -> None:
-        """Set what follows from a schedule, and refuse one that makes no sense."""
+        """Set the fields that follow from a schedule, and refuse a schedule that makes no sense."""
         if not 1 <= len(multipliers) <= 10**6:
             raise DprlError("A noise schedule has between 1 and 1000000 steps.")
         levels = Counter(multipliers)
@@ -164,7 +165,7 @@ class GaussianSum:
 
     def check_noise(self, noise_multiplier: float) -> None:
         """Refuse noise for which the sampler's error is not proved."""
-        # the norm of a column raises for what is no noise
+        # checked first, since the column norm raises another error for a number that is no noise multiplier
         if not (math.isfinite(noise_multiplier) and MIN_STD <= self.on_grid(noise_multiplier) <= MAX_STD):
             raise DprlError("The noise multiplier must be between 0.004 and 2000: change epsilon or delta.")
 
@@ -173,11 +174,11 @@ class GaussianSum:
         return replace(self, arithmetic="float", factor=factor, loudness=loudness)
 
     def unclipped(self, loudness: Real | None = None) -> GaussianSum:
-        """Return the same noise on sums that nothing clips, as some papers have it. It protects nobody."""
+        """Return the same sum with its noise but without clipping, as in some papers. It protects nobody."""
         return replace(self, arithmetic="unclipped", loudness=loudness)
 
     def plain(self) -> GaussianSum:
-        """Return the noiseless limit, for oracles and references. It protects nobody."""
+        """Return the same sum with neither clipping nor noise, for oracles and references. It protects nobody."""
         return GaussianSum(
             parts=((self.dimension, math.inf),),
             sampling_rate=self.sampling_rate,
@@ -191,31 +192,31 @@ class GaussianSum:
 
     @property
     def certifies(self) -> bool:
-        """Whether it may be part of a release: it has an exact sensitivity and an event."""
+        """Whether the sum may be part of a release: whether it has an exact sensitivity and an event."""
         return self.arithmetic == "exact"
 
     @property
     def dtype(self) -> Any:
-        """Type of the numbers that it adds up: grid points, or float64."""
+        """Type of the numbers that the sum adds up: int64 for grid points, else float64."""
         return jnp.int64 if self.arithmetic == "exact" else jnp.float64
 
     @property
     def participation(self) -> Participation:
-        """Steps that a unit takes part in, in words."""
+        """Which steps a unit takes part in, in words."""
         if self.batch is not None:
             return "once each"
         return "everyone" if self.sampling_rate == 1.0 else "Poisson"
 
     @property
     def stability(self) -> Stability:
-        """All that one more person may do to the set of units, for the relation to be about people."""
+        """The only change to the set of units that one more person may cause, so that the relation is about people."""
         return "adds one unit" if self.batch is None else "alters one place"
 
     def check_source(self, source: Any) -> None:
-        """Refuse a source in which one more person does something else to the units than the relation is about.
+        """Refuse a source in which one more person changes the set of units in another way than the relation allows.
 
         Args:
-            source: with ``stability``, see :class:`~dprl.engine.unit_source.Source`.
+            source: source of units with an attribute ``stability``; see :class:`~dprl.engine.unit_source.Source`.
         """
         if self.stability in source.stability:
             return
@@ -242,7 +243,7 @@ class GaussianSum:
 
     @property
     def grid_step(self) -> float:
-        """Distance of neighbouring grid points, on which all parts lie."""
+        """Distance between neighbouring points of the grid on which all parts lie."""
         return grid_step(self.clip_norm)
 
     @property
@@ -252,7 +253,7 @@ class GaussianSum:
 
     @property
     def column_norm(self) -> float:
-        """See :func:`~dprl.accounting.user_relation.column_norm_of`; 1 for independent noise."""
+        """Factor :func:`~dprl.accounting.user_relation.column_norm_of` of correlated noise; 1 for independent noise."""
         return self.correlation.column_norm(self.steps, self.dimension, self.noise_multiplier)
 
     def expected(self, units: int) -> float:
@@ -268,12 +269,12 @@ class GaussianSum:
 
     @property
     def noise_std(self) -> float:
-        """Standard deviation of a draw in each coordinate; that of the noise itself, where it is independent."""
+        """Standard deviation of a draw in each coordinate. If the noise is independent, the draw is the noise."""
         return 0.0 if self.arithmetic == "plain" else self._std(self.noise_multiplier)
 
     @property
     def noise_std_of_step(self) -> Real:
-        """Standard deviation of a step's noise in each coordinate, also where it is correlated; may be traced."""
+        """Standard deviation of a step's noise in each coordinate, for correlated noise too; may be traced."""
         independent = 0.0 if self.arithmetic == "plain" else self._std(self.multiplier_at(0))
         return independent * float(np.linalg.norm(self.correlation.inverse(min(self.steps, 512))))
 
@@ -312,7 +313,7 @@ class GaussianSum:
 
     @property
     def released(self) -> int:
-        """Number of numbers that a step releases."""
+        """Number of coordinates that a step releases."""
         return self.dimension
 
     @property
@@ -325,9 +326,10 @@ class GaussianSum:
         return events.sampler_delta(epsilon, self.draws)
 
     def event(self) -> events.DpEvent:
-        """Return what the accountant composes: exactly what :meth:`included`, :meth:`clipped_sum` and :meth:`draw` do.
+        """Return the privacy event of exactly what :meth:`included`, :meth:`clipped_sum` and :meth:`draw` do.
 
-        Where every unit takes part once, that is one release for all steps together, and one for each epoch.
+        If every unit stands in one batch, the event is one release for all steps together, or one release for each
+        epoch.
         """
         self._check_certifies()
         return self._composed()
@@ -356,7 +358,7 @@ class GaussianSum:
         return written(UserSumRow, self, name=name, purpose=purpose, **stated)
 
     def rows(self, name: str, purpose: str) -> list[dict[str, Any]]:
-        """Return the rows of a certificate: one for each part of :meth:`event`, in its order."""
+        """Return the rows of a certificate: one for each part of :meth:`event`, in the same order."""
         whole = self.describe(name, purpose)
         return [whole | {"noise_multiplier": z, "steps": count} for z, count in self.noise_levels]
 
@@ -374,14 +376,15 @@ class GaussianSum:
         return range(first, min(first + self.batch, units))
 
     def members(self, noise: Any, step: Step, units: int, multiple: int) -> Members:
-        """Return who takes part in this step as a list, see :func:`~dprl.mechanisms.arithmetic.listed`."""
+        """Return the list of units that take part in this step; see :func:`~dprl.mechanisms.arithmetic.listed`."""
         few = few_listed(noise, step, units, self.sampling_rate, multiple) if self.arithmetic == "float" else None
         return listed(self.participation_mask(noise, step, units), multiple) if few is None else few
 
     def draw(self, noise: Any, step: Step, width: int | None = None) -> Num[AnyArray, " dim"]:
-        """Draw the step's numbers, of :attr:`dtype`; as many as ``width`` where more are asked for.
+        """Draw the step's random numbers, of type :attr:`dtype`: one for each coordinate, or ``width`` if given.
 
-        They are its noise where it is independent; of correlated noise see :meth:`bind` and :meth:`in_order`.
+        If the noise is independent, these numbers are the noise. For correlated noise see :meth:`bind` and
+        :meth:`in_order`.
         """
         count = self.dimension if width is None else width
         match self.arithmetic:
@@ -395,7 +398,8 @@ class GaussianSum:
     def bind(self, noise: Any) -> DrawnAtStep | AllDrawn:
         """Return the noise of every step for compiled code, from a stream that compiled code can draw from.
 
-        It is drawn when a step asks for it, or all of it here where it is correlated. What was bound stays as it is.
+        Independent noise is drawn when a step asks for it; correlated noise is drawn here for all steps. Noise that is
+        bound already is returned unchanged.
         """
         if isinstance(noise, AllDrawn | DrawnAtStep):
             return noise
@@ -405,27 +409,28 @@ class GaussianSum:
         return AllDrawn(self.correlation.at_once(draws) if self.certifies else self.correlation.in_float(draws))
 
     def drawn_before(self, noise: Any) -> AllDrawn:
-        """Draw the noise of every step on the host: from a secure stream, which compiled code cannot draw from."""
+        """Draw the noise of every step on the host, from a secure stream, which compiled code cannot draw from."""
         order = self.in_order(noise)
         return AllDrawn(np.stack([np.asarray(order.draw(step)) for step in range(self.steps)]))
 
     def in_order(self, noise: Any) -> DrawnInOrder:
-        """Return the noise of :meth:`bind` for one step after the other, on the host: for vectors that are long."""
+        """Return the noise of :meth:`bind` for one step after the other, on the host. Use this for long vectors."""
         return DrawnInOrder(self, noise)
 
     def clipped(self, vectors: Float[AnyArray, "units dim"]) -> Int[AnyArray, "units dim"]:
-        """Clip units' vectors, and give int64 grid points; a part that is not finite becomes zero."""
+        """Clip units' vectors and return int64 grid points. A part that is not finite becomes zero."""
         return clipped_on_grid(vectors, self.parts, self.grid_step)
 
     def clipped_sum(self, vectors: Float[AnyArray, "units dim"], included: Mask) -> Num[AnyArray, " dim"]:
         """Add up the clipped vectors of one block of units.
 
         Args:
-            vectors: rows of units that are not ``included`` may hold anything. A release of one sum gives NumPy's.
+            vectors: one row per unit; rows of units that are not ``included`` may hold anything. A release of a single
+                sum passes a NumPy array.
             included: participation mask.
 
         Returns:
-            The sum, of :attr:`dtype`; blocks of grid points add up exactly, in any order.
+            The sum, of type :attr:`dtype`; blocks of grid points add up exactly, in any order.
         """
         if self.arithmetic == "exact":
             return sum_on_grid(vectors, included, self.parts, self.grid_step)
@@ -437,23 +442,23 @@ class GaussianSum:
                 return sum_plainly(vectors, included)
 
     def add_noise(self, total: Num[AnyArray, " dim"], draw: Num[AnyArray, " released"]) -> Num[AnyArray, " released"]:
-        """Return what is released, of :attr:`dtype`: the step's ``total`` and its ``draw``."""
+        """Return what is released, of type :attr:`dtype`: the step's ``total`` plus its ``draw``."""
         return total + draw  # type: ignore[return-value]
 
     def scaled(self, points: Num[AnyArray, " released"]) -> Float[AnyArray, " released"]:
-        """Return the noisy sum from its grid points, or times :attr:`factor` where there are none."""
+        """Return the noisy sum: grid points times the grid's spacing, or floating point times :attr:`factor`."""
         return points.astype(np.float64) * (self.grid_step if self.certifies else self.factor)
 
     def release(self, total: Num[AnyArray, " _"], draw: Num[AnyArray, " _"]) -> Float[Array, " _"]:
-        """Apply :meth:`add_noise` and :meth:`scaled` in one, for loops that keep no step."""
+        """Apply :meth:`add_noise` and then :meth:`scaled`, for loops that do not record single steps."""
         return self.scaled(self.add_noise(total, draw))  # type: ignore[return-value]
 
 
 def to_levels(profile: Sequence[float], levels: int = 8) -> tuple[float, ...]:
-    """Round a public profile of noise to at most ``levels`` distinct values, whose mean square of 1/w is one.
+    """Round a public profile of noise to at most ``levels`` distinct values w, scaled so that 1/w^2 has mean one.
 
-    Values are rounded on a logarithmic grid between the smallest and the largest, then divided by their mean. What is
-    rounded is public, and the accountant sees the result: rounding costs no privacy. Time to calibrate is in proportion
+    The values are rounded on a logarithmic grid between the smallest and the largest, then scaled. The profile is
+    public and the accountant sees the rounded one, so rounding costs no privacy. The time to calibrate is in proportion
     to the number of levels.
 
     >>> to_levels([2.0, 2.0, 2.0])
@@ -470,5 +475,5 @@ def to_levels(profile: Sequence[float], levels: int = 8) -> tuple[float, ...]:
         grid = np.linspace(distinct[0], distinct[-1], levels)
         logs = grid[np.argmin(np.abs(logs[:, None] - grid), axis=1)]
     scale = 0.5 * math.log(float(np.mean(np.exp(-2.0 * logs))))
-    # one float for one level, whatever the order of the steps
+    # equal levels give equal floats, whatever the order of the steps
     return tuple(float(w) for w in np.exp(logs + scale))

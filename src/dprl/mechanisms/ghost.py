@@ -1,9 +1,9 @@
-"""Sums of clipped gradients of a network without any user's gradient: for users of one step each.
+"""Sums of a network's clipped gradients, without forming any user's gradient, for users of one step each.
 
-A user's gradient by a layer's weights is the outer product of what went into the layer and of the derivative by what
-came out, so its norm is the product of theirs, and the sum of all users' is one product of matrices. That is done in
-single precision, a few users at a time; what its rounding can add to a user's part is taken off the clip. Proof:
-docs/proofs/ghost-clipping.md.
+A user's gradient with respect to a layer's weights is the outer product of the layer's input and the derivative with
+respect to the layer's output. So the norm of the gradient is the product of the norms of these two vectors, and the sum
+of all users' gradients is one matrix product. The product is computed in single precision, a few users at a time. The
+clip norm is reduced by what this rounding can add to a user's part. Proof: docs/proofs/ghost-clipping.md.
 
 Goodfellow (2015), "Efficient per-example gradient computations"; Li, Tramer, Liang and Hashimoto (2022), "Large
 language models can be strong differentially private learners" (ghost clipping).
@@ -32,8 +32,8 @@ _ONE_PASS = 2**18
 MOST_USERS = 2**19
 """Of a block: the sum's whole numbers then stay below 2**53."""
 _UNIT = 2.0**-24  # roundoff of float32
-_GRID = 2.0**-20  # of the whole clip norm: the grid's rounding, which is of a chunk's sum and not of each user
-_TINY = 2.0**-80  # a squared length below it may have lost digits: such a factor counts as zero
+_GRID = 2.0**-20  # share of the whole clip norm for rounding to the grid, once for a chunk's sum and not for each user
+_TINY = 2.0**-80  # a squared length below this may have lost digits: such a vector counts as zero
 
 
 class Layer(NamedTuple):
@@ -41,7 +41,7 @@ class Layer(NamedTuple):
 
     Attributes:
         inputs: ``(m, in)``.
-        deltas: ``(m, out)``: derivatives of each user's objective by the layer's sums.
+        deltas: ``(m, out)``: derivatives of each user's objective with respect to the layer's sums.
         bias: whether the layer adds a bias.
     """
 
@@ -56,7 +56,7 @@ class Layer(NamedTuple):
 
 
 def clip_of(mechanism: GaussianSum, layers: Sequence[Layer]) -> float:
-    """Return the norm that gradients are clipped to here: the first part's, less what rounding can add."""
+    """Return the norm to which gradients are clipped: the clip norm of the first part, less what rounding can add."""
     widest = max(layer.inputs.shape[1] + layer.deltas.shape[1] for layer in layers)
     rounding = (2 * (CHUNK + 2) ** 2 / math.sqrt(3.0) + widest + 32) * _UNIT
     bound = (mechanism.parts[0][1] - _GRID * mechanism.clip_norm) * (1.0 - rounding)
@@ -66,20 +66,20 @@ def clip_of(mechanism: GaussianSum, layers: Sequence[Layer]) -> float:
 
 
 def ghost_sum(mechanism: GaussianSum, layers: Sequence[Layer], included: Any, statistics: Any = None) -> jax.Array:
-    """Return ``mechanism.clipped_sum`` of users' gradients without forming them, but for 0.3% of the clip norm.
+    """Return ``mechanism.clipped_sum`` of users' gradients without forming them, with a clip norm that is 0.3% smaller.
 
     Args:
-        mechanism: its first part is the gradient: for one layer after the other the weights ``(out, in)``, row by row,
-            then the biases.
-        layers: of one block of users; used in float32.
+        mechanism: mechanism whose first part is the gradient: for each layer in turn the weights ``(out, in)``, row by
+            row, then the biases.
+        layers: layers of one block of users; used in float32.
         included: ``(m,)`` booleans.
-        statistics: ``(m, ...)``, the other parts of the users' vectors side by side, where there are any.
+        statistics: ``(m, ...)``, the other parts of the users' vectors side by side; None if there are none.
 
     Returns:
         ``(dimension,)`` int64 grid points; blocks add up exactly.
 
     Raises:
-        DprlError: the layers or the statistics are not the mechanism's parts, or the block is too large.
+        DprlError: the layers or the statistics do not fit the mechanism's parts, or the block is too large.
     """
     (size, _), *others = mechanism.parts
     extra = sum(length for length, _ in others)
@@ -117,10 +117,10 @@ def ghost_sum(mechanism: GaussianSum, layers: Sequence[Layer], included: Any, st
 
 
 def _group(layers: Sequence[Layer], included: jax.Array, bound: float, step: float, chunks: int) -> list[jax.Array]:
-    """Add up the clipped gradients of ``chunks`` chunks of equal size, each of them rounded to the grid.
+    """Add up the clipped gradients of ``chunks`` chunks of equal size; each chunk's sum is rounded to the grid.
 
     Returns:
-        Whole numbers in float64, which are in order and together those of all weights and biases.
+        Arrays of whole numbers in float64. In their order they hold the sums of all weights and biases.
     """
     squares = [(jnp.sum(x * x, axis=1), jnp.sum(delta * delta, axis=1)) for x, delta, _ in layers]
     norm = jnp.sqrt(
@@ -131,13 +131,13 @@ def _group(layers: Sequence[Layer], included: jax.Array, bound: float, step: flo
     )
     kept = included & jnp.isfinite(norm)
     shrunk = jnp.where(kept, jnp.minimum(1.0 / bound, 1.0 / norm), 0.0).astype(jnp.float32)
-    shrunk = jnp.where(shrunk >= _TINY**1.5, shrunk, 0.0)  # below it float32 has fewer digits
+    shrunk = jnp.where(shrunk >= _TINY**1.5, shrunk, 0.0)  # below this float32 has fewer digits
     sums, rows = [], len(included) // chunks
     for (x, delta, bias), (square_x, square_delta) in zip(layers, squares, strict=True):
         lengths = (square_x + bias >= _TINY) & (square_delta >= _TINY)
         factor = jnp.where(lengths, shrunk, 0.0)[:, None]
         left = jnp.where(factor > 0.0, delta * factor, 0.0).reshape(chunks, rows, -1)
-        # a finite input of somebody who is left out is multiplied by zero
+        # a finite input of a user who is left out is multiplied by zero
         right = jnp.where(jnp.isfinite(square_x)[:, None], x, 0.0).reshape(chunks, rows, -1)
         by_chunk = (((1,), (1,)), ((0,), (0,)))
         sums.append(jax.lax.dot_general(left, right, by_chunk, precision=jax.lax.Precision.HIGHEST))
@@ -155,7 +155,7 @@ def _group(layers: Sequence[Layer], included: jax.Array, bound: float, step: flo
 
 
 def ghost_sum_in_float(mechanism: GaussianSum, layers: Sequence[Layer], included: Any, statistics: Any) -> jax.Array:
-    """Return :func:`ghost_sum` for experiments: ``mechanism.clipped_sum``, ``(dimension,)`` float64."""
+    """Return the sum of :func:`ghost_sum` in floating point, ``(dimension,)`` float64, for experiments."""
     (_, clip_norm), *others = mechanism.parts
     included, clips = jnp.asarray(included), mechanism.arithmetic == "float"
     lengths = [jnp.sum(layer.inputs**2, axis=1) for layer in layers]

@@ -1,10 +1,11 @@
-"""Sums of clipped gradients of units of several rows, without any unit's gradient: the layers of a transformer.
+"""Sums of clipped gradients of units of several rows, without forming any unit's gradient: layers of a transformer.
 
-A unit's gradient by a layer's weights is the product of two matrices with a row for each position of its sequences:
-what went into the layer, and the derivative by what came out. Its norm follows from their inner products, row by row,
-and the sum of all units' clipped gradients is one product of matrices. Rounding is not charged for, as it is in
-:mod:`dprl.mechanisms.ghost`: rows of a unit may cancel, and the proof there needs rows that do not. So these sums are
-for experiments; a release makes vectors and gives them to ``clipped_sum``.
+A unit's gradient with respect to a layer's weights is the product of two matrices, which have a row for each position
+of the unit's sequences: the layer's inputs, and the derivatives with respect to its outputs. The norm of the gradient
+follows from inner products of these rows, and the sum of all units' clipped gradients is one matrix product. Rounding
+is charged for in :mod:`dprl.mechanisms.ghost` but not here: rows of a unit may cancel, and the proof there needs rows
+that do not. So these sums are only for experiments. A release forms the units' vectors and gives them to
+``clipped_sum``.
 
 Goodfellow (2015), "Efficient per-example gradient computations"; Li, Tramer, Liang and Hashimoto (2022), "Large
 language models can be strong differentially private learners"; Bu, Wang, Zha and Karypis (2023), "Differentially
@@ -26,11 +27,11 @@ from dprl.mechanisms.gaussian_sum import GaussianSum
 
 
 class Dense(NamedTuple):
-    """A dense layer ``inputs @ weights``, for all units of a block; its gradient is ``(in, out)``, then the biases.
+    """Dense layer ``inputs @ weights``, for all units of a block. Its gradient is ``(in, out)``, then the biases.
 
     Attributes:
         inputs: ``(m, R, in)``.
-        deltas: ``(m, R, out)``: derivatives of each unit's objective by what came out.
+        deltas: ``(m, R, out)``: derivatives of each unit's objective with respect to the layer's outputs.
         bias: whether the layer adds a bias.
     """
 
@@ -39,7 +40,7 @@ class Dense(NamedTuple):
     bias: bool = True
 
     def squares(self) -> jax.Array:
-        """Return ``(m,)`` squared norms of the units' gradients, by whichever way has fewer numbers."""
+        """Return ``(m,)`` squared norms of the units' gradients, computed in the way that needs fewer numbers."""
         rows, wide, out = self.inputs.shape[1], self.inputs.shape[2], self.deltas.shape[2]
         if rows * rows <= wide * out:
             found = _products(_inner(self.inputs), _inner(self.deltas))
@@ -48,19 +49,19 @@ class Dense(NamedTuple):
         return found + _length(jnp.sum(self.deltas, axis=1)) if self.bias else found
 
     def total(self, weights: jax.Array) -> list[jax.Array]:
-        """Return the sum of the units' gradients, each times its weight."""
+        """Return the sum of the units' gradients, each multiplied by the weight of its unit."""
         weighted = weights[:, None, None] * self.deltas
         found = [jnp.tensordot(self.inputs, weighted, ((0, 1), (0, 1)))]
         return [*found, jnp.sum(weighted, axis=(0, 1))] if self.bias else found
 
 
 class Lookup(NamedTuple):
-    """A table of which each row of a unit takes a line, such as an embedding; its gradient is ``(lines, out)``.
+    """Table, such as an embedding, of which each row of a unit takes one line. Its gradient is ``(lines, out)``.
 
     Attributes:
         places: ``(m, R)`` whole numbers: the lines taken.
         deltas: ``(m, R, out)``.
-        lines: of the table.
+        lines: number of lines of the table.
     """
 
     places: Any
@@ -73,13 +74,13 @@ class Lookup(NamedTuple):
         return _products(same, _inner(self.deltas))
 
     def total(self, weights: jax.Array) -> list[jax.Array]:
-        """Return the sum of the units' gradients, each times its weight."""
+        """Return the sum of the units' gradients, each multiplied by the weight of its unit."""
         weighted = (weights[:, None, None] * self.deltas).reshape(-1, self.deltas.shape[2])
         return [jax.ops.segment_sum(weighted, self.places.reshape(-1), self.lines)]
 
 
 class Scale(NamedTuple):
-    """A normalisation's ``gains * inputs + shifts``; its gradient is ``(k,)`` of the gains, then of the shifts.
+    """Scaling ``gains * inputs + shifts`` of a normalisation. Its gradient is ``(k,)`` for gains, then for shifts.
 
     Attributes:
         inputs: ``(m, R, k)``, normalised.
@@ -94,7 +95,7 @@ class Scale(NamedTuple):
         return _length(jnp.sum(self.inputs * self.deltas, axis=1)) + _length(jnp.sum(self.deltas, axis=1))
 
     def total(self, weights: jax.Array) -> list[jax.Array]:
-        """Return the sum of the units' gradients, each times its weight."""
+        """Return the sum of the units' gradients, each multiplied by the weight of its unit."""
         weighted = weights[:, None, None] * self.deltas
         return [jnp.sum(self.inputs * weighted, axis=(0, 1)), jnp.sum(weighted, axis=(0, 1))]
 
@@ -112,12 +113,14 @@ def ghost_sum_of_rows(mechanism: GaussianSum, layers: Sequence[Layer], included:
     """Return ``mechanism.clipped_sum`` of the units' gradients without forming them, for experiments.
 
     Args:
-        mechanism: of one part, in floating point; its coordinates are the layers' gradients, one after the other.
-        layers: of one block of units; what is not finite in a unit that is left out changes nothing.
+        mechanism: mechanism in floating point with one part, whose coordinates are the layers' gradients, one after the
+            other.
+        layers: layers of one block of units; numbers that are not finite change nothing in a unit that is left out.
         included: ``(m,)`` booleans.
 
     Raises:
-        DprlError: the mechanism is for a release, has several parts, or its part is not the layers' gradients.
+        DprlError: the mechanism is for a release, has several parts, or has a part that does not fit the layers'
+            gradients.
     """
     if mechanism.certifies:
         raise DprlError("A sum over units of several rows is for experiments: give a release the units' vectors.")
@@ -135,7 +138,7 @@ def ghost_sum_of_rows(mechanism: GaussianSum, layers: Sequence[Layer], included:
 
 
 def _without(layer: Layer, kept: jax.Array) -> Layer:
-    """Return the layer with zeros for who is left out, since zero times infinity is no number."""
+    """Return the layer with zeros for the units that are left out, since zero times infinity is no number."""
     of = lambda a: jnp.where(kept[:, None, None], a, 0)  # noqa: E731
     if isinstance(layer, Lookup):
         return layer._replace(deltas=of(layer.deltas))

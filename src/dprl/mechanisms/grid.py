@@ -1,8 +1,8 @@
 """Release arithmetic: from a unit's real vector to integer grid points whose norm is known exactly.
 
-A clipped vector is rounded toward zero onto multiples of a public power of two, so its norm cannot grow; sums of
-int64 are exact, hence independent of the order of the units and of how they are spread over blocks or machines.
-See docs/proofs/clipped-gaussian-sum.md.
+A clipped vector is rounded toward zero onto multiples of a public power of two, so its norm cannot grow. Sums of int64
+are exact, hence independent of the order of the units and of how they are spread over blocks or machines. See
+docs/proofs/clipped-gaussian-sum.md.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def grid_step(clip_norm: float) -> float:
     >>> 2**32 <= 0.7 / grid_step(0.7) < 2**33
     True
     """
-    # Outside of this range the squares of a norm leave float64, and what should be clipped would pass as zero.
+    # Outside this range squared norms leave float64, and a vector that should be clipped would pass as zero.
     if not 1e-100 <= clip_norm <= 1e100:
         raise DprlError("The clip norm must be a number between 1e-100 and 1e100.")
     return math.ldexp(1.0, math.frexp(clip_norm)[1] - 1 - CLIP_BITS)
@@ -45,13 +45,13 @@ def clip_to_grid(
     A row with any NaN, infinity or overflow becomes zero: it contributes nothing, and changes nothing else.
 
     Args:
-        vectors: ``(units, dimension)``, any float type; of NumPy, where nothing is to be compiled, or of JAX.
+        vectors: ``(units, dimension)``, any float type: a NumPy array if nothing is to be compiled, or a JAX array.
         clip_norm: public L2 bound.
-        step: another grid, a power of two: that of the whole vector where the rows are a part of it.
+        step: spacing of another grid, a power of two: the grid of the whole vector if the rows are only a part of it.
 
     Returns:
-        ``(units, dimension)`` int64; the exact norm of each row is at most ``clip_norm`` over the step of the grid,
-        ``grid_step(clip_norm)`` if no other is given.
+        ``(units, dimension)`` int64. The exact norm of each row is at most ``clip_norm`` divided by the grid's spacing,
+        which is ``grid_step(clip_norm)`` if no other is given.
     """
     xp, x = module_of(vectors), vectors.astype(np.float64)
     with np.errstate(all="ignore"):  # a warning would tell that somebody's row overflows

@@ -1,7 +1,7 @@
 """ChaCha20 as a random-access table of words: every word has an address, and no address is used for two purposes.
 
-An address is a nonce of 96 bits, made of a region's ``tag`` and ``index``, and the number of a 64-byte block within
-the region. Who may use which: docs/proofs/rounded-gaussian.md, "Addresses".
+An address is a nonce of 96 bits, made of a region's ``tag`` and ``index``, and the number of a 64-byte block within the
+region. The list of who may use which address is in docs/proofs/rounded-gaussian.md, "Addresses".
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ BLOCK_BYTES = 64
 REGION_BLOCKS = 1 << 32
 """Blocks of one region: the block's number has 32 bits (RFC 8439)."""
 _ZEROS = bytes(1 << 16)
-# RFC 8439, section 2.3.2: tag, index and block of its nonce and counter, and what comes out under the key 00 01 .. 1f
+# RFC 8439, section 2.3.2: its nonce and counter as tag, index and block, and the keystream under the key 00 01 .. 1f
 _KNOWN = (0x09000000, 0x4A000000, 1)
 _ANSWER = bytes.fromhex(
     "10f1e7e4d13b5915500fdd1fa32071c4c7d1f4c733c068030422aa9ac3d46c4e"
@@ -45,7 +45,7 @@ def words(key: bytes, tag: int, index: int, block: int, count: int) -> np.ndarra
 
     Args:
         key: 32 bytes.
-        tag, index: of the region, below 2^32 and 2^64.
+        tag, index: name of the region: two whole numbers, below 2^32 and 2^64.
         block: number of the first block, below 2^32. Running past the region's last block is an error.
     """
     out = np.empty(count, dtype="<u8")
@@ -54,7 +54,7 @@ def words(key: bytes, tag: int, index: int, block: int, count: int) -> np.ndarra
 
 
 def read(key: bytes, tag: int, index: int, block: int, out: np.ndarray) -> None:
-    """Write :func:`words` into the whole of ``out``, a contiguous array of uint64."""
+    """Fill ``out``, a contiguous array of uint64, with the keystream that :func:`words` returns."""
     if block * BLOCK_BYTES + out.nbytes > REGION_BLOCKS * BLOCK_BYTES:
         raise ValueError("more keystream was asked for than a region holds")
     nonce = block.to_bytes(4, "little") + tag.to_bytes(4, "little") + index.to_bytes(8, "little")
@@ -71,10 +71,10 @@ def read(key: bytes, tag: int, index: int, block: int, out: np.ndarray) -> None:
 
 @lru_cache(maxsize=1)
 def check_available() -> None:
-    """Compare ChaCha20 with the published answer, once a process; to be called before anything is charged.
+    """Compare ChaCha20 with the published answer, once per process. Call this before anything is charged.
 
     Raises:
-        DprlError: where there is no ChaCha20, or another one.
+        DprlError: the system has no ChaCha20, or its ChaCha20 gives another answer.
     """
     tag, index, block = _KNOWN
     if words(bytes(range(KEY_BYTES)), tag, index, block, 8).tobytes() != _ANSWER:

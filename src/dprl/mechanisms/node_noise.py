@@ -1,6 +1,6 @@
 """Standard normals by address: the normal of a node is a function of the key, the node and the path.
 
-No state, so that a path can be asked anywhere, in any order and any number of times, inside of compiled loops.
+There is no state, so a path can be asked anywhere, in any order and any number of times, inside compiled loops.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ class NodeNoise:
     Use :meth:`SecureNoise.nodes` or :meth:`SeededNoise.nodes`. The key is never printed.
 
     Attributes:
-        key: ``(8,)`` uint32 of ChaCha20 for a release, ``(2,)`` uint32 of threefry for everything else; the length
-            decides. Pass the whole object to a compiled function: closed over, the key would be part of its program.
+        key: ``(8,)`` uint32 for ChaCha20 in a release, ``(2,)`` uint32 for threefry everywhere else; the length
+            decides. Pass the whole object to a compiled function. If the function closed over the key, the key would be
+            part of its program.
     """
 
     key: Any = field(repr=False)
@@ -43,8 +44,8 @@ class NodeNoise:
         """Return independent standard normals, one for each different (nodes, path).
 
         Args:
-            nodes: one to three whole numbers below 2^32 that name a node, arrays that broadcast; always as many for
-                one key, else two addresses could be one.
+            nodes: one to three arrays that broadcast, of whole numbers below 2^32 that together name a node. Their
+                number must always be the same for one key; otherwise two addresses could coincide.
             path: number of the path, below 2^32.
 
         Returns:
@@ -55,12 +56,12 @@ class NodeNoise:
         return _normals(self, tuple(jnp.asarray(n) for n in nodes), jnp.asarray(path))
 
 
-# Compiled where it is called by itself; inside of a traced function nothing but its own operations.
+# Compiled when called directly; inlined when called in a traced function.
 @partial(jax.jit, inline=True)
 def _normals(noise: NodeNoise, nodes: tuple[jax.Array, ...], path: jax.Array) -> jax.Array:
     address = jnp.broadcast_arrays(*(n.astype(jnp.uint32) for n in (*nodes, path)))
     if not noise.secure:
-        # Each number but the last becomes part of the key of the next: a key an address.
+        # Every number before the last two goes into the key; the last two are the counter under that key.
         key = (noise.key[0], noise.key[1])
         for number in address[:-2]:
             key = threefry.threefry2x32(key, number, jnp.zeros_like(number))
@@ -72,11 +73,10 @@ def _normals(noise: NodeNoise, nodes: tuple[jax.Array, ...], path: jax.Array) ->
 
 @partial(jax.jit, inline=True)
 def normal_of_words(w0: jax.Array, w1: jax.Array, w2: jax.Array, w3: jax.Array) -> jax.Array:
-    """Return the standard normals, float64, whose sign and tail probability 128 bits say; words are uint32 of one
-    shape.
+    """Return float64 standard normals, each made of 128 bits: its sign and its tail probability.
 
-    ``x = +-Phi^-1(p)`` with p uniform on ``(0, 1/2]`` to 127 bits: with 63, normals beyond 4.4 would be too coarse. Its
-    error is below 2^-46 for ``|x| <= 8`` (measured: 2^-48.7).
+    The words are uint32 of one shape. A normal is ``x = +-Phi^-1(p)`` with p uniform on ``(0, 1/2]`` to 127 bits; with
+    63 bits, normals beyond 4.4 would be too coarse. The error of x is below 2^-46 for ``|x| <= 8`` (measured: 2^-48.7).
     """
     high = (w0.astype(jnp.uint64) << jnp.uint64(32)) | w1.astype(jnp.uint64)
     low = (w2.astype(jnp.uint64) << jnp.uint64(32)) | w3.astype(jnp.uint64)

@@ -1,6 +1,6 @@
-"""The two noise sources. A release uses :class:`SecureNoise`; experiments, audits and benchmarks :class:`SeededNoise`.
+"""Noise sources: :class:`SecureNoise` for releases, :class:`SeededNoise` for experiments, audits and benchmarks.
 
-Both give coins and Gaussians as functions of (run key, stream, step), on the same integer grid; everything after the
+Both give coins and Gaussians as functions of (run key, stream, step), on the same integer grid. Everything after the
 draw is the same code.
 """
 
@@ -24,11 +24,11 @@ from dprl.mechanisms.node_noise import NodeNoise
 from dprl.mechanisms.rounded_gaussian import TOTAL_VARIATION, WORDS, Table, propose, table
 
 _COINS, _GAUSSIAN, _BELOW, _NODES, _ACTIONS, _WORLD, _WORDS = 0, 1, 2, 3, 4, 5, 6
-# Rows of as many proposals lie in the cache together; measured, see benchmarks/noise.py.
+# Rows with up to so many proposals in all fit into the cache together; measured, see benchmarks/noise.py.
 _PROPOSALS = 1 << 15
-# A longer row gains nothing from lying beside others.
+# A longer row gains nothing from being drawn together with others.
 _LONGEST_ROW = 1 << 12
-# Steps whose rows share a region of the keystream; a block that crosses into the next is drawn in two pieces.
+# Number of steps whose rows share a region of the keystream; steps of two regions are drawn in two pieces.
 _STEPS = 1 << 16
 _FURTHER = 1 << 31
 _INDICES = 1 << 12
@@ -36,13 +36,14 @@ _INDICES = 1 << 12
 
 @dataclass(frozen=True)
 class SecureNoise:
-    """Noise of releases: ChaCha20 keyed by the operating system. It runs on the host.
+    """Noise source for releases: ChaCha20 keyed by the operating system. It runs on the host.
 
-    Use :meth:`fresh`. The run key never leaves the object: it is not printed, compared or stored. Where each draw lies
-    in the keystream, and why no two share any of it: docs/proofs/rounded-gaussian.md, "Addresses".
+    Use :meth:`fresh`. The run key never leaves the object: it is not printed, compared or stored.
+    docs/proofs/rounded-gaussian.md, "Addresses", says where each draw lies in the keystream, and why no two draws share
+    any of it.
 
     Raises:
-        DprlError: for a key that is not 32 bytes, and where the system has no ChaCha20.
+        DprlError: the key is not 32 bytes, or the system has no ChaCha20.
     """
 
     _key: bytes = field(repr=False, compare=False)
@@ -56,11 +57,11 @@ class SecureNoise:
 
     @classmethod
     def fresh(cls) -> Self:
-        """Return a source with a new 256-bit key; refuse where the operating system has no secure randomness."""
+        """Return a source with a new 256-bit key; refuse if the operating system has no secure randomness."""
         return cls(keystream.fresh_key())
 
     def describe(self) -> str:
-        """Return name the source in words, for certificates."""
+        """Return the source's name in words, for certificates."""
         return "ChaCha20 keyed by the operating system, rounded Gaussian on an integer grid"
 
     def stream(self, name: str) -> SecureNoise:
@@ -78,21 +79,21 @@ class SecureNoise:
         return self.block(int(step), 1, dimension, std)[0]
 
     def block(self, first: int, steps: int, dimension: int, std: float, out: np.ndarray | None = None) -> np.ndarray:
-        """Return ``(steps, dimension)`` int64: the rows that :meth:`gaussian` gives for the steps from ``first``.
+        """Return ``(steps, dimension)`` int64: the rows that :meth:`gaussian` gives for the steps from ``first`` on.
 
         Args:
             first: number of the first step.
-            steps: how many.
-            dimension: draws of a step.
-            std: in grid points, between 2**24 and 2**44.
-            out: filled and returned, where given.
+            steps: number of steps.
+            dimension: number of draws per step.
+            std: standard deviation in grid points, between 2**24 and 2**44.
+            out: array to fill and return, if given.
         """
         out = np.empty((steps, dimension), dtype=np.int64) if out is None else out
         if out.shape != (steps, dimension) or out.dtype != np.int64:
             raise ValueError("out must be an int64 array of (steps, dimension)")
-        # of another standard deviation the draws are others: of the same words one would all but give away the other
+        # each standard deviation has its own key: draws from the same words would all but give each other away
         bins, key = table(std), self._subkey(_GAUSSIAN, struct.pack("<d", std))
-        # whole vectors: a dimension and what a scan pads it to draw the same
+        # a multiple of 16: a dimension gets the same draws as the width to which a scan pads it
         width = -(-dimension // 16) * 16
         if width > _LONGEST_ROW:
             for i in range(steps):
@@ -117,7 +118,7 @@ class SecureNoise:
         return int(self.uniform_indices(int(step), 1, count)[0])
 
     def uniform_indices(self, first: int, steps: int, count: int) -> np.ndarray:
-        """Return ``(steps,)`` int64: the indices that :meth:`uniform_index` gives for the steps from ``first``."""
+        """Return ``(steps,)`` int64: the indices that :meth:`uniform_index` gives for the steps from ``first`` on."""
         if not 0 < count < 1 << 32:
             raise ValueError("count must be between 1 and 2^32 - 1")
         key, each = self._subkey(_BELOW), keystream.BLOCK_BYTES // 8
@@ -128,17 +129,17 @@ class SecureNoise:
             found = keystream.words(key, 0, region, place // each, place % each + take)
             words[done : done + take] = found[place % each :]
             done += take
-        # the high half of the product with a 64-bit word, in 32-bit pieces
+        # the high half of the product of count and a 64-bit word, in 32-bit pieces
         size, half = np.uint64(count), np.uint64(32)
         low = (words & np.uint64(0xFFFFFFFF)) * size >> half
         return (((words >> half) * size + low) >> half).astype(np.int64)
 
     def words(self, step: int, block: int, count: int) -> np.ndarray:
-        """Return ``(count,)`` uint64: uniform words of a step, from the start of a block of eight of them."""
+        """Return ``(count,)`` uint64: uniform words of a step, from the start of a ``block`` of eight words."""
         return keystream.words(self._subkey(_WORDS), 0, int(step), int(block), count)
 
     def nodes(self) -> NodeNoise:
-        """Return standard normals by address, for a path: their ChaCha20 runs inside compiled loops."""
+        """Return standard normals by address, for a path. Their ChaCha20 runs inside compiled loops."""
         return NodeNoise(jnp.asarray(np.frombuffer(self._subkey(_NODES), dtype="<u4").astype(np.uint32)))
 
     def actions(self) -> ActionCoins:
@@ -153,19 +154,19 @@ class SecureNoise:
 
 
 def _arrange(values: np.ndarray, rejected: np.ndarray, width: int, out: np.ndarray) -> dict[int, list[int]]:
-    """Put each row's next accepted spare in place of a rejected proposal; proposal ``i`` of a row is its draw ``i``.
+    """Make proposal ``i`` of each row its draw ``i``, or the row's next accepted spare if that proposal is rejected.
 
     Args:
-        values: ``(rows, P)`` proposals; the spares are those from ``width`` on.
-        rejected: places of the rejected ones, in order.
-        out: ``(rows, dimension)``, filled but for the columns that are handed back.
+        values: ``(rows, P)`` proposals; in each row, the proposals from ``width`` on are spares.
+        rejected: places of the rejected proposals in the flattened array, in order.
+        out: ``(rows, dimension)``, filled except for the columns that are returned.
 
     Returns:
         The rows that have too few spares, each with the columns that still lack a draw.
     """
     dimension, length = out.shape[1], values.shape[1]
     out[...] = values[:, :dimension]
-    places = rejected.tolist()  # one in a hundred: a loop is as quick as arrays are, and far quicker for one row
+    places = rejected.tolist()  # one in a hundred: a loop is as quick as array operations, and far quicker for one row
     refused, lacking = set(places), dict[int, list[int]]()
     rows, columns, sources = list[int](), list[int](), list[int]()
     spare = 0
@@ -189,12 +190,12 @@ def _arrange(values: np.ndarray, rejected: np.ndarray, width: int, out: np.ndarr
 
 
 def _proposals(width: int) -> int:
-    """Return how many proposals a row has: a few spares for rejected ones, in whole blocks of the keystream."""
+    """Return how many proposals a row has: with a few spares for rejected ones, and in whole blocks of keystream."""
     return -(-(width + width // 32 + 4) // 8) * 8
 
 
 def _further(key: bytes, width: int, step: int, count: int, bins: Table) -> np.ndarray:
-    """Return the first ``count`` draws from the region that belongs to this step alone."""
+    """Return the first ``count`` draws from the region that belongs only to this step."""
     out, filled, block = np.empty(count, dtype=np.int64), 0, 0
     while filled < count:
         words = np.empty((1, WORDS, min(_proposals(width), _PROPOSALS)), dtype="<u8")
@@ -226,7 +227,7 @@ class SeededNoise:
         return cls(jnp.array([seed >> 32, seed & 0xFFFFFFFF], dtype=jnp.uint32))
 
     def describe(self) -> str:
-        """Return name the source in words, for statements."""
+        """Return the source's name in words, for statements."""
         return "reproducible noise from a seed: not a private release"
 
     def stream(self, name: str) -> SeededNoise:
@@ -243,9 +244,10 @@ class SeededNoise:
         return threefry.bits(self.key, self._counter(step, _COINS), count) < jnp.uint32(int(rate * 2.0**32))
 
     def gaps(self, step: Any, count: int, rate: float) -> jax.Array:
-        """Return ``(count,)`` float64: numbers of tails before each of the first heads, at the ``rate`` of heads.
+        """Return ``(count,)`` float64: numbers of tails before each of the first heads, whose probability is ``rate``.
 
-        The same distribution as :meth:`coins`, at the cost of the heads alone; not the same draws.
+        The heads have the same distribution as in :meth:`participation_mask`, but they are other draws. Only heads cost
+        time.
         """
         words = threefry.bits(self.key, self._counter(step, _COINS), count)
         uniform = (words.astype(jnp.float64) + 0.5) * 2.0**-32
@@ -260,11 +262,11 @@ class SeededNoise:
         return jnp.round(self.normals(step, dimension) * std)
 
     def normals(self, step: Any, dimension: int) -> jax.Array:
-        """Return ``(dimension,)`` float64 standard normals of a step, for theory that knows no grid."""
+        """Return ``(dimension,)`` float64 standard normals of a step, for theory without a grid."""
         return threefry.normal(self.key, self._counter(step, _GAUSSIAN), dimension).astype(jnp.float64)
 
     def uniform_index(self, step: Any, count: int) -> jax.Array:
-        """Return one uniform index below ``count``: the single unit of a step in calibrations as published."""
+        """Return one uniform index below ``count``: the only unit of a step in calibrations as published."""
         # the first word of the step's coins, without the other fifteen
         word, _ = threefry.threefry2x32(self.key, jnp.uint32(0), self._counter(step, _COINS))
         return ((word.astype(jnp.uint64) * jnp.uint64(count)) >> jnp.uint64(32)).astype(jnp.int32)

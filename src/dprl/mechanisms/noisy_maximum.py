@@ -1,9 +1,10 @@
-"""The noisy maximum: which of several candidates has the highest score, told with noise; exact from end to end.
+"""Noisy maximum: which of several candidates has the highest score, chosen with noise and exact from end to end.
 
-Privacy unit: whatever one row of ``scores`` stands for. Relation: add or remove one. Released: one place, nothing else.
-Permute-and-flip (McKenna and Sheldon 2020) on whole numbers: every candidate flips a coin that shows heads with
-probability ``exp(-rate (highest score - own score))``, and one of those with heads is drawn, each alike. The coins are
-exact (Canonne, Kamath and Steinke 2020), so the event is pure and nothing is added to delta.
+Privacy unit: whatever one row of ``scores`` stands for. Relation: add or remove one. Released: the place of one
+candidate, nothing else. The mechanism is permute-and-flip (McKenna and Sheldon 2020) on whole numbers: each candidate
+tosses a coin that shows heads with probability ``exp(-rate (highest score - own score))``, and one of the candidates
+with heads is drawn uniformly. The coins are exact (Canonne, Kamath and Steinke 2020), so the event is pure and nothing
+is added to delta.
 Proof: docs/proofs/noisy-maximum.md.
 """
 
@@ -32,16 +33,17 @@ _PER_BLOCK = BLOCK_BYTES // 8
 
 @dataclass(frozen=True, kw_only=True)
 class NoisyMaximum:
-    """A choice of one candidate by scores that units add up to.
+    """Choice of one candidate by scores that are summed over units.
 
-    Only differences of scores matter. So a unit may move all of them at once for nothing, and its sensitivity is its
-    *spread*: its largest score less its smallest. Of scores between -D and D that is 2 D, of scores that are never
-    negative it is the largest one, and of scores of one sign in each unit it is half of what their range says.
+    Only differences of scores matter, so a unit that moves all scores equally changes nothing. The sensitivity is
+    therefore a unit's *spread*: its largest score minus its smallest. For scores between -D and D the spread is at most
+    2 D. For scores that are never negative it is at most the largest score. If the scores of each unit have one sign,
+    it is half of what their range says.
 
     Attributes:
-        candidates: how many there are.
-        spread: largest spread of one unit; a larger one is cut.
-        epsilon: of the choice.
+        candidates: number of candidates.
+        spread: largest spread of one unit; a larger spread is cut.
+        epsilon: epsilon of the choice.
 
     Raises:
         DprlError: a number is out of its range.
@@ -64,14 +66,14 @@ class NoisyMaximum:
 
     @property
     def rate(self) -> float:
-        """Rate of the coins for each point of a score: ``rate * spread`` is at most epsilon, exactly."""
+        """Rate of the coins per point of a score; in exact arithmetic ``rate * spread`` is at most epsilon."""
         rate = self.epsilon / self.spread
         while Fraction(rate) * self.spread > Fraction(self.epsilon):
             rate = math.nextafter(rate, 0.0)
         return rate
 
     def event(self) -> events.DpEvent:
-        """Return what the accountant composes."""
+        """Return the privacy event that the accountant composes."""
         return events.pure(self.epsilon)
 
     def describe(self, purpose: str) -> dict[str, Any]:
@@ -81,9 +83,10 @@ class NoisyMaximum:
     # --- what it does -----------------------------------------------------------------------------------------------
 
     def clipped(self, scores: Float[np.ndarray, "units candidates"]) -> Int[np.ndarray, "units candidates"]:
-        """Round units' scores toward zero and cut their spread; what is left is between 0 and :attr:`spread`.
+        """Round units' scores toward zero and cut their spread. The results lie between 0 and :attr:`spread`.
 
-        A unit with a score that is not finite has none. Only differences matter, so the smallest score becomes zero.
+        If a score of a unit is not finite, all its scores become zero. Only differences matter, so the smallest score
+        of each unit becomes zero.
         """
         sound = np.isfinite(scores).all(axis=1, keepdims=True)
         limit = float(LARGEST_SPREAD)
@@ -96,7 +99,7 @@ class NoisyMaximum:
         """Add up the clipped scores of one block of units, exactly and in any order.
 
         Args:
-            scores: rows of units that are not ``included`` may hold anything.
+            scores: one row per unit; rows of units that are not ``included`` may hold anything.
             included: participation mask.
         """
         if len(scores) > MAX_UNITS:
@@ -109,8 +112,8 @@ class NoisyMaximum:
         """Return the place of the candidate that wins.
 
         Args:
-            noise: a stream of the mechanism's own, with :meth:`~dprl.mechanisms.noise.SecureNoise.words`.
-            total: whole sum of the clipped scores.
+            noise: stream that only this mechanism uses, with :meth:`~dprl.mechanisms.noise.SecureNoise.words`.
+            total: sum of the clipped scores of all units.
         """
         points = [int(point) for point in np.asarray(total)]
         if len(points) != self.candidates:
@@ -133,7 +136,7 @@ def words_of(noise: Any, step: int) -> Iterator[int]:
 
 
 def heads_of(probability: Fraction, words: Iterator[int]) -> bool:
-    """Return heads with that probability, exactly: a uniform number is compared digit by digit, of 64 bits each."""
+    """Return true with exactly this probability: a uniform number is compared with it in digits of 64 bits."""
     numerator, denominator = probability.numerator, probability.denominator
     if numerator >= denominator:
         return True
@@ -147,7 +150,7 @@ def heads_of(probability: Fraction, words: Iterator[int]) -> bool:
 
 
 def heads_of_exponential(exponent: Fraction, words: Iterator[int]) -> bool:
-    """Return heads with probability ``exp(-exponent)``, exactly (Canonne, Kamath and Steinke 2020, Algorithm 1)."""
+    """Return true with exactly the probability ``exp(-exponent)`` (Canonne, Kamath and Steinke 2020, Algorithm 1)."""
     while exponent > 1:
         if not _heads_below_one(Fraction(1), words):
             return False
@@ -156,7 +159,11 @@ def heads_of_exponential(exponent: Fraction, words: Iterator[int]) -> bool:
 
 
 def _heads_below_one(exponent: Fraction, words: Iterator[int]) -> bool:
-    """Return the same for an exponent of at most one: by the signs of its series, of which a coin each is tossed."""
+    """Return the same for an exponent of at most one.
+
+    Coins with the probabilities ``exponent / 1``, ``exponent / 2``, ... are tossed until one shows tails. The result is
+    true if the number of tosses is odd.
+    """
     turn = 1
     while heads_of(exponent / turn, words):
         turn += 1
@@ -164,6 +171,6 @@ def _heads_below_one(exponent: Fraction, words: Iterator[int]) -> bool:
 
 
 def below(count: int, words: Iterator[int]) -> int:
-    """Return a whole number below ``count``, each alike, exactly: words beyond the last whole multiple are dropped."""
+    """Return a whole number below ``count``, exactly uniform: words beyond the last whole multiple are dropped."""
     whole = _WORD - _WORD % count
     return next(word for word in words if word < whole) % count

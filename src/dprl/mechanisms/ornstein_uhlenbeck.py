@@ -1,9 +1,9 @@
-"""A stationary Ornstein-Uhlenbeck path on a grid, as a stateless function: exact in law, asked anywhere, at flat cost.
+"""Stationary Ornstein-Uhlenbeck path on a grid as a stateless function: exact in law, at the same cost everywhere.
 
-The normal of the first end, that of the second, then those of the halving points down to the position: each value is
-drawn given its two neighbours of the level above, which by the Markov property is given everything above. In several
-dimensions the tensor product: covariance ``exp(-decay |x - y|_1)``. Proof: docs/proofs/functional-noise.md, "The path".
-Paper 001, Algorithm 2 and Eq. (2), corrected: docs/papers/001.md.
+A value is made of the normals of the two ends and of the middles of ever smaller intervals around the position. Each
+middle is drawn given the two ends of its interval, which by the Markov property is the same as given all values drawn
+before. In several dimensions the path is the tensor product, with covariance ``exp(-decay |x - y|_1)``. Proof:
+docs/proofs/functional-noise.md, "The path". Paper 001, Algorithm 2 and Eq. (2), corrected: docs/papers/001.md.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ __all__ = ["DEPTHS", "PathParameters", "parameters", "positions_of", "unit_path"
 
 _CLIP = 12.0
 """Answers are clipped so many standard deviations outside of the bounds of a reward."""
-_COARSEST = 7  # of positions in more dimensions than a path has: they are names of states alone
+_COARSEST = 7  # for positions in more dimensions than a path has, which only name states
 
 
 class PathParameters(NamedTuple):
-    """Numbers of a path, as data: one compiled program serves every budget.
+    """Numbers of a path, passed as data so that one compiled program serves every budget.
 
     Attributes:
         mean: ``(D,)`` weight of either neighbour at each of the D levels of halving.
-        spread: ``(D,)`` standard deviation given both neighbours, of a path of variance one.
-        first, second: the same for the second end given the first.
+        spread: ``(D,)`` standard deviation given both neighbours, for a path of variance one.
+        first, second: weight and standard deviation of the second end given the first.
         std: standard deviation of the path.
-        step: answers are multiples of it.
-        low, high: answers are clipped to these, after the path is added.
+        step: spacing of the answers, which are its multiples.
+        low, high: bounds to which answers are clipped after the path is added.
     """
 
     mean: Any
@@ -82,16 +82,16 @@ def unit_path(noise: NodeNoise, p: PathParameters, positions: jax.Array, path: j
     """Return the path of variance one at grid positions. The same position and path always give the same value.
 
     Args:
-        noise: where its normals come from; a mechanism has a stream of its own.
+        noise: source of the path's normals, made from a stream that only one mechanism uses.
         positions: ``(N, d)`` int64 from 0 to ``2^D``, d from 1 to 3.
-        path: ``(N,)`` numbers of paths, below 2^32; different ones are independent.
+        path: ``(N,)`` numbers of paths, below 2^32; different paths are independent.
 
     Returns:
         ``(N,)`` float64.
     """
     depth, dimensions = p.mean.shape[0], positions.shape[1]
     nodes = [_nodes(positions[:, i], depth) for i in range(dimensions)]
-    # one leading axis a dimension, positions last: quickest for compiled code
+    # one leading axis per dimension, positions last: quickest for compiled code
     axes = range(dimensions)
     apart = tuple(jnp.expand_dims(n, [j for j in axes if j != i]) for i, n in enumerate(nodes))
     values = noise.normals(apart, path)
@@ -106,7 +106,7 @@ def _nodes(position: jax.Array, depth: int) -> jax.Array:
     shift = jnp.clip(depth + 2 - row, 1, depth)
     inside = jnp.minimum(position, 2**depth - 1)[None]
     middles = ((inside >> shift) << shift) + (1 << (shift - 1))
-    # not `concatenate`: with a path that is a constant the compiler would take minutes
+    # not `concatenate`: if the path is a constant, the compiler would take minutes
     return jnp.where(row == 0, 0, jnp.where(row == 1, 2**depth, middles))
 
 
@@ -124,6 +124,6 @@ def _descend(p: PathParameters, position: jax.Array, normals: jax.Array) -> jax.
 
 
 def positions_of(units: Any) -> Any:
-    """Return ``(N, d)`` int64: places on a path's grid of observations scaled to [0, 1]."""
+    """Return ``(N, d)`` int64: positions on a path's grid, for observations scaled to [0, 1]."""
     xp = np if isinstance(units, np.ndarray) else jnp
     return xp.round(units * 2.0 ** DEPTHS.get(units.shape[1], _COARSEST)).astype(np.int64)

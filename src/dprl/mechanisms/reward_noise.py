@@ -1,9 +1,9 @@
-"""Noise on rewards that are observed, or on the only part of a semi-gradient in which rewards occur.
+"""Noise on observed rewards, or on the only part of a semi-gradient in which rewards occur.
 
-Privacy unit: the reward function; neighbours: two whose rewards never differ by more than the radius. Released: every
-noisy reward, or every noisy mean of reward times clipped features; whatever is learned from them, how often, costs
-nothing more. Proofs: docs/proofs/observed-reward.md and docs/proofs/reward-gradient.md. Input perturbation:
-Venkitasubramaniam (2013), "Privacy in stochastic control: a Markov decision process perspective".
+Privacy unit: the reward function; neighbours: two reward functions whose rewards never differ by more than the radius.
+Released: every noisy reward, or every noisy mean of reward times clipped features. Whatever is learned from these,
+however often, costs nothing more. Proofs: docs/proofs/observed-reward.md and docs/proofs/reward-gradient.md. Input
+perturbation: Venkitasubramaniam (2013), "Privacy in stochastic control: a Markov decision process perspective".
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ from dprl.protocols import Interval
 
 MAX_FEATURES = 2**16
 _TOO_WIDE = "The bounds of the reward are too wide for so small a radius."
-_LARGEST_POINT = 2.0**61  # of a reward: it and any noise still add up in int64
-_ROUNDING = 2.0**-20  # of a mean, relative: of the sum in float64, and of the mean to the grid
-_LARGEST_RATIO = 2.0**30  # of (B + 4) times half the range of a reward to its radius
+_LARGEST_POINT = 2.0**61  # of a reward, in grid points: a reward and any noise still add up in int64
+_ROUNDING = 2.0**-20  # relative rounding of a mean: its sum in float64, and the mean to the grid
+_LARGEST_RATIO = 2.0**30  # largest ratio of (B + 4) times half the range of a reward to the radius
 _SLACK = 1.0 - 2.0**-30
 
 
 @dataclass(frozen=True, kw_only=True)
 class _NoisedRewards(ABC):
-    """Gaussian noise on an integer grid, a draw of its own per release: what the two mechanisms share.
+    """Gaussian noise on an integer grid, drawn anew for each release: what the two mechanisms share.
 
     Attributes:
         radius: R, largest difference between the rewards of two neighbours.
-        steps: releases in all; each needs rewards of its own, see the proofs.
-        batch: rewards of one round, B.
+        steps: number of releases in all; each needs fresh rewards, see the proofs.
+        batch: number of rewards in one round, B.
         reward_bounds: public bounds; rewards outside are moved to them.
-        noise_multiplier: standard deviation of the noise in each coordinate over :attr:`sensitivity`.
+        noise_multiplier: standard deviation of the noise in each coordinate, divided by :attr:`sensitivity`.
     """
 
     name: ClassVar[str]
@@ -63,7 +63,7 @@ class _NoisedRewards(ABC):
     @property
     @abstractmethod
     def sensitivity(self) -> float:
-        """Largest L2 distance of one release of two neighbours, with what rounding adds."""
+        """Largest L2 distance between one release of two neighbours before noise, with what rounding adds."""
 
     @property
     @abstractmethod
@@ -73,7 +73,7 @@ class _NoisedRewards(ABC):
     @property
     @abstractmethod
     def coordinates(self) -> int:
-        """Number of numbers of one release."""
+        """Number of coordinates of one release."""
 
     @property
     def std(self) -> float:
@@ -93,7 +93,7 @@ class _NoisedRewards(ABC):
         return written(self.row, self, name=self.name, purpose=purpose, dimension=self.coordinates)
 
     def _drawn(self, noise: SecureNoise | SeededNoise, rows: int, width: int) -> dict[str, Any]:
-        """Draw the noise of ``rows`` steps of ``width`` numbers; return it with what answers need."""
+        """Draw the noise of ``rows`` steps, ``width`` numbers each; return it with the answers' other fields."""
         std = self.std / self.grid_step
         if isinstance(noise, SecureNoise):
             draws = jnp.asarray(noise.block(0, rows, width, std))
@@ -105,11 +105,11 @@ class _NoisedRewards(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class RewardNoise(_NoisedRewards):
-    """Release of ``steps`` rewards, each with Gaussian noise of its own.
+    """Release of ``steps`` rewards, each with independent Gaussian noise.
 
     Attributes:
-        rounds: how many are asked, where answers are memoised: ``steps`` different ones are kept then, and a pair of
-            state and action is paid for once. By default every reward is fresh, and they fill whole rounds.
+        rounds: number of rounds, if answers are memoised: then at most ``steps`` different answers are kept, and a pair
+            of state and action is paid for once. By default every reward is fresh, and the rewards fill whole rounds.
     """
 
     name: ClassVar[str] = REWARDS
@@ -136,11 +136,11 @@ class RewardNoise(_NoisedRewards):
 
     @property
     def coordinates(self) -> int:
-        """Number of numbers of one release: one reward."""
+        """Number of coordinates of one release: one reward."""
         return 1
 
     def bind(self, noise: SecureNoise | SeededNoise) -> DrawnAnswers | Memo:
-        """Return what answers with this noise, a stream of its own."""
+        """Return the answers that use ``noise``, a stream that nothing else may use."""
         rounds = self.steps // self.batch if self.rounds is None else self.rounds
         answers = DrawnAnswers(**self._drawn(noise, rounds, self.batch))
         return answers if self.rounds is None else Memo(answers, self.steps)
@@ -175,7 +175,7 @@ class RewardGradient(_NoisedRewards):
 
     @property
     def sensitivity(self) -> float:
-        """``R C``, and a millionth for what floating-point sums and the grid can add."""
+        """``R C``, plus a millionth of it for what floating-point sums and the grid can add."""
         return self.radius * self.clip_norm * (1.0 + _ROUNDING)
 
     @property
@@ -185,22 +185,22 @@ class RewardGradient(_NoisedRewards):
 
     @property
     def coordinates(self) -> int:
-        """Number of numbers of one release: the features' dimension."""
+        """Number of coordinates of one release: the number of features."""
         return self.dimension
 
     def bind(self, noise: SecureNoise | SeededNoise) -> GradientAnswers:
-        """Return what answers with this noise, a stream of its own."""
+        """Return the answers that use ``noise``, a stream that nothing else may use."""
         return GradientAnswers(**self._drawn(noise, self.steps, self.dimension), clip_norm=jnp.float64(self.clip_norm))
 
 
 @dataclass(frozen=True)
 class _Drawn:
-    """Answers, each with a draw of its own. A step asked twice gets the same draws: never ask one twice.
+    """Answers with separate draws for each step. A step that is asked twice gets the same draws, so never ask twice.
 
     Attributes:
         draws: ``(steps, width)`` int64 grid points.
-        step: the grid.
-        low, high: rewards are moved into these bounds first.
+        step: spacing of the grid.
+        low, high: bounds into which rewards are moved first.
     """
 
     draws: Any = field(repr=False)
@@ -209,24 +209,24 @@ class _Drawn:
     high: Any
 
     def _bounded(self, rewards: Any) -> jax.Array:
-        """Clip rewards to their bounds; one that is not a number counts as the lower bound."""
+        """Clip rewards to their bounds; a reward that is not a number counts as the lower bound."""
         rewards = jnp.asarray(rewards, dtype=jnp.float64)
         return jnp.clip(jnp.where(jnp.isnan(rewards), self.low, rewards), self.low, self.high)
 
     def _noisy(self, points: jax.Array, step: Any) -> jax.Array:
-        """Add the draws of ``step`` to ``points`` whole numbers of the grid; return a reward."""
+        """Return the grid ``points`` plus the draws of ``step``, times the grid's spacing."""
         return (points.astype(jnp.int64) + jnp.asarray(self.draws)[step]).astype(jnp.float64) * self.step
 
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class DrawnAnswers(_Drawn):
-    """Noisy rewards; the draws are ``(rounds, B)``."""
+    """Noisy rewards, with draws ``(rounds, B)``."""
 
-    # compiled where it is called by itself
+    # compiled when called directly
     @partial(jax.jit, inline=True)
     def add_noise(self, rewards: Any, positions: Any, actions: Any, round_: Any) -> jax.Array:
-        """Return the rewards with noise, which may be learned from. Positions and actions are not used.
+        """Return the noisy rewards, from which the learner may learn. Positions and actions are not used.
 
         Args:
             rewards: ``(B,)`` float64.
@@ -241,13 +241,13 @@ class DrawnAnswers(_Drawn):
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class GradientAnswers(_Drawn):
-    """Noisy means; ``clip_norm`` is C."""
+    """Noisy means of reward times clipped features; ``clip_norm`` is C."""
 
     clip_norm: Any
 
     @property
     def centre(self) -> Any:
-        """Middle of the reward's bounds, which is taken off every reward."""
+        """Middle of the reward's bounds, which is subtracted from every reward."""
         return 0.5 * (self.low + self.high)
 
     def clip(self, features: Any) -> jax.Array:
@@ -263,8 +263,8 @@ class GradientAnswers(_Drawn):
         """Return the mean of ``(reward - centre) * features`` with noise.
 
         Args:
-            rewards: ``(B,)`` fresh ones, float64.
-            features: ``(B, d)``; what is longer than C is clipped.
+            rewards: ``(B,)`` fresh rewards, float64.
+            features: ``(B, d)``; rows longer than C are clipped.
             step: number of the mean; may be traced.
 
         Returns:

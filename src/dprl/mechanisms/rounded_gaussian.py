@@ -1,11 +1,12 @@
-"""Exact-to-2^-49 samples of round(N(0, std^2)) on the integers, from random 64-bit words.
+"""Samples of round(N(0, std^2)) on the integers, exact to 2^-49, from random 64-bit words.
 
-Bins of a power-of-two width W cover [-12.5 std, 12.5 std]. A word draws a bin by integer weights (its upper envelope);
-another a point in it; and the point is accepted with probability density / envelope, which the first word decides by
-where among the bin's words it lies. Every integer out to some 9 std is reachable and no floating-point gap is visible,
-unlike in a scaled float64 normal.
-A table decides for 97 words in 100 without a search or an exponential; it only ever says what those would have said.
-The bound on the total variation distance is derived in docs/proofs/rounded-gaussian.md.
+Bins of a power-of-two width W cover [-12.5 std, 12.5 std]. A first word draws a bin by integer weights, which are an
+upper envelope of the density. A second word draws a point in the bin. The point is accepted with probability density /
+envelope; the first word decides this by its place among the bin's words. Every integer out to some 9 std is reachable
+and no floating-point gap is visible, unlike in a scaled float64 normal.
+
+A table decides for 97 words in 100 without a search or an exponential, and never otherwise than these would. The bound
+on the total variation distance is derived in docs/proofs/rounded-gaussian.md.
 """
 
 from __future__ import annotations
@@ -28,10 +29,10 @@ WORDS = 2
 """Words of 64 bits that one proposal takes."""
 _TAIL = 12.5
 _BITS_OF_BINS = 5  # std / W is between 32 and 64
-_CELL_BITS = 16  # of the first word: the sign and 15 bits of the 63 that choose the bin
-_UNKNOWN = 1023  # no bin's number: there are at most 800 on a side
-_DEGREE = 14  # of the exponential's Taylor polynomial
-_FEW = 16  # numbers that Python multiplies sooner than NumPy; both do it in float64, one operation at a time
+_CELL_BITS = 16  # leading bits of the first word: the sign, and 15 of the 63 bits that choose the bin
+_UNKNOWN = 1023  # a number that no bin has: there are at most 800 bins on a side
+_DEGREE = 14  # degree of the exponential's Taylor polynomial
+_FEW = 16  # for fewer numbers Python is faster than NumPy; both compute in float64, one operation at a time
 
 
 @dataclass(frozen=True)
@@ -41,8 +42,8 @@ class Table:
     Attributes:
         width_bits: log2 of the bin width W.
         thresholds: ``(bins,)`` uint64, cumulative weights of the bins 0, 1, ... (and -1, -2, ...), of 2^63.
-        guide: ``(65536,)`` int16, the bin of all first words with these leading 16 bits, where they have but one and
-            are accepted wherever in the bin the point lies.
+        guide: ``(65536,)`` int16: for all first words with the same leading 16 bits their bin, if they have only one
+            and are accepted wherever in the bin the point lies; otherwise 1023.
         scale: ``-1 / (2 std^2)``.
     """
 
@@ -88,20 +89,20 @@ def _guide(thresholds: np.ndarray, sure: np.ndarray) -> np.ndarray:
 
 
 def propose(words: np.ndarray, table: Table) -> tuple[np.ndarray, np.ndarray]:
-    """Return a proposal of round(N(0, std^2)) for every two words, and which of them are rejected, some 1%.
+    """Return a proposal of round(N(0, std^2)) for every two words, and which proposals are rejected (some 1%).
 
-    The others are independent draws. Integers, and additions and multiplications of float64 one at a time: the same
-    on every machine.
+    The other proposals are independent draws. The computation uses only integers, and additions and multiplications of
+    float64 one at a time, so its results are the same on every machine.
 
     Args:
         words: ``(rows, 2, P)`` uniform uint64, contiguous.
-        table: of the standard deviation.
+        table: table of the standard deviation.
 
     Returns:
-        ``(rows, P)`` int64 values, and the places of the rejected ones in the flattened array, in order.
+        ``(rows, P)`` int64 values, and the places of the rejected values in the flattened array, in order.
     """
     count = words.shape[-1]
-    # int64 from here on: what is shifted is below 2^63, and unsigned numbers convert slowly
+    # int64 from here on: the shifted numbers are below 2^63, and unsigned numbers convert slowly
     bins = table.guide[(words[:, 0] >> np.uint64(64 - _CELL_BITS)).view(np.int64)]
     values = words[:, 1].view("<i8") & ((1 << table.width_bits) - 1)
     values += bins.astype(np.int64) << table.width_bits
@@ -115,7 +116,7 @@ def propose(words: np.ndarray, table: Table) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _decide(first: np.ndarray, second: np.ndarray, table: Table) -> tuple[np.ndarray, np.ndarray]:
-    """Return values of proposals and whether they are accepted, each from its own two words without the table."""
+    """Return values of proposals and whether they are accepted, each from its two words without the table's guide."""
     sign = (first >> np.uint64(63)).view(np.int64)
     rest = first & np.uint64(2**63 - 1)
     index = np.searchsorted(table.thresholds, rest, side="right")

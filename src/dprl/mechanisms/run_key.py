@@ -1,4 +1,4 @@
-"""The key of a release that can be resumed: 32 secret bytes in a file, and the only way in which they become noise.
+"""Key of a release that can be resumed: 32 secret bytes in a file, and the only way to turn them into noise.
 
 Whoever has the key can subtract the noise: the file is as private as the log itself. Proof: docs/proofs/resume.md.
 """
@@ -33,7 +33,7 @@ class RunKey:
     def create(cls, path: str | Path) -> Self:
         """Draw a key from the operating system and store it, durably, in a new file of mode 0600.
 
-        Raises DprlError where the system has no secure randomness, or the file exists or cannot be written.
+        Raises DprlError if the system has no secure randomness, or the file exists or cannot be written.
         """
         key, path = fresh_key(), Path(path)
         with explained(f"The run key {path} cannot be written"):
@@ -73,14 +73,15 @@ class RunKey:
         return cls(key)
 
     def noise(self, bound: bytes) -> SecureNoise:
-        """Return the noise source of ``bound``: the same one for the same, an independent one for anything else.
+        """Return the noise source of ``bound``: the same for an equal ``bound``, an independent one for any other.
 
-        ``bound`` is a MAC of everything that the sums depend on, so that no noise ever meets two different sums.
+        ``bound`` is a MAC of everything that the sums depend on, so that the same noise is never added to two different
+        sums.
         """
         return SecureNoise(hashlib.blake2b(bound, key=self._subkey(b"dprl-run-noise"), digest_size=32).digest())
 
     def mac(self, message: bytes) -> bytes:
-        """Return 32 bytes that nobody without the key can find for ``message``: keyed BLAKE2b."""
+        """Return the keyed BLAKE2b of ``message``: 32 bytes that nobody can find without the key."""
         return hashlib.blake2b(message, key=self._subkey(b"dprl-run-mac"), digest_size=32).digest()
 
     def _subkey(self, purpose: bytes) -> bytes:

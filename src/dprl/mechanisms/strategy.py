@@ -1,7 +1,7 @@
-"""Noise that is correlated over the rounds: Toeplitz strategies for prefix sums, of users who take part once.
+"""Noise that is correlated over the rounds: Toeplitz strategies for prefix sums, for users who take part once.
 
-With the strategy's coefficients ``c_0 = 1, c_1, ...`` and independent draws z, the noise of round t is
-``n_t = z_t - c_1 n_{t-1} - c_2 n_{t-2} - ...``: what an iterate has summed up is then far less noisy than with
+With the strategy's coefficients ``c_0 = 1, c_1, ...`` and independent draws z, the noise of round t is ``n_t = z_t -
+c_1 n_{t-1} - c_2 n_{t-2} - ...``. The sum of several rounds, which an iterate sees, is then far less noisy than with
 independent noise, at the same guarantee. Proof: docs/proofs/correlated-noise.md.
 
 Square root: Fichtenberger, Henzinger and Upadhyay (2023), "Constant matters: fine-grained error bound on
@@ -25,13 +25,13 @@ from dprl.accounting.user_relation import bands_of, coefficients_of, column_norm
 
 @dataclass(frozen=True)
 class Correlation:
-    """Dependence of one step's noise on that of the steps before.
+    """Dependence of a step's noise on the noise of the steps before.
 
     Attributes:
-        name: ``independent``, ``square-root`` or ``banded:B``, as certificates say it.
+        name: ``independent``, ``square-root`` or ``banded:B``, as in certificates.
 
     Raises:
-        DprlError: there is no such noise.
+        DprlError: no noise has this name.
     """
 
     name: str = "independent"
@@ -40,15 +40,15 @@ class Correlation:
         bands_of(self.name, 1)
 
     def bands(self, steps: int) -> int:
-        """Return how many coefficients of the strategy are not zero; 1 where every step's noise is its draw."""
+        """Return how many coefficients of the strategy are not zero; if only 1, every step's noise is its draw."""
         return bands_of(self.name, steps)
 
     def coefficients(self, steps: int) -> Float[np.ndarray, " bands"]:
-        """Return the strategy's first column, as far as it is not zero."""
+        """Return the strategy's first column up to its last entry that is not zero."""
         return np.array(coefficients_of(self.name, steps))
 
     def inverse(self, steps: int) -> Float[np.ndarray, " steps"]:
-        """Return the first column of the inverse, by which independent draws become the noise."""
+        """Return the first column of the strategy's inverse, which turns independent draws into the noise."""
         column = self.coefficients(steps)
         found = np.zeros(steps)
         found[0] = 1.0
@@ -58,9 +58,10 @@ class Correlation:
         return found
 
     def whitened(self, rounds: Float[np.ndarray, "steps dim"]) -> Float[np.ndarray, "steps dim"]:
-        """Return the strategy times ``rounds``, which makes its noise independent again.
+        """Return the strategy times ``rounds``, which makes the noise in ``rounds`` independent again.
 
-        What a user moves is seen through the same product: it is how an attack looks, and what a sensitivity measures.
+        The same product is applied to what a user changes. This is how an attack looks at rounds, and what a
+        sensitivity measures.
         """
         steps = len(rounds)
         column = self.coefficients(steps)
@@ -69,11 +70,11 @@ class Correlation:
         return np.where(inside, column[np.clip(age, 0, len(column) - 1)], 0.0) @ np.asarray(rounds, np.float64)
 
     def column_norm(self, steps: int, dimension: int, noise_multiplier: float) -> float:
-        """Return the sensitivity's factor; see :func:`~dprl.accounting.user_relation.column_norm_of`."""
+        """Return the factor on the sensitivity; see :func:`~dprl.accounting.user_relation.column_norm_of`."""
         return column_norm_of(self.name, steps, dimension, noise_multiplier)
 
     def prefix_error(self, steps: int) -> float:
-        """Return the RMS error of running sums over that of independent noise at the same guarantee.
+        """Return the RMS error of running sums, divided by the error of independent noise at the same guarantee.
 
         >>> INDEPENDENT.prefix_error(100), round(Correlation("square-root").prefix_error(100), 2)
         (1.0, 0.33)
@@ -84,11 +85,11 @@ class Correlation:
         return float(np.sqrt(column @ column * np.mean(variance) / np.mean(np.arange(1, steps + 1))))
 
     def in_order(self, steps: int, dimension: int) -> Correlator:
-        """Return what makes the noise of one round after the other, on the host."""
+        """Return a filter that makes the noise of one round after the other, on the host."""
         return Correlator(self.coefficients(steps), dimension)
 
     def at_once(self, draws: Int[Array, "steps dim"]) -> Int[Array, "steps dim"]:
-        """Return the noise of all rounds, in compiled code."""
+        """Return the noise of all rounds from their independent ``draws``, in compiled code."""
         steps, dimension = draws.shape
         column = self.coefficients(steps)
         kept = len(column) - 1
@@ -106,7 +107,7 @@ class Correlation:
         return found
 
     def in_float(self, draws: Float[Array, "steps dim"]) -> Float[Array, "steps dim"]:
-        """Return the noise of all rounds without the grid, by one product of matrices. For experiments."""
+        """Return the noise of all rounds without the grid, by one matrix product, for experiments."""
         steps = draws.shape[0]
         column = self.inverse(steps)
         if not column[1:].any():
@@ -121,7 +122,7 @@ INDEPENDENT = Correlation()
 class Correlator:
     """Filter that turns independent draws into the noise of one round after the other, on the host.
 
-    It keeps the noise of as many rounds as the strategy has bands, less one: none for independent noise.
+    For a strategy with B bands it keeps the noise of the last B - 1 rounds, so none for independent noise.
     """
 
     def __init__(self, column: Float[np.ndarray, " bands"], dimension: int) -> None:

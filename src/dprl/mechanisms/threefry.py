@@ -1,8 +1,8 @@
-"""Threefry2x32-20 written out, with both output words used, and normals made of it.
+"""Threefry2x32-20 written out, with both output words used, and normals made from its words.
 
 ``jax.random`` lowers threefry to a rolled loop on CPU; inside ``scan`` the unrolled form is several times cheaper
-(benchmarks/noise.py). Counters are (element, step), so a draw needs no state. For experiments: never for a release.
-Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3" (2011).
+(benchmarks/noise.py). Counters are (element, step), so a draw needs no state. Use it only for experiments, never for a
+release. Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3" (2011).
 """
 
 from __future__ import annotations
@@ -18,14 +18,12 @@ from dprl.arrays import AnyArray
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 
 
-# Compiled where they are called by themselves; inside of a traced function nothing but their own operations.
+# Compiled when called directly; inlined when called in a traced function.
 @partial(jax.jit, inline=True)
 def threefry2x32(
     key: jax.Array | tuple[jax.Array, jax.Array], x0: jax.Array, x1: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
-    """Apply twenty rounds to the counter words ``x0, x1`` (uint32, equal shapes) under ``key``; return two uint32
-    words.
-    """
+    """Return two uint32 words: twenty rounds on the counter words ``x0, x1`` (uint32, equal shapes) under ``key``."""
     ks = (key[0], key[1], key[0] ^ key[1] ^ jnp.uint32(0x1BD11BDA))
     x0, x1 = x0 + ks[0], x1 + ks[1]
     for block in range(5):
@@ -58,11 +56,11 @@ def normal_of(words: UInt32[AnyArray, "*any"]) -> Float32[Array, "*any"]:
 
 
 def _padded_bits(key: jax.Array, step: jax.Array, count: int) -> jax.Array:
-    """Return the words of :func:`bits`, up to a multiple of 16."""
+    """Return the words of :func:`bits`, filled up to a multiple of 16."""
     padded = -(-count // 16) * 16  # a remainder is not vectorised and costs more than all the rest
     element = jnp.arange(padded, dtype=jnp.uint32)
     half = jnp.uint32(padded // 2)
-    # Not `concatenate`: its branch in every element would keep XLA from vectorising whatever is fused with it.
+    # Not `concatenate`: its branch in every element would keep XLA from vectorising the operations fused with it.
     counter = jnp.where(element < half, element, element - half)
     first, second = threefry2x32(key, counter, jnp.broadcast_to(step, (padded,)))
     return jnp.where(element < half, first, second)
@@ -81,8 +79,8 @@ _TAIL = (
 def _erf_inv(x: jax.Array) -> jax.Array:
     """Return the inverse error function in float32: Giles, "Approximating the erfinv function" (2011).
 
-    The logarithm is of (1 - x)(1 + x), whose factors are exact on the grid of :func:`normal`: quicker than, and in
-    the tails closer than, ``log1p(-x * x)``.
+    The logarithm is of (1 - x)(1 + x), whose factors are exact on the grid of :func:`normal`. This is quicker than
+    ``log1p(-x * x)`` and more accurate in the tails.
     """
     one = jnp.float32(1.0)
     w = -jnp.log((one - x) * (one + x))

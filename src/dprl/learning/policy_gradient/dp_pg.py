@@ -1,16 +1,17 @@
 """Private policy gradient (DP-PG, paper 003): its options, and what they mean.
 
-Privacy unit: a person, who is a whole interaction: everything that one person saw, did and was paid in one batch.
-Relation: zero out one (default: a person answers nothing, and how many places there are is public), or replace one;
-of people who are sampled again and again, add or remove one.
-Released: every iterate of the policy, and the noisy sums of clipped vectors that they are computed from.
-Not protected: in one pass, that a person stands in a place, and in which; and what an answer tells who gave it.
+Privacy unit: a person, which means the whole interaction: everything that a person saw, did and was paid in one batch.
+Relation: zero out one (the default: a person answers nothing, and the number of places is public), or replace one. For
+people who are sampled again and again: add or remove one.
+Released: every iterate of the policy, and the noisy sums of clipped vectors from which the iterates are computed.
+Not protected: in one pass, that a person stands in a place, and in which place; and what an answer tells the person who
+gave it.
 
-A person's vector (score function times returns, and statistics for baseline and scale) is clipped part by part; the sum
-over a batch is noised; everything after that is post-processing: step, baseline, and bootstrap at the time limit.
-Each person stands in exactly one batch, so that T batches cost what one release costs (docs/proofs/one-pass-users.md),
-also where the noise of the batches is correlated (docs/proofs/correlated-noise.md). Algorithm 1 as
-published is in the distribution dprl-papers.
+A person's vector (score function times returns, and statistics for baseline and scale) is clipped part by part, and the
+sum over a batch gets noise. Everything after that is post-processing: step, baseline, and bootstrap at the time limit.
+Each person stands in exactly one batch, so T batches cost as much as one release (docs/proofs/one-pass-users.md), also
+if the noise of the batches is correlated (docs/proofs/correlated-noise.md). Algorithm 1 as published is in the
+distribution dprl-papers.
 """
 
 from __future__ import annotations
@@ -39,42 +40,45 @@ UNIT = "person"
 
 @dataclass(frozen=True, kw_only=True)
 class DPPG(Config):
-    r"""Options of private policy gradient; those that are None are filled in by :func:`resolve` from public facts.
+    r"""Options of private policy gradient; :func:`resolve` fills in the options that are None from public facts.
 
     Attributes:
         policy: ``softmax`` (linear), ``softmax:fourier:ORDER``, ``gaussian`` (continuous actions), ``mlp:HIDDEN`` or
             ``mlp:HIDDEN:gaussian``.
-        users: N, places for users; public, and never how many came. Of users who are sampled again, what they are
-            taken to be for rate and normaliser: whoever else is in the log takes part too.
-        batch: m, places in a batch, or people expected in one; by default users / steps.
-        steps: T, number of batches, fewer where some would be empty; by default 20 to 100 for episodes, and at most 40
-            with a ``step_size`` of your own; 25 for who acts once.
-        calibration: ``verified``, or ``as-published``: that of dprl-papers, which certifies nothing.
-        relation: what two neighbouring sets of users differ by: one who answers nothing, or one who answers anew.
+        users: N, number of places for users; public, and never the number who came. For users who are sampled again, N
+            only sets the sampling rate and the normaliser: everybody in the log may take part, also beyond N.
+        batch: m, number of places in a batch, or the number of people expected in one; by default users / steps.
+        steps: T, number of batches, fewer if some would be empty. By default 20 to 100 for episodes (at most 40 with a
+            ``step_size`` of your own), and 25 for people who act once.
+        calibration: ``verified``, or ``as-published`` for the calibration of dprl-papers, which certifies nothing.
+        relation: how two neighbouring sets of users differ: one user answers nothing (``zero-out``), or another user
+            stands in one place (``replace-one``).
         noise: ``independent``, or correlated over the batches: ``square-root`` or ``banded:BANDS``.
-        sampling: ``one-pass``, each user in one batch; or ``poisson``, of a log that is read whole: everybody in it may
-            be in every batch, by secret coins.
+        sampling: ``one-pass``, where each user is in one batch; or ``poisson``, where a log is read whole and everybody
+            in it may be in every batch, by secret coins.
         clip_norm: C, L2 bound of a user's whole vector.
-        step_size: of a mean gradient in units of C. By default it is as long as the noise allows, and in episodes no
-            longer than the gradients released so far allow (docs/proofs/dp-pg.md).
-        decay: of the step size over the batches: linear to zero, or constant.
-        discount: of returns; by default 0.98 for episodes, or the environment's where that is lower.
+        step_size: step size for a mean gradient in units of C. By default it is as long as the noise allows, and in
+            episodes no longer than the gradients released so far allow (docs/proofs/dp-pg.md).
+        decay: decay of the step size over the batches: linear to zero, or constant.
+        discount: discount of returns; by default 0.98 for episodes, or the environment's if that is lower.
         estimator: score times returns-to-go, or the paper's summed score times the return of the episode.
-        baseline_weight: w, the part w C of the clip that a statistic for the next baseline takes; 0 for no baseline.
-        scale_weight: the part of the clip that a statistic of the length of people's vectors takes, from which those of
-            later batches are scaled up by up to 10; 0 for none. By default 0.1 in episodes, in one pass, where the step
-            size is left to the algorithm.
-        bootstrap: what follows a time limit: the released ``baseline``, the largest possible return (``bound``), or
-            nothing (``none``).
-        regularisation: weight of the log-barrier term (Eq. 3), which is public; by default 0.02 where people act once.
+        baseline_weight: w; a statistic for the next baseline takes the part w C of the clip; 0 for no baseline.
+        scale_weight: part of the clip for a statistic of the length of people's vectors. By this statistic the vectors
+            of later batches are scaled up, at most by 10. 0 for no scaling. By default 0.1 for episodes in one pass, if
+            the algorithm chooses the step size.
+        bootstrap: return that is assumed after a time limit: the released ``baseline``, the largest possible return
+            (``bound``), or nothing (``none``).
+        regularisation: weight of the log-barrier term (Eq. 3), which is public; by default 0.02 if people act once.
         natural: precondition the noisy gradient by the released policy's Fisher matrix on public states. Otherwise, in
-            episodes whose step size is left to the algorithm, the second moments of the policy's features do so.
-        interactions: answers of one user in the same context; their mean is the baseline of each.
-        sharpness: most that the preferences of the released policy are multiplied by: more than 1 lets it mix less than
-            the policies that people met, which had to explore (docs/proofs/dp-pg.md). By default 3 for the last iterate
-            of a softmax, and 1 otherwise.
+            episodes whose step size the algorithm chooses, the second moments of the policy's features precondition it.
+        interactions: number of answers of one user in the same context; the mean return of the others is the baseline
+            of each answer.
+        sharpness: largest factor on the preferences of the released policy. A factor above 1 lets the policy mix less
+            than the policies that people met, which had to explore (docs/proofs/dp-pg.md). By default 3 for the last
+            iterate of a softmax, and 1 otherwise.
         release: the ``last`` iterate, their ``average``, or one ``uniform``\\ ly drawn (the paper's theta_U).
-        noise_multiplier: instead of the calibrated one; refused where it costs more than the budget.
+        noise_multiplier: noise multiplier to use instead of the calibrated one; refused if it costs more than the
+            budget.
     """
 
     algorithm: ClassVar[str] = "dp-pg"
@@ -115,13 +119,13 @@ class DPPG(Config):
     }
 
     def claimed(self, facts: EnvironmentSpec, budget: Budget, units: int | None) -> PGPlan | None:
-        """Return the plan of options of another distribution; None where dprl makes it."""
+        """Return the plan if these options belong to another distribution; None if dprl makes the plan."""
         del facts, budget, units
         return None
 
     @property
     def chooses_step_size(self) -> bool:
-        """Whether the step size follows from the noise, and in episodes from the gradients released before."""
+        """Whether the step size is chosen from the noise, and in episodes also from the gradients released before."""
         return self.step_size is None or self.provenance.get("step_size") == DERIVED
 
     @property
@@ -149,7 +153,7 @@ LEAST_WEIGHT = 0.01
 
 
 def _contradictions(c: DPPG) -> Iterator[str]:
-    """Yield what is wrong with several of them together."""
+    """Yield a sentence for each contradiction among the options."""
     if c.poisson:
         if c.relation != "zero-out":
             yield "users who are sampled again have the relation add or remove one: leave out relation"
@@ -158,7 +162,7 @@ def _contradictions(c: DPPG) -> Iterator[str]:
 
 
 def _contradictions_of_resolved(c: DPPG, facts: EnvironmentSpec, once: bool) -> Iterator[str]:
-    """Yield what is wrong with options that are filled in."""
+    """Yield a sentence for each contradiction among options that are filled in, or with the facts."""
     if facts.action is not None and c.sharpness != 1.0:
         yield "continuous actions have no preferences: leave out sharpness"
     if c.scale_weight:
@@ -176,7 +180,7 @@ def _contradictions_of_resolved(c: DPPG, facts: EnvironmentSpec, once: bool) -> 
 
 
 def act_once(facts: EnvironmentSpec) -> bool:
-    """Tell whether what is done has no later consequences."""
+    """Tell whether people act once, so that an action has no later consequences."""
     return facts.horizon == 1 or facts.discount == 0.0
 
 
@@ -184,10 +188,10 @@ def resolve(config: DPPG, facts: EnvironmentSpec, units: int | None = None) -> D
     """Return the options with everything filled in that follows from public facts.
 
     Args:
-        units: public number of users that the source declares, if it does.
+        units: public number of users that the source declares; None if it declares none.
 
     Raises:
-        DprlError: one sentence, where options contradict each other or the facts, or one is missing.
+        DprlError: in one sentence: options contradict each other or the facts, or an option is missing.
     """
     c, derived = config, dict[str, Any]()
     if c.poisson and c.noise == DPPG.noise and "noise" not in c.provenance:
@@ -224,7 +228,7 @@ def resolve(config: DPPG, facts: EnvironmentSpec, units: int | None = None) -> D
 
 
 def _batches(c: DPPG, users: int, usual: int) -> tuple[int, int]:
-    """Places of a batch, and number of batches, of which ``usual`` are made where nothing is said."""
+    """Return the number of places in a batch and the number of batches, by default at most ``usual``."""
     if c.poisson:
         steps = c.steps or usual
         batch = c.batch or max(1, users // steps)

@@ -1,7 +1,8 @@
 """One user's vector: score times advantage summed over the interaction, and statistics for later baselines and scales.
 
-Raw, before the mechanism clips its parts. What it needs besides the user's own trajectory is released: the parameters,
-the baseline and the scale. Advantages are in units of half the public range of returns, so that they lie in [-2, 2].
+The vector is raw; the mechanism clips its parts later. Besides the user's own trajectory it depends only on what is
+released: the parameters, the baseline and the scale. Advantages are in units of half the public range of returns, so
+that they lie in [-2, 2].
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ from dprl.policies.parametric import Parametric
 
 
 class Trajectory(NamedTuple):
-    """Trajectory of one user; private. Numbers behind ``length`` may be anything finite."""
+    """Trajectory of one user; private. Entries from ``length`` on may be any finite numbers."""
 
     observations: Any  # (H, d) float32
-    actions: Any  # (H,) int32, or (H, k) float32 scaled ones
+    actions: Any  # (H,) int32, or (H, k) float32 scaled actions
     rewards: Any  # (H,) float32
     length: Any  # () int32, from 0 (nothing was answered) to H
     terminated: Any  # () bool: it ended by itself, and not at the time limit
@@ -34,19 +35,21 @@ class RunShape:
     """Public numbers that fix the compiled code.
 
     Attributes:
-        policy: but for its parameters.
-        users: places N.
-        batch: places m in a batch.
-        steps: batches T.
-        horizon: longest interaction H.
+        policy: policy without its parameters.
+        users: number of places, N.
+        batch: number of places in a batch, m.
+        steps: number of batches, T.
+        horizon: length of the longest interaction, H.
         estimator: score times returns-to-go, or times the return of the whole interaction (the paper's).
-        baseline: whether a vector has a statistic of the return, of which the baseline is made.
-        bootstrap: what follows a time limit: the released ``baseline``, the largest return (``bound``), nothing.
-        interactions: answers of one user in the same context; the mean of the others' returns is each one's baseline.
+        baseline: whether a vector has a statistic of the return, from which the baseline is made.
+        bootstrap: return that is assumed after a time limit: the released ``baseline``, the largest return (``bound``),
+            or nothing.
+        interactions: number of answers of one user in the same context; the mean return of the others is the baseline
+            of each answer.
         natural: whether a step is preconditioned by the Fisher matrix on public states, see :mod:`trust_region`.
-        adaptive: whether the gradients released so far bound a step, see there.
-        scaled: whether a vector has a statistic of its length, from which later ones are scaled up.
-        block: users whose vectors lie in memory at once.
+        adaptive: whether the gradients released so far bound a step, see :mod:`trust_region`.
+        scaled: whether a vector has a statistic of its length, by which later vectors are scaled up.
+        block: number of users whose vectors lie in memory at once.
     """
 
     policy: Parametric
@@ -65,7 +68,7 @@ class RunShape:
 
     @property
     def parts(self) -> tuple[int, ...]:
-        """Lengths of a vector's parts: the gradient, and the statistics that there are."""
+        """Lengths of a vector's parts: the gradient, and the statistics in use."""
         return (self.policy.size, *[1] * (self.baseline + self.scaled))
 
     @property
@@ -75,19 +78,20 @@ class RunShape:
 
 
 class Rates(NamedTuple):
-    """Numbers that one compiled run serves many of; scalars that may be traced.
+    """Numbers that are passed to a compiled run as data, so that it serves many of them; scalars that may be traced.
 
     Attributes:
-        step_size: eta, of the mean of the clipped vectors in units of C; the longest, where steps are adaptive.
-        final: what step size and barrier fall to over the run, linearly, as a share.
-        discount: of returns.
-        middle, half: of the public interval of returns, :func:`return_interval`.
-        scale: of a user's gradient before the clip; what lengths say is multiplied by it.
-        weight: w: the statistic for the baseline lies in [-w, w].
-        gain: of the running baseline: the share of the newest released statistic in it.
+        step_size: eta, step size for the mean of the clipped vectors in units of C; the longest one, if steps are
+            adaptive.
+        final: share of their first values to which step size and barrier fall over the run, linearly.
+        discount: discount of returns.
+        middle, half: middle and half width of the public interval of returns, :func:`return_interval`.
+        scale: factor on a user's gradient before the clip; ``growth``, which follows from lengths, comes on top.
+        weight: w; the statistic for the baseline lies in [-w, w].
+        gain: share of the newest released statistic in the running baseline.
         regularisation: lambda of Eq. (3) at the first step; it falls as the step size does.
-        clip: C.
-        scale_weight: the statistic for the scale lies as far from 0 as this at most.
+        clip: clip norm C.
+        scale_weight: largest absolute value of the statistic for the scale.
     """
 
     step_size: Any
@@ -104,7 +108,7 @@ class Rates(NamedTuple):
 
 
 def return_interval(reward: tuple[float, float], discount: float, horizon: int, bootstrap: str) -> tuple[float, float]:
-    """Least and largest return-to-go of rewards within ``reward``; beyond the time limit where it is bootstrapped."""
+    """Return the least and largest return-to-go of rewards within ``reward``, also beyond a bootstrapped time limit."""
     low, high = reward
     if discount == 1.0 or bootstrap == "none":
         longest = horizon if discount == 1.0 else (1.0 - discount**horizon) / (1.0 - discount)
@@ -115,8 +119,9 @@ def return_interval(reward: tuple[float, float], discount: float, horizon: int, 
 
 
 def returns_to_go(rewards: Any, length: Any, tail: Any, discount: Any) -> Any:
-    """Return ``(H,)``: r_t + discount r_{t+1} + ... up to ``length`` and ``tail`` after it; ``tail`` itself behind the
-    end.
+    """Return ``(H,)`` returns-to-go: r_t + discount r_{t+1} + ... up to ``length``, and ``tail`` after that.
+
+    From ``length`` on, every entry is ``tail`` itself.
     """
 
     def back(following: Any, here: Any) -> tuple[Any, Any]:
@@ -130,7 +135,7 @@ def returns_to_go(rewards: Any, length: Any, tail: Any, discount: Any) -> Any:
 
 
 def advantages(shape: RunShape, rates: Rates, baseline: Any, trajectory: Trajectory) -> tuple[Any, Any]:
-    """Return ``(H,)`` advantages, 0 behind the end, and the statistic: the mean return, in [-1, 1]."""
+    """Return ``(H,)`` advantages, which are 0 from the end on, and the statistic: the mean return, in [-1, 1]."""
     steps = jnp.arange(trajectory.rewards.shape[0])
     inside = steps < trajectory.length
     tail = {"baseline": rates.middle + rates.half * baseline, "bound": rates.middle + rates.half, "none": 0.0}
@@ -161,10 +166,10 @@ def contribution(
 
     Args:
         theta: ``(d,)`` released parameters.
-        baseline: () released running mean of the return, in [-1, 1]; of returns cut at 1 / growth around the one
-            before, where vectors are scaled.
-        growth: () what the scale is multiplied by, made of what was released.
-        trajectory: of one user; with several interactions every array has a leading axis of them.
+        baseline: () released running mean of the return, in [-1, 1]. If vectors are scaled, the returns in it are cut
+            at 1 / growth around the baseline before.
+        growth: () factor on the scale, made from what was released.
+        trajectory: trajectory of one user; with several interactions every array has a leading axis for them.
     """
     if shape.interactions > 1:
         return _of_group(shape, rates, theta, baseline, trajectory, growth)
@@ -174,8 +179,8 @@ def contribution(
 
 
 def _of_group(shape: RunShape, rates: Rates, theta: Any, baseline: Any, group: Trajectory, growth: Any) -> Any:
-    """Return the vector of K interactions: each one's baseline is the mean return of the user's others."""
-    # what follows a time limit is bootstrapped by the released baseline all the same
+    """Return the vector of K interactions: the baseline of each is the mean return of the user's other interactions."""
+    # returns beyond a time limit are still bootstrapped by the released baseline
     weights, statistics = jax.vmap(lambda one: advantages(shape, rates, baseline, one))(group)
     count = shape.interactions
     others = (jnp.sum(statistics) - statistics) / (count - 1)
@@ -191,11 +196,11 @@ def _of_group(shape: RunShape, rates: Rates, theta: Any, baseline: Any, group: T
 def _joined(
     shape: RunShape, rates: Rates, gradient: Any, mean_return: Any, baseline: Any, growth: Any, answered: Any
 ) -> Any:
-    """Return the parts side by side: gradient and, where there are such statistics, return and length.
+    """Return the parts side by side: the gradient and, if they are in use, the statistics of return and length.
 
-    With a growing scale the return is that over the baseline, as much larger as the gradient is: the less of the range
-    it uses, the less noise it shall have. Who answered nothing has zeros, which is what neighbours differ by, and which
-    neither statistic counts as news.
+    With a growing scale the statistic of the return is the return minus the baseline, enlarged as much as the gradient:
+    the less of its range the return uses, the less noise it shall have. A user who answered nothing has a vector of
+    zeros. This is how neighbours differ, and neither statistic counts a zero as news.
     """
     scaled, statistics = gradient * rates.scale * growth, list[Any]()
     if shape.baseline:

@@ -1,7 +1,8 @@
-"""The vectors of users of one step, of whom no gradient is computed: what ghost clipping needs instead.
+"""Vectors of users of one step, in the form that ghost clipping needs, so that no user's gradient is computed.
 
-The derivative of a user's objective by a layer's sums is all of it: the user's gradient is its outer product with what
-went into the layer. See :mod:`dprl.mechanisms.ghost`; the same vectors as of :func:`estimator.contribution`.
+Ghost clipping needs only the derivative of a user's objective with respect to a layer's sums: the user's gradient is
+the outer product of this derivative and the layer's input. See :mod:`dprl.mechanisms.ghost`. The vectors are those of
+:func:`estimator.contribution`.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ BLOCK = 1600
 
 
 def layers_of(shape: RunShape, rates: Rates, theta: Any, baseline: Any, rows: Trajectory) -> tuple[list[Layer], Any]:
-    """Layers of a block of users, and their statistics ``(m, 1)``, or None where there are none.
+    """Return the layers of a block of users, and their statistics ``(m, 1)``, or None if there are no statistics.
 
     Args:
         theta: ``(d,)`` released parameters.
@@ -57,12 +58,12 @@ def policy_layers(policy: Any, theta: Any, observations: Any, actions: Any, weig
     top = Layer(active, deltas, bias is not None)
     if not inner:
         return [top]
-    # the root divides a few numbers of each user here, not one for each unit
+    # here the root divides a few numbers of each user, not one for each hidden unit
     return [Layer(x, ((deltas / root) @ last) * (1.0 - root * root * active * active)), top]
 
 
 def fits(shape: RunShape, mechanism: Any) -> bool:
-    """Tell whether users of one step meet a network: of others a vector of each is as quick."""
+    """Tell whether users of one step meet a network. Otherwise it is as quick to form a vector of each user."""
     return (
         shape.horizon == 1
         and shape.interactions == 1
@@ -75,9 +76,7 @@ def fits(shape: RunShape, mechanism: Any) -> bool:
 def clipped_sum(
     shape: RunShape, rates: Rates, mechanism: Any, theta: Any, baseline: Any, rows: Trajectory, included: Any
 ) -> Any:
-    """Return ``(dimension,)``: what ``mechanism.clipped_sum`` gives for the users' vectors, of which none is made.
-    Private.
-    """
+    """Return ``(dimension,)``: ``mechanism.clipped_sum`` of the users' vectors, none of which is formed. Private."""
     layers, statistics = layers_of(shape, rates, theta, baseline, rows)
     add = ghost_sum if mechanism.certifies else ghost_sum_in_float
     return add(mechanism, layers, included, statistics)

@@ -1,4 +1,4 @@
-"""What learning from users will do and what it will cost, from public facts alone: no user is asked here."""
+"""What learning from users will do and what it will cost, from public facts only. No user is asked here."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ class PGPlan:
 
     Attributes:
         config: resolved options.
-        policy: the policy but for its parameters.
-        mechanism: what alone sees users' vectors.
-        event: the privacy event of the whole release; None of a claim.
-        epsilon_of_event: its epsilon at ``delta_of_event``; of a claim what is claimed.
+        policy: the policy without its parameters.
+        mechanism: the only object that sees users' vectors.
+        event: the privacy event of the whole release; None for a claim.
+        epsilon_of_event: epsilon of the event at ``delta_of_event``; for a claim the claimed epsilon.
         delta_sampler: what finite precision and the sampler add to delta.
         relation: which sets of users are neighbours, in words.
-        claim: of a calibration that another distribution brings.
-        runs: what such a calibration runs, what is compiled, its numbers, and what sees users' vectors; None for
-            what the options say.
+        claim: claim of a calibration that another distribution brings.
+        runs: what such a calibration runs: the shape that is compiled, its numbers, and the object that sees users'
+            vectors; None to run what the options say.
     """
 
     config: DPPG
@@ -60,13 +60,11 @@ class PGPlan:
 
     @property
     def steps(self) -> int:
-        """Batches: for a progress bar."""
+        """Number of batches, for a progress bar."""
         return filled(self.config.steps)
 
     def people_after(self, step: int) -> int:
-        """Return what a progress bar shows after so many batches: places of people, or batches of who is sampled
-        again.
-        """
+        """Return what a progress bar shows after ``step`` batches: places, or batches if people are sampled again."""
         return step if self.config.poisson else min(step * filled(self.config.batch), filled(self.config.users))
 
 
@@ -74,10 +72,10 @@ def make_pg_plan(config: DPPG, facts: EnvironmentSpec, budget: Budget, units: in
     """Check the options against the facts, and calibrate the noise to the budget.
 
     Args:
-        units: public number of users that the source declares, if it does.
+        units: public number of users that the source declares; None if it declares none.
 
     Raises:
-        DprlError: one sentence: a fact or an option is missing or contradicts another, or the budget cannot be met.
+        DprlError: in one sentence: a fact or an option is missing or contradicts another, or the budget cannot be met.
     """
     asked = in_calibration(config)
     claimed = asked.claimed(facts, budget, units)
@@ -104,7 +102,7 @@ def program_of(plan: PGPlan) -> tuple[PolicyGradient, Rates]:
 
 
 def _step_size(config: DPPG, noise_multiplier: float) -> float:
-    """Return the longest step: the longer, the less noise there is in the sum of all steps (docs/proofs/dp-pg.md)."""
+    """Return the longest step size, which is longer the less noise the sum of all steps has (docs/proofs/dp-pg.md)."""
     steps = filled(config.steps)
     error = 1.0 if config.poisson else Correlation(config.noise).prefix_error(steps)
     clips = 1.0 if config.poisson else CLIPS[_relation(config)]
@@ -113,9 +111,7 @@ def _step_size(config: DPPG, noise_multiplier: float) -> float:
 
 
 def event_of(config: DPPG, noise_multiplier: float) -> events.DpEvent:
-    """Return the privacy event of resolved options: one release however many batches, unless users come more than
-    once.
-    """
+    """Return the privacy event of resolved options: one release for all batches, unless users are sampled again."""
     # one batch of everybody is one release, whichever way it is sampled
     if not config.poisson or (config.batch == config.users and config.steps == 1):
         return events.gaussian(noise_multiplier)
@@ -127,16 +123,14 @@ def _rate(config: DPPG) -> float:
 
 
 def parts_of(config: DPPG, size: int) -> tuple[tuple[int, float], ...]:
-    """Return (dimension, clip) of the gradient and of the statistics for baseline and scale that there are; together
-    they have norm C at most.
-    """
+    """Return (dimension, clip norm) of the gradient and of each statistic in use; together they have norm C at most."""
     weights = [weight for weight in (config.baseline_weight, filled(config.scale_weight)) if weight > 0.0]
     rest = math.sqrt(1.0 - sum(weight * weight for weight in weights))
     return tuple((length, config.clip_norm * share) for length, share in [(size, rest), *((1, w) for w in weights)])
 
 
 def make_mechanism(config: DPPG, size: int, noise_multiplier: float) -> GaussianSum:
-    """Return what sees users' vectors, of resolved options and a policy with ``size`` parameters."""
+    """Return the mechanism that sees users' vectors, from resolved options and a policy with ``size`` parameters."""
     parts, steps = parts_of(config, size), filled(config.steps)
     if config.poisson:
         return GaussianSum(
@@ -156,5 +150,5 @@ def make_mechanism(config: DPPG, size: int, noise_multiplier: float) -> Gaussian
 
 
 def _relation(config: DPPG) -> Relation:
-    """Return the relation as the mechanism calls it."""
+    """Return the relation under the name that the mechanism uses."""
     return cast(Relation, config.relation.replace("-one", " one"))

@@ -1,7 +1,7 @@
-"""Private policy gradient as a program of the engine: what a batch of people gives, and the step on its noisy sum.
+"""Private policy gradient as a program of the engine: the contributions of people, and the step on their noisy sum.
 
-A person's trajectory goes into the person's vector, that into the mechanism's sum, and nowhere else. Everything that is
-learned is made of noisy sums, and so post-processing: :meth:`PolicyGradient.update` sees nothing else.
+A person's trajectory goes only into the person's vector, and the vector only into the mechanism's sum. Everything that
+is learned is made of noisy sums, so it is post-processing: :meth:`PolicyGradient.update` sees nothing else.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from dprl.protocols import NO_JOURNAL, Journal
 STREAM = "gradients"
 """Name of the noise stream, and of the journal's."""
 _TOGETHER = 4
-_NUMBERS, _MOST = 2**16, 2048  # of a block's vectors and visits; people of a block
+_NUMBERS, _MOST = 2**16, 2048  # most numbers in a block's vectors and visits; most people in a block
 GAIN = 0.3
 """Share of the newest batch in the running baseline; with lengths released, and more than 20 batches, less of it."""
 SCALE_OF_ONE_ACTION = 3.0
@@ -99,12 +99,12 @@ class State(NamedTuple):
 
     theta: Any  # (d,) float32
     baseline: Any  # () float32 in [-1, 1]
-    average: Any  # (d,) float64 sum of the iterates from which a batch answered, over their number
+    average: Any  # (d,) float64 sum of the iterates that batches have met, divided by T
     step: Any  # () int32 batches done
     rates: Rates  # as they were given
     coins: ActionCoins  # of people's actions
-    change: Any = np.zeros(2, np.float32)  # mean of squared changes by gradients, where steps are adaptive
-    growth: Any = np.float32(1.0)  # of the scale of people's vectors
+    change: Any = np.zeros(2, np.float32)  # mean of squared changes, if steps are adaptive
+    growth: Any = np.float32(1.0)  # factor on the scale of people's vectors
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ class PolicyGradient:
 
     Attributes:
         shape: what fixes the compiled code.
-        mechanism: of the one stage, whose steps are batches.
+        mechanism: mechanism of the only stage, whose steps are batches.
     """
 
     shape: RunShape
@@ -126,7 +126,7 @@ class PolicyGradient:
         return (Stage(STREAM, self.mechanism),)
 
     def init(self, rates: Rates, coins: ActionCoins) -> State:
-        """Before the first batch; ``coins`` are those of initial weights and of people's actions."""
+        """Return the state before the first batch; ``coins`` draw the initial weights and people's actions."""
         policy = self.shape.policy
         theta = policy.initial(coins.initial(policy.random_weights))
         return State(theta, jnp.float32(0.0), jnp.zeros(theta.shape, jnp.float64), jnp.int32(0), rates, coins)
@@ -144,10 +144,11 @@ class PolicyGradient:
         return jax.vmap(one)(block)
 
     def clipped_sum(self, stage: int, mechanism: GaussianSum, state: State, block: Trajectory, included: Any) -> Any:
-        """Add up clipped vectors, see :class:`~dprl.engine.options.QuickProgram`: of networks in one step, no gradient
-        is computed.
+        """Add up clipped vectors, see :class:`~dprl.engine.options.QuickProgram`.
+
+        For networks and people of one step no gradient is computed.
         """
-        # a GPU's products of fewer digits have no place in what is clipped
+        # a GPU's matrix products with fewer digits must not enter what is clipped
         with jax.default_matmul_precision("highest"):
             if one_step.fits(self.shape, mechanism):
                 known = state.rates, mechanism, state.theta, state.baseline
@@ -155,7 +156,7 @@ class PolicyGradient:
             return mechanism.clipped_sum(self.contribution(stage, state, block), included)
 
     def update(self, stage: int, state: State, noisy: Any, step: Any) -> State:
-        """Return the next state, from a batch's noisy sum ``(dimension,)`` alone."""
+        """Return the next state, only from a batch's noisy sum ``(dimension,)``."""
         del stage, step
         shape, rates, theta, t = self.shape, state.rates, state.theta, state.step
         mean = noisy / shape.batch
@@ -169,7 +170,7 @@ class PolicyGradient:
         if shape.baseline:
             fresh = seen[0] / rates.weight
             fresh = jnp.clip(baseline + fresh / growth if shape.scaled else fresh, -1.0, 1.0)
-            # the first ones are averaged; later the newest has the share of the gain
+            # the first batches are averaged; later the newest batch has the share ``gain``
             gain = jnp.maximum(rates.gain, 1.0 / (t + 1.0))
             baseline = (state.baseline + gain * (fresh - state.baseline)).astype(jnp.float32)
         std = self.mechanism.noise_std_of_step / shape.batch
@@ -191,30 +192,31 @@ class PolicyGradient:
         return State(theta + length * gradient, baseline, average, t + 1, rates, state.coins, change, growth)
 
     def finish(self, stage: int, state: State) -> State:
-        """Return the state as it is: nothing is left to do after the last batch."""
+        """Return the state unchanged: nothing is left to do after the last batch."""
         del stage
         return state
 
     def answer(self, state: State) -> Any:
-        """Return the last iterate ``(d,)``; what is released otherwise see :func:`released`."""
+        """Return the last iterate ``(d,)``. For other iterates that may be released see :func:`released`."""
         return state.theta
 
     def block_size(self, mechanism: GaussianSum) -> int:
-        """People of a block on the host: of about as many numbers as stay in the cache, from public facts alone."""
+        """Return the number of people in a block on the host: about what the cache holds, by public facts only."""
         shape = self.shape
         if one_step.fits(shape, mechanism):
             most = one_step.BLOCK  # without their vectors far more people fit into memory
         else:
             of_one = shape.interactions * shape.horizon * len(shape.policy.observation) + shape.dimension
             most = max(shape.block, min(_MOST, _NUMBERS // of_one))
-        if mechanism.batch is None:  # members are drawn: there may be any number of them
+        if mechanism.batch is None:  # people are drawn: any number of them may take part
             return most if shape.batch > shape.block else shape.block
         return -(-shape.batch // -(-shape.batch // most))
 
 
 def log_barrier_gradient(policy: Parametric, theta: Any) -> Any:
-    """Return ``(d,)``: the gradient of (1/(|A||S|)) sum_{s,a} log pi(a|s), Eq. (8) without lambda; zero for a
-    Gaussian.
+    """Return ``(d,)``: the gradient of (1/(|A||S|)) sum_{s,a} log pi(a|s), Eq. (8) without lambda.
+
+    It is zero for a Gaussian policy.
     """
     if policy.gaussian:
         return jnp.zeros_like(theta)
@@ -227,7 +229,7 @@ def log_barrier_gradient(policy: Parametric, theta: Any) -> Any:
 
 
 def natural_direction(policy: Parametric, theta: Any, gradient: Any, damping: float = 0.1) -> Any:
-    """Return ``(d,)``: (F d/tr(F) + damping)^-1 gradient; F the Fisher matrix on :func:`public_states`."""
+    """Return ``(d,)``: (F d/tr(F) + damping)^-1 gradient, where F is the Fisher matrix on :func:`public_states`."""
     states = jnp.asarray(public_states(policy), jnp.float32)
     if policy.gaussian:
         rows = jax.jacrev(lambda th: policy.preferences(th, states).reshape(-1))(theta) / policy.std
@@ -245,12 +247,12 @@ def natural_direction(policy: Parametric, theta: Any, gradient: Any, damping: fl
 
 
 def run(program: PolicyGradient, people: Any, noise: Any, rates: Rates, coins: ActionCoins) -> tuple[State, Any]:
-    """Return a whole run by the engine's compiled loop; may be compiled, and batched over noise, rates and coins.
+    """Return a whole run by the engine's compiled loop. It may be compiled, and batched over noise, rates and coins.
 
     Args:
-        people: :class:`~dprl.engine.unit_source.Blocks`, such as those of a simulator.
-        noise: the mechanism's stream, or all its noise drawn before.
-        coins: of initial weights, of actions and of the simulation.
+        people: people as :class:`~dprl.engine.unit_source.Blocks`, such as those of a simulator.
+        noise: the mechanism's stream, or all its noise drawn beforehand.
+        coins: coins of the initial weights, of actions and of the simulation.
 
     Returns:
         The last state, and the iterates ``(T + 1, d)`` float32, which are all released.
@@ -264,10 +266,10 @@ def run(program: PolicyGradient, people: Any, noise: Any, rates: Rates, coins: A
 def run_compiled(
     program: PolicyGradient, people: Any, noise: Any, rates: Rates, coins: ActionCoins, own: bool = True
 ) -> tuple[State, Any]:
-    """Return :func:`run`, compiled; for this call alone where the people's environment is not our ``own``.
+    """Return :func:`run`, compiled; only for this call if the people's environment is not dprl's ``own``.
 
-    A compiled program holds the environment, with whatever tables are in it. So one that people bring along is never
-    compared with another, its program is not kept, and none of it is written to JAX's cache on disk.
+    A compiled program holds the environment with all its tables. So an environment that users bring along is never
+    compared with another, its program is not kept, and nothing of it is written to JAX's cache on disk.
     """
     if own:
         return _RUN(program, people, noise, rates, coins)
@@ -291,7 +293,7 @@ def run_on_host(
     progress: Callable[[int], None] | None = None,
     journal: Journal = NO_JOURNAL,
 ) -> tuple[State, np.ndarray]:
-    """Return :func:`run` by the engine's loop on the host; ``journal`` and ``progress`` are those of its steps."""
+    """Return :func:`run` by the engine's loop on the host, which takes ``progress`` and ``journal``."""
     start = program.init(rates, coins)
     iterates = [np.asarray(start.theta)]
     state = run_steps_on_host(
@@ -302,8 +304,10 @@ def run_on_host(
 
 
 def released(config: Any, policy: Parametric, state: State, history: Any, coins: ActionCoins) -> np.ndarray:
-    """Return ``(d,)`` float32, what ``config.release`` says: the ``last`` iterate, or of those by which a batch
-    answered the ``average`` or one ``uniform``ly drawn; sharpened as ``config.sharpness`` says.
+    """Return the released parameters ``(d,)`` float32, sharpened as ``config.sharpness`` says.
+
+    ``config.release`` chooses the ``last`` iterate, or, of the iterates that batches met, their ``average`` or a
+    uniformly drawn one (``uniform``).
     """
     theta = state.theta
     if config.release == "average":

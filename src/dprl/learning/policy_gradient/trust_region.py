@@ -1,9 +1,10 @@
-"""Which way and how far a step of policy gradient may go, whatever the size of features and rewards; how much people's
-vectors are scaled up before they are clipped; and how sharp the released policy is.
+"""Direction and length of policy gradient steps, the scale of people's vectors, and the released policy's sharpness.
 
-A released gradient is signal and noise, and the variance of the noise is public. The squared length of the gradient
-less that of its noise is an estimate of the signal. Neither may change the policy's preferences by more than a public
-radius in one step. Everything here is a function of what was released and of what is public.
+Steps fit features and rewards of any size. A released gradient is signal plus noise, and the variance of the noise is
+public. The squared length of the gradient minus the expected squared length of the noise estimates the squared length
+of the signal. Neither signal nor noise may change the policy's preferences by more than a public radius in one step.
+People's vectors are scaled up before they are clipped. Everything here is a function of what was released and of what
+is public.
 """
 
 from __future__ import annotations
@@ -38,8 +39,9 @@ PUBLIC_STATES = 256
 
 
 def public_states(policy: Parametric) -> np.ndarray:
-    """Return ``(S, d)`` states that stand for Unif_S in Eq. (3): all of a tabular policy, or spread over the public
-    bounds.
+    """Return ``(S, d)`` states that stand for Unif_S in Eq. (3).
+
+    They are all states of a tabular policy, or otherwise spread over the public bounds.
     """
     if policy.kind == "tabular":
         low, high = policy.observation[0]
@@ -51,7 +53,7 @@ def public_states(policy: Parametric) -> np.ndarray:
 def squared_size(policy: Parametric, preferences: Float[Array, "states outputs"]) -> Float[Array, ""]:
     """Return the mean over states of the squared length of preferences, or of a change of them.
 
-    Adding the same to all preferences of a softmax changes nothing: so their mean does not count.
+    Adding the same number to all preferences of a softmax changes nothing, so their mean does not count.
     """
     if not policy.gaussian:
         preferences = preferences - jnp.mean(preferences, axis=-1, keepdims=True)
@@ -61,14 +63,15 @@ def squared_size(policy: Parametric, preferences: Float[Array, "states outputs"]
 def whitened(policy: Parametric, gradient: Float[Array, " d"], noise_std: Any) -> Float[Array, " d"]:
     """Return the direction of a step in which features that are small, or nearly alike, count as much as others.
 
-    Preferences are linear in features, and those of a small or common feature move slowly. So the gradient is divided
-    by the second moments of features over public states; the less, the more noise that would lift as well. A network's
-    gradient is left as it is, and so are those of more features than public states can tell apart.
+    Preferences are linear in features, and a small or common feature moves them slowly. So the gradient is divided by
+    the second moments of features over public states. This also lifts the noise, so the more noise there is, the weaker
+    is the division. The gradient of a network is returned unchanged, and so is the gradient for more features than
+    public states can tell apart.
 
     Args:
-        policy: but for its parameters.
-        gradient: ``(d,)`` released mean.
-        noise_std: standard deviation of the noise in each coordinate of it, in units of the clip.
+        policy: policy without its parameters.
+        gradient: ``(d,)`` released mean gradient.
+        noise_std: standard deviation of the noise in each coordinate of ``gradient``, in units of the clip.
     """
     if policy.hidden or policy.features > PUBLIC_STATES:
         return gradient
@@ -83,14 +86,14 @@ def whitened(policy: Parametric, gradient: Float[Array, " d"], noise_std: Any) -
 def squared_changes(
     policy: Parametric, theta: Any, direction: Any, released: Any, noise_std: Any, states: Any
 ) -> Float[Array, " 2"]:
-    """Return the squared change of preferences by a direction: of its signal, negative by chance, and of its noise.
+    """Return the squared change of preferences by a direction's signal (by chance negative) and by its noise.
 
     Args:
         theta: ``(d,)`` parameters.
-        direction: ``(d,)`` of the step, made of the released gradient.
+        direction: ``(d,)`` direction of the step, made from the released gradient.
         released: ``(d,)`` noisy gradient.
-        noise_std: standard deviation of the noise in each coordinate of it.
-        states: ``(S, n)`` public states, over which is averaged.
+        noise_std: standard deviation of the noise in each coordinate of ``released``.
+        states: ``(S, n)`` public states, over which the change is averaged.
     """
     _, change = jax.jvp(lambda theta: policy.preferences(theta, states), (theta,), (direction,))
     squared = jnp.sum(released**2)
@@ -102,9 +105,9 @@ def share_of_step(step: Any, steps: int, longest: Any, squared: Float[Array, " 2
     """Return the share of the ``longest`` step size that is taken.
 
     Args:
-        step: batches before this one.
-        steps: batches in all.
-        squared: mean of :func:`squared_changes` over this batch and those before, the newest ones most.
+        step: number of batches before this one.
+        steps: number of batches in all.
+        squared: mean of :func:`squared_changes` over this batch and earlier ones; the newest batches count most.
     """
     changes = longest * jnp.sqrt(jnp.maximum(squared, 0.0))
     grown = jnp.minimum(1.0, (step + 1.0) / (1.0 + WARM_UP * steps))
@@ -112,21 +115,21 @@ def share_of_step(step: Any, steps: int, longest: Any, squared: Float[Array, " 2
 
 
 def averaged(mean: Any, found: Any, step: Any) -> Any:
-    """Return the running mean with what was found in this batch; ``step`` are the batches before it."""
+    """Return the running mean after this batch, in which ``found`` was found; ``step`` batches came before it."""
     return (mean + (found - mean) * jnp.maximum(1.0 / (step + 1.0), 1.0 / MEMORY)).astype(jnp.float32)
 
 
 def next_growth(growth: Any, excess: Any, noise_std: Any) -> Any:
-    """Return what the scale of people's vectors is multiplied by in the next batch, from 1 to :data:`LARGEST`.
+    """Return the factor on the scale of people's vectors in the next batch, from 1 to :data:`LARGEST`.
 
-    Vectors that are far shorter than the clip pay noise for room that they do not use: after Andrew, Thakkar, McMahan
-    and Ramaswamy (2021), who move the clip instead.
+    Vectors that are far shorter than the clip pay noise for room that they do not use. This follows Andrew, Thakkar,
+    McMahan and Ramaswamy (2021), who move the clip instead.
 
     Args:
-        growth: in this batch.
-        excess: released mean over the batch's places of the share of the clip that a vector fills (1 where it is
-            clipped), less :data:`FILLED`; 0 of who answers nothing.
-        noise_std: standard deviation of its noise.
+        growth: factor in this batch.
+        excess: released mean over the batch's places: the share of the clip that a vector fills (1 if it is clipped)
+            minus :data:`FILLED`, and 0 for a person who answers nothing.
+        noise_std: standard deviation of the noise in ``excess``.
     """
     pace = jnp.minimum(FASTEST, QUIET / noise_std)
     return jnp.clip(growth * jnp.exp(-pace * excess), 1.0, LARGEST).astype(jnp.float32)
@@ -142,8 +145,9 @@ def sharpened(policy: Parametric, theta: Any, most: float) -> Any:
 
 
 def scaled(policy: Parametric, theta: Any, factor: Any) -> Any:
-    """Return parameters ``(d,)`` whose preferences are ``factor`` times those of ``theta``: of a network, its last
-    layer's.
+    """Return parameters ``(d,)`` whose preferences are ``factor`` times those of ``theta``.
+
+    In a network only the parameters of the last layer change.
     """
     hidden = jnp.arange(policy.size) < policy.random_weights
     return theta * jnp.where(hidden, 1.0, factor).astype(jnp.float32)

@@ -1,4 +1,4 @@
-"""Users who answer: in a simulator, many side by side in compiled code, or outside of JAX, one after the other."""
+"""Users who answer: many simulated users side by side in compiled code, or people outside of JAX, block by block."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from dprl.mechanisms.threefry import normal_of
 from dprl.policies.parametric import Parametric
 
 _ROWS = 64
-_CHUNK = 32  # steps of a rollout after which a block is left whose users are all done
+_CHUNK = 32  # steps of a chunk of a rollout; a chunk costs nothing if all users of a block are done
 
 
 @dataclass(frozen=True)
 class Simulated:
-    """People who meet an :class:`~dprl.protocols.Environment`, each from a start of its own.
+    """People who meet an :class:`~dprl.protocols.Environment`, each from a separate start.
 
     They are :class:`~dprl.engine.unit_source.Blocks`, and a pytree without arrays.
     """
@@ -40,17 +40,17 @@ class Simulated:
 
     @property
     def units(self) -> int:
-        """Places for people."""
+        """Number of places for people."""
         return self.shape.users
 
     def block(self, units: Any, state: Any = None) -> Trajectory:
-        """Return what the people in the places ``units`` ``(B,)``, which follow each other, do under the state's
-        policy.
-        """
+        """Return what the people in the consecutive places ``units`` ``(B,)`` do under the state's policy."""
         return self.meet(state.theta, state.coins.of_batch(state.step), units)
 
     def meet(self, theta: Any, coins: BatchCoins, places: Any) -> Trajectory:
-        """Return the trajectories ``(B, ...)`` of those in ``places``; with several interactions of each ``(B, K,
+        """Return the trajectories ``(B, ...)`` of the people in ``places``.
+
+        With several interactions of each person, every array has a second axis for these, and its shape is ``(B, K,
         ...)``.
         """
         shape, count, first = self.shape, places.shape[0], places[0]
@@ -68,14 +68,14 @@ jax.tree_util.register_static(Simulated)
 
 @dataclass(frozen=True)
 class AskedPeople:
-    """People outside of JAX as a :class:`~dprl.engine.unit_source.Source`: met in blocks of a size that is public.
+    """People outside of JAX as a :class:`~dprl.engine.unit_source.Source`, met in blocks of a public size.
 
-    Each person has coins of their own, so that a batch's sum is the same integer whoever asks them, in whatever order,
+    Each person has separate coins. So a batch's sum has the same integers whoever asks the people, in whatever order,
     and wherever the blocks are.
 
     Attributes:
-        people: such as a :class:`~dprl.environments.people.People`.
-        places: how many places there are, which is public; None where everybody in a log may be sampled.
+        people: people, such as a :class:`~dprl.environments.people.People`.
+        places: number of places, which is public; None if everybody in a log may be sampled.
     """
 
     people: Any
@@ -99,9 +99,7 @@ class AskedPeople:
 
 
 def blocks_of(size: int, included: Included) -> np.ndarray:
-    """Return ``(B, size)`` the places of those :data:`~dprl.engine.unit_source.Included` in order, then
-    :data:`NOBODY`.
-    """
+    """Return ``(B, size)``: the :data:`~dprl.engine.unit_source.Included` places in order, then :data:`NOBODY`."""
     places = np.array(included) if isinstance(included, range) else np.flatnonzero(included)
     filled = np.full(-(-len(places) // size) * size, NOBODY, dtype=np.int64)
     filled[: len(places)] = places
@@ -111,7 +109,7 @@ def blocks_of(size: int, included: Included) -> np.ndarray:
 def sum_of_met(
     program: Any, stage: int, mechanism: Any, state: Any, size: int, met: Iterable[Iterable[Any]]
 ) -> np.ndarray:
-    """Return ``(dimension,)``: the sum over blocks of ``size`` people, of whom those count who answered."""
+    """Return ``(dimension,)``: the sum over blocks of ``size`` people, in which only people who answered count."""
 
     def counted(answers: Iterable[Any]) -> tuple[Trajectory, np.ndarray]:
         rows = Trajectory(*(np.asarray(part) for part in answers))
@@ -135,11 +133,11 @@ def rollout(
     repeats: int = 1,
     first: Any = 0,
 ) -> Trajectory:
-    """Return ``count * repeats`` trajectories side by side, in float32: ``repeats`` of each start, in places from
-    ``first``.
+    """Return ``count * repeats`` trajectories side by side, in float32: ``repeats`` trajectories of each start.
 
-    What happens in a place is a function of its own coins alone, whoever else is there. A chunk in which nobody acts
-    any more costs nothing, unless it is vectorised once more from outside.
+    The starts belong to ``count`` places from ``first`` on. What happens in a place is a function only of the coins of
+    that place, whoever else is there. A chunk in which nobody acts any more costs nothing, unless it is vectorised once
+    more from outside.
     """
     worlds = coins.worlds(first, count)
     state = jax.vmap(environment.reset)(_folded(worlds, 0))
@@ -180,15 +178,16 @@ def rollout(
 
 
 def _folded(keys: Any, number: Any) -> Any:
-    """Keys of JAX for one number, or for one each."""
+    """Return JAX keys folded with one number, or with one number each."""
     return jax.vmap(random.fold_in)(keys, jnp.broadcast_to(jnp.asarray(number), keys.shape))
 
 
 def _drawn(
     policy: Parametric, coins: BatchCoins, first: Any, count: int, repeats: int, turn: Any, turns: int
 ) -> jax.Array:
-    """Return ``(turns, count * repeats)`` coins of the actions from number ``turn`` on, a last axis for continuous
-    ones.
+    """Return ``(turns, count * repeats)`` coins of the actions from number ``turn`` on.
+
+    Continuous actions have a last axis for their components.
     """
     each = repeats * (policy.outputs if policy.gaussian else 1)
     draw = coins.normals if policy.gaussian else coins.uniforms
@@ -202,10 +201,10 @@ def _single(x: Any) -> Any:
 
 @dataclass(frozen=True)
 class Acting:
-    """The policy as users outside of JAX meet it: an action for each observation, by the coins of whoever made it.
+    """Policy as users outside of JAX meet it: an action for each observation, by the coins of the observing person.
 
     Attributes:
-        coins: of the batch. One person's are a function of place and turn, and of nothing that others did.
+        coins: coins of the batch. A person's coins are a function of place and turn, and of nothing that others did.
     """
 
     policy: Parametric
@@ -213,18 +212,20 @@ class Acting:
     coins: BatchCoins
 
     def __call__(self, observations: np.ndarray, places: np.ndarray, turns: np.ndarray) -> np.ndarray:
-        """Return ``(n,)`` int32 for ``(n, d)`` observations, or ``(n, k)`` float32 scaled actions, not yet cut to
-        bounds.
+        """Return an action for each of ``(n, d)`` observations.
 
         Args:
-            places: ``(n,)`` where each observation's person stands; anything below 0 is nobody, whose action is never
-                looked at.
-            turns: ``(n,)`` how many actions that person took before.
+            places: ``(n,)`` places of the observing people; a number below 0 is nobody, whose action is never looked
+                at.
+            turns: ``(n,)`` numbers of actions that these people took before.
+
+        Returns:
+            ``(n,)`` int32, or ``(n, k)`` float32 scaled actions, not yet cut to their bounds.
         """
         seen = np.asarray(observations, np.float32)
         each = self.policy.outputs if self.policy.gaussian else 1
-        # as many rows as a power of two, and not few: few shapes to compile, and no digit that depends on how many
-        # others act at the same time
+        # the number of rows is a power of two and at least 64: few shapes are compiled, and no digit depends on how
+        # many others act at the same time
         count = max(_ROWS, 1 << max(len(seen) - 1, 0).bit_length())
         words, places = np.zeros((count, each), np.uint32), np.maximum(places, 0)
         order = np.argsort(turns, kind="stable")
@@ -235,7 +236,7 @@ class Acting:
         return np.asarray(_acted(self.policy, self.theta, padded, words))[: len(seen)]
 
     def to_environment(self, actions: Any) -> np.ndarray:
-        """Return actions as an environment takes them: scaled actions are cut and put into their bounds."""
+        """Return actions as an environment takes them: scaled actions are cut, and mapped to their bounds."""
         return np.asarray(self.policy.to_environment(actions))
 
 
