@@ -274,7 +274,10 @@ class GaussianSum:
 
     @property
     def noise_std_of_step(self) -> Real:
-        """Standard deviation of a step's noise in each coordinate, for correlated noise too; may be traced."""
+        """Standard deviation of a step's noise in each coordinate, for correlated noise too; may be traced.
+
+        It is that of the first step: a schedule that changes from step to step has others.
+        """
         independent = 0.0 if self.arithmetic == "plain" else self._std(self.multiplier_at(0))
         return independent * float(np.linalg.norm(self.correlation.inverse(min(self.steps, 512))))
 
