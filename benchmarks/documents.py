@@ -1,7 +1,7 @@
 """What documents take from the algorithms' entries and from the command line: ``make docs`` writes it.
 
-docs/algorithms.md and docs/reference/engine.md have tables between marks, docs/options.md is made whole; a test compares
-them.
+docs/algorithms.md and docs/reference/engine.md have tables between marks, docs/options.md is made whole; a test
+compares them.
 The page of the command line is made when the site is built.
 """
 
@@ -52,7 +52,8 @@ def columns() -> str:
         products = [f"`{p}`" for p, factors in COEFFICIENTS.items() if len(factors) > 1 and factors[-1] == name]
         always = "yes" if name in ALWAYS else ""
         rows.append(f"| `{name}` | {column.meaning} | {always} | {', '.join(products)} |")
-    return "\n".join(["| Column | In each row | Always there | Products that end with it |", "|---|---|---|---|", *rows])
+    heads = "| Column | In each row | Always there | Products that end with it |"
+    return "\n".join([heads, "|---|---|---|---|", *rows])
 
 
 def options(entry: Entry) -> str:
