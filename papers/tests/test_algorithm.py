@@ -83,6 +83,15 @@ def test_the_version_follows_the_algorithm(monkeypatch):
     assert versions.fingerprint(METHOD.files()) != before
 
 
+def test_the_version_follows_the_code_and_not_its_words(tmp_path):
+    from dprl_papers.harness.versions import fingerprint
+
+    file = tmp_path / "own.py"
+    texts = ('"""One."""\nx = 1\n', '"""Two."""\n\nx = 1  # one\n', '"""One."""\nx = 2\n')
+    found = [fingerprint([file]) for text in texts if file.write_text(text)]
+    assert found[0] == found[1] != found[2]
+
+
 def test_what_a_plugin_calls_verified_is_unreviewed(tmp_path):
     """But dprl's own algorithms, with options of the plugin's, are what they are."""
     path = plugin_file(tmp_path)

@@ -144,7 +144,7 @@ def test_changed_code_is_computed_again(tmp_path, request_of, monkeypatch):
     (cell, *_) = [c for f in request.figures for *_, c in request.points(f) if c.method == "mine"]
     before = runner.key(Task(cell, 0, 2))
     path = request.plugin.path
-    path.write_text(PLUGIN + "\n# changed\n")
+    path.write_text(PLUGIN + "\nCHANGED = True\n")
     try:
         after = Runner(request, Store(tmp_path, "004")).key(Task(cell, 0, 2))
     finally:

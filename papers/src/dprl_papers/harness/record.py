@@ -7,7 +7,6 @@ figure as stale.
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import json
 import re
@@ -25,7 +24,7 @@ from dprl_papers.harness.page import capital, tables_of
 from dprl_papers.harness.runner import Runner, Task
 from dprl_papers.harness.spec import Measured, Paper, Programmed, load_paper, papers
 from dprl_papers.harness.store import address, read_json
-from dprl_papers.harness.versions import DIRTY, PACKAGES, closure, libraries, module_file
+from dprl_papers.harness.versions import DIRTY, PACKAGES, closure, code_in, libraries, module_file
 
 ROOT = PACKAGES["dprl_papers"].parents[2]
 RECORD, PAGES = ROOT / "papers" / "results", ROOT / "docs" / "papers"
@@ -108,7 +107,7 @@ def _cell(what: str, made: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 def _counts(path: Path) -> bool:
     """Return whether numbers depend on a file: on algorithms, mechanisms, simulators, papers, or files of a plugin.
 
-    This decides only the stale marks on pages. A cell is computed again when any file behind it has changed.
+    This decides only the stale marks on pages. A cell is computed again when the code in any file behind it changed.
     """
     package, _, rest = _name(path).partition("/")
     if path.name == "__init__.py" or (package == "dprl" and rest.partition("/")[0] not in _ROOMS):
@@ -125,15 +124,8 @@ def _name(path: Path) -> str:
 
 @cache  # 78 figures depend on 300 files
 def digest(path: Path) -> str:
-    """Return the digest of a file; of a Python file only the code counts, as comments and docstrings make no number."""
-    content = path.read_bytes()
-    if path.suffix == ".py":
-        tree = ast.parse(content)
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:
-                node.body[:1] = [ast.Pass()]
-        content = ast.unparse(tree).encode()
-    return hashlib.sha256(content).hexdigest()[:16]
+    """Return the digest of a file; of a Python file only the code counts."""
+    return hashlib.sha256(code_in(path)).hexdigest()[:16]
 
 
 def specification(figure: Measured | Programmed) -> str:
