@@ -100,10 +100,10 @@ def read_back(path: str | Path, file: str, what: str, made_of: Callable[[dict[st
     path = Path(path)
     path = path / file if path.is_dir() else path
     try:
-        return made_of(json.loads(path.read_bytes()))
-    except OSError as error:
-        raise DprlError(f"Cannot read {what} in {path.name!r}: {error.strerror}.") from error
-    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        return made_of(strict_object(path, read_regular(path, links=True)))
+    except UnreadableError as error:
+        raise DprlError(f"Cannot read {what} in {path.name!r}: it is missing or damaged.") from error
+    except (KeyError, TypeError, ValueError) as error:
         raise DprlError(f"{path.name!r} holds no {what} of a version that this dprl reads.") from error
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import json
 import math
 import re
@@ -338,13 +339,27 @@ def test_covariates_may_be_some_of_the_components():
     np.testing.assert_allclose(found.weights, np.linalg.lstsq(design[:, [0, 2]], returns[0])[0], rtol=1e-5)
 
 
-@pytest.mark.parametrize("broken", ["", "{}", '{"schema": "dprl.projections/1"}', "[]"])
-def test_a_broken_file_is_refused_in_one_sentence(tmp_path, broken):
+@pytest.mark.parametrize(
+    ("broken", "said"),
+    [
+        ("{}", "holds no projections"),
+        ('{"schema": "dprl.projections/1"}', "holds no projections"),
+        ("", "is missing or damaged"),
+        ("[]", "is missing or damaged"),
+        ('{"schema": 1, "schema": 2}', "is missing or damaged"),
+    ],
+)
+def test_a_broken_file_is_refused_in_one_sentence(tmp_path, broken, said):
     (tmp_path / "projections.json").write_text(broken)
-    with pytest.raises(DprlError, match="holds no projections"):
+    with pytest.raises(DprlError, match=said):
         load_projections(tmp_path)
-    with pytest.raises(DprlError, match="Cannot read projections"):
-        load_projections(tmp_path / "nowhere.json")
+
+
+def test_a_file_that_is_none_is_refused_at_once(tmp_path):
+    os.mkfifo(tmp_path / "projections.json")
+    for path in (tmp_path, tmp_path / "nowhere.json"):
+        with pytest.raises(DprlError, match="Cannot read projections in .*: it is missing or damaged"):
+            load_projections(path)
 
 
 def test_what_is_written_is_plain_numbers():
