@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import json
 import math
+import os
 import re
 from dataclasses import replace
 from typing import Any
@@ -358,7 +358,7 @@ def test_a_broken_file_is_refused_in_one_sentence(tmp_path, broken, said):
 def test_a_file_that_is_none_is_refused_at_once(tmp_path):
     os.mkfifo(tmp_path / "projections.json")
     for path in (tmp_path, tmp_path / "nowhere.json"):
-        with pytest.raises(DprlError, match="Cannot read projections in .*: it is missing or damaged"):
+        with pytest.raises(DprlError, match=r"Cannot read projections in .*: it is missing or damaged"):
             load_projections(path)
 
 
