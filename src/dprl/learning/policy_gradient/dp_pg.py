@@ -76,7 +76,7 @@ class DPPG(Config):
         sharpness: largest factor on the preferences of the released policy. A factor above 1 lets the policy mix less
             than the policies that people met, which had to explore (docs/proofs/dp-pg.md). By default 3 for the last
             iterate of a softmax, and 1 otherwise.
-        release: the ``last`` iterate, their ``average``, or one ``uniform``\\ ly drawn (the paper's theta_U).
+        release: the ``last`` iterate, the ``average`` of all, or a ``uniform`` draw from them (the paper's theta_U).
         noise_multiplier: noise multiplier to use instead of the calibrated one; refused if it costs more than the
             budget.
     """
