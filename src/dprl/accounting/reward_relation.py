@@ -103,7 +103,7 @@ def parse_relation(text: str) -> RewardRelation | None:
 
 
 def default_decay(sup: float, lipschitz: float) -> float:
-    """Return ``L/R``, which makes :func:`kernel_norm` smallest, but at least 1 for the sake of finite precision.
+    """Return ``L/R``, which makes the norm smallest on the grid, but at least 1 for the sake of finite precision.
 
     It is at most ``LARGEST_DECAY``.
     """
