@@ -1,22 +1,23 @@
 #!/usr/bin/env python3
-"""Check a results folder of dprl without dprl: one file, Python's standard library alone (Python 3.9 or newer).
+"""Check a results folder of dprl without dprl. This one file needs only Python 3.9 or newer and its standard library.
 
     python3 dprl_verify.py results/ [--public-key public.pem] [--json]
 
-The last line of the answer begins with one of seven verdicts, and the exit code says which:
+The last line of the output begins with one of seven verdicts, and the exit code says which verdict it is:
 
     0 holds           every check below passed: the release is as private as its certificate says
-    2 does not hold   something was changed, contradicts itself or claims too little
+    2 does not hold   a file was changed, or the certificate contradicts itself or claims too little
     3 withdrawn       an advisory has withdrawn certificates of this kind: see SECURITY.md
-    4 unreadable      no certificate, no regular file, or no strict JSON
-    5 statement       the folder is unchanged, and claims no private release
-    6 caution         it holds, if what an advisory asks for is true, which the certificate cannot tell
-    7 not checked     a part of it is beyond this verifier, which says what
+    4 unreadable      there is no certificate, or a file is not a regular file or not strict JSON
+    5 statement       the folder is unchanged, but does not claim that the release is private
+    6 caution         it holds if a condition of an advisory is true, which the certificate does not show
+    7 not checked     this verifier cannot check a part of the certificate, and says which
 
-It recomputes epsilon from the certificate's event: Gaussian releases by their closed form, Poisson-sampled ones by a
-distribution of privacy losses of its own (rounded to the pessimistic side), pure and parallel ones, and a Renyi
-filter. It checks every digest, every row of a mechanism and the signature. It does not read a ledger, and not the log:
-that the release ran as stated is what dprl's own code and tests are for. What each check is for: docs/certificate.md.
+The verifier computes epsilon again from the certificate's event. For Gaussian releases it uses the closed form. For
+Poisson-sampled releases it builds the distribution of privacy losses with its own code, rounded to the pessimistic
+side. It also covers pure and parallel events and a Renyi filter. It checks every digest, the row of every mechanism
+and the signature. It reads neither a ledger nor the log, so it cannot show that the release ran as stated: dprl's own
+code and tests are for that. docs/certificate.md says what each check is for.
 """
 
 from __future__ import annotations
@@ -61,13 +62,13 @@ ADD_REMOVE = "add or remove one"
 CLIPS = {"zero out one": ("zero-out", 1.0), "replace one": ("replace one", 2.0)}
 """Of people who interact once each: the relation as a row names it, and the clip norms that one person moves."""
 SLACK, CALIBRATED = 1e-9, 1e-5
-SAMPLER = 2.0**-49  # distance of one draw of noise from the exact rounded Gaussian
-TAIL = 1e-15  # of a distribution of privacy losses, which is charged to delta
+SAMPLER = 2.0**-49  # total variation distance of one draw of noise from the exact rounded Gaussian
+TAIL = 1e-15  # probability of the tail that is cut off a distribution of privacy losses and charged to delta
 LARGEST_ORDER = round(32 * 1.06**95)
 
 
 class Verdict(Exception):
-    """End of the check: a verdict, and why."""
+    """End of the check, with a verdict and the reason."""
 
     def __init__(self, verdict, why):
         super().__init__(why)
@@ -75,7 +76,7 @@ class Verdict(Exception):
 
 
 def need(condition, why, verdict="does not hold"):
-    """End the check with ``why`` where a condition does not hold."""
+    """End the check with the verdict and the reason ``why`` if the condition does not hold."""
     if not condition:
         raise Verdict(verdict, why)
 
@@ -99,7 +100,7 @@ def zero_or_positive(x):
 
 
 def share(x):
-    """Return whether x is a part of a whole."""
+    """Return whether x is a positive number of at most 1, within rounding."""
     return positive(x) and x <= 1.0 + SLACK
 
 
@@ -109,7 +110,7 @@ def text(x):
 
 
 def number(x):
-    """Return whether x is a number that a field of a claim may hold."""
+    """Return whether x is a float, or a whole number of at most 10^15 in absolute value."""
     return type(x) is float or (type(x) is int and abs(x) <= 10**15)
 
 
@@ -119,22 +120,22 @@ def mapping(x):
 
 
 def listed(check, most=None):
-    """Return the check of a list of one to ``most`` such values."""
+    """Return the check of a list of one to ``most`` values that each pass ``check``."""
     return lambda x: isinstance(x, list) and 1 <= len(x) <= (most or len(x)) and all(map(check, x))
 
 
 def fields(table):
-    """Return the check of an object with just these fields."""
+    """Return the check of an object that has exactly the fields of ``table``, each of which passes its check."""
     return lambda x: mapping(x) and set(x) == set(table) and all(check(x[name]) for name, check in table.items())
 
 
 def optional(check):
-    """Return the check of a field that may be null."""
+    """Return the check of a field that is null or passes ``check``."""
     return lambda x: x is None or check(x)
 
 
 def hexadecimal(digits):
-    """Return the check of so many hexadecimal digits in lower case."""
+    """Return the check of a text of exactly so many hexadecimal digits in lower case."""
     return lambda x: isinstance(x, str) and re.fullmatch(f"[0-9a-f]{{{digits}}}", x) is not None
 
 
@@ -144,7 +145,7 @@ def file_name(x):
 
 
 def moment(x):
-    """Return whether x is a time in UTC that exists."""
+    """Return whether x is a time in UTC as dprl writes it, which exists and is not before 2024."""
     try:
         found = re.fullmatch(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z", x)
         return found is not None and datetime.strptime(x, "%Y-%m-%dT%H:%M:%SZ").year >= 2024
@@ -153,7 +154,7 @@ def moment(x):
 
 
 def anything(x):
-    """Return True."""
+    """Return True: the field may hold any value."""
     del x
     return True
 
@@ -210,7 +211,7 @@ ROWS = {
 
 
 def check_fields(what, table, content):
-    """Refuse an object that lacks a field, has one more, or one of another kind."""
+    """Refuse an object that lacks a field of ``table``, has another field, or has a field that fails its check."""
     for name in (*table, *content):
         need(name in content, f"{what} lacks the field {name!r}")
         need(name in table, f"{what} has an unknown field {name!r}")
@@ -221,7 +222,10 @@ def check_fields(what, table, content):
 
 
 def read(path, most=2**23, verdict="unreadable", into=None):
-    """Return the bytes of a regular file of bounded size, or put them into a digest; refuse anything else."""
+    """Return the bytes of a regular file of at most ``most`` bytes; refuse any other file.
+
+    Where ``into`` is a digest, add the bytes to the digest instead, and return no bytes.
+    """
     try:
         need(not os.path.islink(path), f"{path!a} is a link", verdict)
         handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
@@ -239,7 +243,7 @@ def read(path, most=2**23, verdict="unreadable", into=None):
 
 
 def parse(path, raw):
-    """Return a JSON object that every reader understands alike; refuse anything else."""
+    """Return the JSON object in ``raw``; refuse JSON that two readers could understand differently."""
 
     def once(items):
         need(len(dict(items)) == len(items), f"{path!a} has a key twice", "unreadable")
@@ -269,12 +273,12 @@ def parse(path, raw):
 
 
 def dump(content, indent, separators):
-    """Return JSON in dprl's one spelling."""
+    """Return the content as JSON in the only spelling that dprl writes."""
     return json.dumps(content, sort_keys=True, indent=indent, separators=separators, allow_nan=False).encode("ascii")
 
 
 def read_certificate(folder):
-    """Return the name and the content of a folder's certificate or statement."""
+    """Return the file name and the content of the folder's certificate or statement."""
     need(not os.path.isfile(folder), f"{folder!a} is a file: name the folder that it is in", "unreadable")
     need(os.path.isdir(folder), f"there is no folder {folder!a}", "unreadable")
     there = [name for name in FILES.values() if os.path.lexists(os.path.join(folder, name))]
@@ -292,7 +296,7 @@ def read_certificate(folder):
 
 
 def check_artifacts(folder, own, content):
-    """Refuse a file that is missing, changed or not listed; return what was released, by file."""
+    """Refuse a file that is missing, changed or not listed; return the content of the result files, by name."""
     data, names = {}, sorted(os.listdir(folder))
     for name in content["artifacts"]:
         need(name in names, f"{name!a} is missing, though {own} lists it")
@@ -303,7 +307,7 @@ def check_artifacts(folder, own, content):
         need(name in content["artifacts"], f"{name!a} is not listed in {own}")
         found = hashlib.sha256()
         if name in DATA:
-            raw = read(path, verdict="does not hold")  # once: what is compared is what was digested
+            raw = read(path, verdict="does not hold")  # read once, so that the bytes compared are those digested
             found.update(raw)
         else:
             read(path, 2**32, "does not hold", found)
@@ -321,7 +325,7 @@ PEM = bytes.fromhex("302a300506032b6570032100")
 
 
 def point_add(a, b):
-    """Return the sum of two points in extended coordinates."""
+    """Return the sum of two points of the curve, in extended coordinates."""
     x, y = (a[1] - a[0]) * (b[1] - b[0]) % P, (a[1] + a[0]) * (b[1] + b[0]) % P
     t, z = 2 * a[3] * b[3] * D % P, 2 * a[2] * b[2] % P
     e, f, g, h = y - x, z - t, z + t, y + x
@@ -329,7 +333,7 @@ def point_add(a, b):
 
 
 def point_times(k, a):
-    """Return k times a point."""
+    """Return k times the point a, in extended coordinates."""
     found = (0, 1, 1, 0)
     while k:
         found = point_add(found, a) if k & 1 else found
@@ -338,7 +342,7 @@ def point_times(k, a):
 
 
 def point(raw):
-    """Return the point that 32 bytes stand for; None where they stand for none."""
+    """Return the point that 32 bytes encode, or None if they encode no point."""
     y = int.from_bytes(raw, "little")
     sign, y = y >> 255, y & (2**255 - 1)
     if y >= P:
@@ -353,7 +357,7 @@ def point(raw):
 
 
 def check_signature(own, content, key):
-    """Refuse a wrong signature, or none where a key was given; return whether there is one."""
+    """Return whether there is a signature; refuse a wrong signature, or a missing signature if a key was given."""
     if "signature" not in content:
         need(key is None, f"{own} is not signed, though a public key was given")
         return False
@@ -387,12 +391,12 @@ FOREIGN = "the privacy event is not one that dprl emits"
 
 
 def is_real(x):
-    """Return whether x is a positive number as an event spells it."""
+    """Return whether x is a positive float, as events spell their numbers."""
     return type(x) is float and positive(x)
 
 
 def is_rate(x):
-    """Return whether x is a sampling rate as an event spells it."""
+    """Return whether x is a float that can be a sampling rate."""
     return is_real(x) and x <= 1.0
 
 
@@ -413,7 +417,7 @@ EVENTS = {
 
 
 def kind_of(event):
-    """Return the type of an event; refuse one that has other fields than its type asks for."""
+    """Return the type of an event; refuse an event whose fields are not those of its type."""
     kind = event.get("type")
     need(isinstance(kind, str) and kind in EVENTS, FOREIGN)
     known = fields({"type": anything, **EVENTS[kind]})(event)
@@ -422,7 +426,7 @@ def kind_of(event):
 
 
 def gaussians(event, count=1):
-    """Return the (rate, multiplier, count) of every Gaussian of an event, in order."""
+    """Return (rate, multiplier, count) for every Gaussian mechanism of an event, in order."""
     kind = kind_of(event)
     if kind == "Composed":
         return [part for one in event["events"] for part in gaussians(one, count)]
@@ -438,12 +442,12 @@ def gaussians(event, count=1):
 
 
 def branches(event):
-    """Return what happens to each part of the people: the event itself, where nobody is set apart."""
+    """Return the event of each part of the people; this is the event itself where the people are not divided."""
     return event["events"] if kind_of(event) == "Parallel" else [event]
 
 
 def stated_parts(event):
-    """Return what was done, in order, as the rows of mechanisms state it."""
+    """Return the parts of an event, in order, in the form in which the rows of mechanisms state them."""
     kind = kind_of(event)
     if kind == "Pure":
         return [(event["epsilon"],)]
@@ -455,7 +459,7 @@ def stated_parts(event):
 
 
 def merged(event):
-    """Return the sampled parts of an event, sorted, and the squared mu of all that was of everybody."""
+    """Return the Poisson-sampled parts of an event, sorted, and the sum of the squared mu of all unsampled parts."""
     sampled, mu_squared = {}, 0.0
     for rate, multiplier, count in gaussians(event):
         if rate == 1.0:
@@ -467,7 +471,7 @@ def merged(event):
 
 
 def log_upper(x):
-    """Return the logarithm of the probability that a standard normal is above x."""
+    """Return the logarithm of the probability that a standard normal variable is above x."""
     if x < 30.0:
         return math.log(0.5 * math.erfc(x / math.sqrt(2.0)))
     s = 1.0 / (x * x)
@@ -477,14 +481,14 @@ def log_upper(x):
 
 
 def gaussian_delta(epsilon, mu):
-    """Return the delta of a Gaussian release at epsilon, exactly: Phi(-e/mu + mu/2) - exp(e) Phi(-e/mu - mu/2)."""
+    """Return the exact delta of a Gaussian release at epsilon e: Phi(-e/mu + mu/2) - exp(e) Phi(-e/mu - mu/2)."""
     first, second = log_upper(epsilon / mu - mu / 2.0), epsilon + log_upper(epsilon / mu + mu / 2.0)
     return -math.exp(first) * math.expm1(min(second - first, 0.0))
 
 
 @functools.cache
 def epsilon_of_gaussian(mu, delta):
-    """Return the epsilon of Gaussian releases of everybody, whose squared mu add up."""
+    """Return the epsilon at delta of unsampled Gaussian releases; mu squared is the sum of their squared mu."""
     low, high = 0.0, 1.0
     while gaussian_delta(high, mu) > delta:
         low, high = high, 2.0 * high
@@ -499,7 +503,7 @@ def epsilon_of_gaussian(mu, delta):
 
 
 def width(rate, multiplier):
-    """Return how far the losses of one step range, out to ten standard deviations of its noise."""
+    """Return the width of the range of the losses of one step, out to ten standard deviations of its noise."""
     largest = (0.5 / multiplier + 10.0) / multiplier
     if rate == 1.0:
         return 2.0 * largest
@@ -508,7 +512,7 @@ def width(rate, multiplier):
 
 
 def grid_of(parts):
-    """Return the step at which losses are rounded: that of dprl's accountant, so that both say the same epsilon."""
+    """Return the grid to which losses are rounded: that of dprl's accountant, so that both find the same epsilon."""
     finest, total, widest = 1e-4, 0.0, max(width(rate, z) for rate, z, _ in parts)
     for rate, z, count in parts:
         finest = min(finest, (0.02 if rate == 1.0 else 0.05) * rate / z)
@@ -524,10 +528,11 @@ def grid_of(parts):
 
 
 def losses(rate, z, grid, adding):
-    """Return the privacy losses of one Gaussian release over a Poisson sample: first place, masses, mass at infinity.
+    """Return the privacy losses of one Gaussian release of a Poisson sample: first place, masses, mass at infinity.
 
-    They are those of a mechanism that is worse at every epsilon: its delta is the true one at multiples of the grid,
-    and linear in exp(epsilon) between them, where the true one is convex.
+    ``adding`` says in which direction the neighbours differ. The losses are those of a mechanism that is at least as
+    bad at every epsilon. Its delta equals the true delta at multiples of the grid. Between them it is linear in
+    exp(epsilon), where the true delta is convex.
     """
     largest, mu = (0.5 / z + 10.0) / z, 1.0 / z
     edge = -math.log1p(-rate) if rate < 1.0 else math.inf
@@ -564,7 +569,7 @@ def transform(values, roots):
 
 
 def reach(parts, grid, sign):
-    """Return beyond which place, upwards or downwards, no more than TAIL of the summed losses lies (Chernoff)."""
+    """Return the place beyond which, upwards or downwards, at most TAIL of the summed losses lies (Chernoff bound)."""
     best, farthest, ends = math.inf, 0, []
     for first, masses, _, count in parts:
         ends.append(max(sign * first, sign * (first + len(masses) - 1)))
@@ -575,7 +580,7 @@ def reach(parts, grid, sign):
             powers = itertools.accumulate(itertools.chain((1.0,), itertools.repeat(fade)), operator.mul)
             generated = math.fsum(map(operator.mul, masses[::-1] if sign > 0 else masses, powers))
             total += count * (end * grid * 2.0**step + math.log(generated))
-        if total / 2.0**step > best:  # it falls, then rises
+        if total / 2.0**step > best:  # the bound falls first, and then only rises
             break
         best = total / 2.0**step
     return sign * min(math.ceil(best / grid), farthest)
@@ -583,7 +588,7 @@ def reach(parts, grid, sign):
 
 @functools.cache
 def epsilon_of_sampled(sampled, mu_squared, delta):
-    """Return an upper bound on the epsilon of sampled releases, together with releases of everybody."""
+    """Return an upper bound on the epsilon at delta of Poisson-sampled releases together with unsampled releases."""
     everybody = ((1.0, 1.0 / math.sqrt(mu_squared), 1),) if mu_squared > 0.0 else ()
     grid = grid_of((*sampled, *everybody))
     if grid > 0.1:
@@ -605,14 +610,14 @@ def epsilon_of_sampled(sampled, mu_squared, delta):
             whole_ = [a * b**count for a, b in zip(whole_, transform(around, roots))]
             offset, finite = offset + count * first, finite * (1.0 - infinite) ** count
         back = transform([x.conjugate() for x in whole_], roots)
-        summed = [x.real / size for x in back]  # what lies below the window comes in again above: pessimistic
+        summed = [x.real / size for x in back]  # losses below the window come in again at its top: pessimistic
         turn = (low - offset) % size
         found = max(found, epsilon_of_losses(low, summed[turn:] + summed[:turn], 1.0 - finite + TAIL, grid, delta))
     return found
 
 
 def epsilon_of_losses(low, masses, infinite, grid, delta):
-    """Return the least epsilon at which summed losses have that delta."""
+    """Return the least epsilon at which the summed losses have a delta of at most ``delta``."""
     if infinite > delta:
         return math.inf
     above, weighted, fade = infinite, 0.0, math.exp(-grid)
@@ -624,18 +629,18 @@ def epsilon_of_losses(low, masses, infinite, grid, delta):
 
 
 def up(x):
-    """Return the least double that is at least a fraction."""
+    """Return the least double that is at least the fraction x."""
     value = float(x)
     return value if Fraction(value) >= x else following(value)
 
 
 def following(x):
-    """Return the double after x."""
+    """Return the next larger double after x."""
     return math.nextafter(x, math.inf)
 
 
 def gaussian_cost(order, z):
-    """Return the RDP of one Gaussian release of everybody, rounded up."""
+    """Return the RDP of one unsampled Gaussian release at an order, rounded up."""
     return following(order / (2.0 * z**2) * (1.0 + 2.0**-50))
 
 
@@ -653,7 +658,7 @@ def sampled_cost(order, rate, z):
 
 
 def epsilon_of_filter(event, delta):
-    """Return the epsilon of a Renyi filter (Canonne, Kamath and Steinke 2020, Proposition 12)."""
+    """Return the epsilon of a Renyi filter at delta (Canonne, Kamath and Steinke 2020, Proposition 12)."""
     order = event["order"]
     rdp = up(Fraction(event["budget"]) + sum(Fraction(gaussian_cost(order, z)) for z in event["before"]))
     if delta**2 + math.expm1(-rdp) > 0.0:
@@ -662,9 +667,9 @@ def epsilon_of_filter(event, delta):
 
 
 def epsilon_of(event, delta):
-    """Return the epsilon of an event at delta, and to what it is known, relatively."""
+    """Return the epsilon of an event at delta, and the relative error within which this epsilon is known."""
     kind = kind_of(event)
-    if kind == "Parallel":  # a neighbour differs in one part of the people
+    if kind == "Parallel":  # neighbours differ in only one part of the people
         return max(epsilon_of(one, delta) for one in event["events"])
     if kind == "Pure":
         return event["epsilon"], SLACK
@@ -693,12 +698,12 @@ REWARDS = re.compile(
 
 
 def drawn(std, grid):
-    """Return whether the sampler of noise is proved for a standard deviation on a grid."""
+    """Return whether there is a proof of the noise sampler for this standard deviation on this grid."""
     return 2.0**24 * (1.0 - SLACK) <= std / grid <= 2.0**44 * (1.0 + SLACK)
 
 
 def check_row(what, row):
-    """Refuse a row for whose numbers there is no proof."""
+    """Refuse a mechanism's row if there is no proof for its numbers."""
     table = ROWS[row["name"]]
     if "candidates" in table:
         cost = Fraction(row["rate"]) * row["spread"]
@@ -718,12 +723,12 @@ def check_row(what, row):
 
 
 def answer_step(std):
-    """Return of what noisy rewards are multiples."""
+    """Return the grid step of noisy rewards, which are multiples of it."""
     return math.ldexp(1.0, math.frexp(std)[1] - 8)
 
 
 def reward_relation(words):
-    """Return (radius, Lipschitz constant or None, of the state alone, mixed derivatives); None for other words."""
+    """Return (radius, Lipschitz constant or None, action ignored, mixed derivatives); None for other words."""
     found = REWARDS.fullmatch(words)
     if found is None:
         return None
@@ -738,7 +743,7 @@ def reward_relation(words):
 
 
 def path_sensitivity(row, relation, public):
-    """Return the norm by which neighbouring reward functions move all paths of a Gaussian process."""
+    """Return a bound on the norm by which neighbouring reward functions move all paths of a Gaussian process."""
     radius, slope, of_state, mixed = relation
     facts, options = public["environment"], public["hyper_parameters"]
     of_q, dimensions = options["variant"]["value"] == "output", len(facts["observation"])
@@ -762,7 +767,7 @@ def path_sensitivity(row, relation, public):
 
 
 def path_delta(row, content):
-    """Return what the finite precision of paths adds to delta."""
+    """Return what the finite precision of the paths adds to delta."""
     largest, std, dimensions = row["largest_reward"], row["std"], row["dimensions"]
     ends = content["assumed_public"]["environment"]["reward"]
     need(largest >= max(abs(float(end)) for end in ends), "precision was counted for smaller rewards")
@@ -775,7 +780,7 @@ def path_delta(row, content):
 
 
 def column_norm(row):
-    """Return how far one person of one round moves all rounds, at least: 1 for independent noise."""
+    """Return the least column norm that is proved: how far a person in one round moves all rounds; 1 if independent."""
     steps, noise = row["steps"], row["noise"]
     need(steps <= 2**20, "a mechanism has more rounds than there is a proof for")
     banded = re.fullmatch("banded:([1-9][0-9]{0,6})", noise)
@@ -796,7 +801,7 @@ def column_norm(row):
 
 
 def check_users(row, name, clips):
-    """Return the least sensitivity of a sum over people who interact once each, with its column norm."""
+    """Return the least sensitivity that a sum over people must state; refuse too small a column norm."""
     norm = math.hypot(*(part["clip_norm"] for part in row["parts"]))
     sound = row["relation"] == name and row["steps"] % row["epochs"] == 0
     sound = sound and (row["epochs"] == 1 or row["noise"] == "independent")
@@ -807,7 +812,7 @@ def check_users(row, name, clips):
 
 
 def check_noise(content):
-    """Refuse rows with less noise than the relation asks for; return what their precision adds to delta."""
+    """Refuse rows with less noise than the relation requires; return what finite precision adds to delta."""
     stated, rows, delta = content["neighbouring_relation"], content["mechanisms"], 0.0
     kinds = [ROWS[row["name"]] for row in rows]
     if content["privacy_unit"] == "reward function":
@@ -837,7 +842,7 @@ def check_noise(content):
 
 
 def check_shares(event, rows):
-    """Refuse rows whose shares are not the whole budget, or not what a Renyi filter spends."""
+    """Refuse rows whose shares do not add up to the whole budget, or are not what a Renyi filter spends."""
     shares = [row["share"] for row in rows if "share" in row]
     need(not shares or abs(math.fsum(shares) - 1.0) <= 1e-6, "the shares of the mechanisms do not add up to the budget")
     if kind_of(event) != "RenyiFilter":
@@ -862,7 +867,7 @@ def check_shares(event, rows):
 
 
 def check_content(own, content):
-    """Refuse fields that are missing, unknown, mistyped or contradict each other."""
+    """Refuse a file whose fields are missing, unknown or of a wrong type, or contradict each other."""
     check_fields(own, {**FIELDS, **({"signature": anything} if "signature" in content else {})}, content)
     public, unit, status = content["assumed_public"], content["privacy_unit"], content["status"]
     check_fields("what is assumed public", {name: PUBLIC.get(name, anything) for name in public}, public)
@@ -879,7 +884,7 @@ def check_content(own, content):
 
 
 def check_rows(content, parts):
-    """Refuse mechanisms that are not the parts of the event, in order, with the same numbers."""
+    """Refuse mechanisms that are not the parts of the event, in the same order and with the same numbers."""
     stated = []
     for row in content["mechanisms"]:
         need(mapping(row), "a mechanism is no object")
@@ -901,7 +906,7 @@ def check_rows(content, parts):
 
 
 def check_units(content):
-    """Refuse a delta at which giving one unit away entirely would be allowed."""
+    """Refuse a delta that would allow a mechanism to reveal one unit entirely."""
     public = content["assumed_public"]
     if content["privacy_unit"] == "reward function":
         units = public.get("hyper_parameters", {}).get("people", {"value": None})["value"]
@@ -914,7 +919,7 @@ def check_units(content):
 
 
 def check_claim(content):
-    """Recompute epsilon and what draws of noise cost, and refuse a claim of less; return epsilon."""
+    """Compute epsilon and the cost of the draws of noise again; refuse a smaller claim; return epsilon."""
     event, verified = content["event"], content["status"] == "verified"
     if event is None:
         need(not verified, "a verified release has no privacy event")
@@ -957,7 +962,7 @@ ROUNDED = 1e-3
 
 
 def check_choice(content, data):
-    """Refuse a certificate of no algorithm of dprl, and parts of the people that do not choose as is stated."""
+    """Refuse an algorithm that dprl does not have, and parts of the people that do not make the stated choice."""
     need(len(data) == 1, "it must come with one of estimate.json and training.json")
     ((file, stated),) = data.items()
     algorithm = stated.get("algorithm")
@@ -989,12 +994,12 @@ def check_choice(content, data):
 
 
 def option(content, name):
-    """Return the value of a stated option; None where there is none."""
+    """Return the value of an option on the certificate, or None if the certificate does not state the option."""
     return content["assumed_public"].get("hyper_parameters", {}).get(name, {"value": None})["value"]
 
 
 def names_of(content):
-    """Return the names of a certificate's mechanisms."""
+    """Return the names of the certificate's mechanisms."""
     return {row["name"] for row in content["mechanisms"]}
 
 
@@ -1021,7 +1026,7 @@ ADVISORIES = (
 
 
 def check_advisories(content):
-    """Return the cautions that are due; refuse a certificate that an advisory has withdrawn."""
+    """Return the advisories that caution about the certificate; refuse it if an advisory has withdrawn it."""
     found = re.match(r"([0-9]{1,6})\.([0-9]{1,6})\.([0-9]{1,6})", content["versions"].get("dprl", ""))
     if found is not None and tuple(map(int, found.groups())) >= (0, 2, 0):
         return []
@@ -1032,7 +1037,7 @@ def check_advisories(content):
 
 
 def check(folder, key=None):
-    """Return the verdict on a folder, why, and what was found."""
+    """Return the verdict on a folder, the reason, and the facts that were found."""
     found = {}
     try:
         own, content = read_certificate(folder)
