@@ -43,7 +43,7 @@ from dprl.mechanisms.reward_noise import RewardGradient, RewardNoise
 from dprl.protocols import NoiseSource
 
 _SLACK = 1.0 + 1e-9  # for the float sums of this module
-_AT_THE_DOORS = threading.RLock()  # one thread at a time: with two, a recorder of one could stay in place for good
+_PATCH_LOCK = threading.RLock()  # one thread at a time: with two, a recorder of one could stay in place for good
 SEED = 11
 """Seed of every recorded call, which stands for the key that neighbours share."""
 
@@ -53,7 +53,7 @@ Relation = Literal["add or remove one", "replace one"]
 
 
 @dataclass(frozen=True)
-class Entry:
+class RecordedRelease:
     """One release of one mechanism, as grid points and as numbers, and what it was made of. Private.
 
     Attributes:
@@ -84,7 +84,7 @@ class ReleaseTrace:
     """
 
     mechanisms: list[Any] = field(default_factory=list)
-    entries: dict[int, list[Entry]] = field(default_factory=dict)
+    entries: dict[int, list[RecordedRelease]] = field(default_factory=dict)
     questions: list[Question] = field(default_factory=list)
     answering: Any = None
     calls: list[tuple[Any, ...]] = field(default_factory=list)
@@ -217,7 +217,7 @@ class Recorder:
             before = first.entries.get(place, [])[len(tape.entries[place]) :]
             points = np.array(before[0].points if before else points)
             exact = tuple(int(x) for x in np.asarray(total))
-            tape.entries[place].append(Entry(exact, points, points * unit, level.pop(place, None)))
+            tape.entries[place].append(RecordedRelease(exact, points, points * unit, level.pop(place, None)))
             return points
 
         def add_noise(mechanism: GaussianSum, original: Any, total: Any, draw: Any) -> Any:
@@ -247,7 +247,7 @@ class Recorder:
 
             return entered
 
-        with _AT_THE_DOORS, contextlib.ExitStack() as stack:
+        with _PATCH_LOCK, contextlib.ExitStack() as stack:
             seeded = door(lambda kind, original, seed: source, vars(SeededNoise)["from_seed"].__func__)
             stack.enter_context(patch.object(SeededNoise, "from_seed", classmethod(seeded)))
             for owner, recorded in (
@@ -368,7 +368,9 @@ def _squared(mechanism: GaussianSum, relation: Relation, moved: np.ndarray) -> F
     return max([Fraction(np.sum(moved[:size] ** 2)), *(x**2 for x in norms)]) / limit**2
 
 
-def _moved_in_all(mechanism: GaussianSum, one: list[Entry], two: list[Entry], problems: list[str]) -> Fraction:
+def _moved_in_all(
+    mechanism: GaussianSum, one: list[RecordedRelease], two: list[RecordedRelease], problems: list[str]
+) -> Fraction:
     """Return the distance between the sums of all steps, over what the noise allows, for units that take part once.
 
     The sums are whitened by the strategy of the correlated noise, because only the whitened noise is independent.
@@ -387,7 +389,7 @@ def _moved_in_all(mechanism: GaussianSum, one: list[Entry], two: list[Entry], pr
     return Fraction(found)
 
 
-def _numbers_of_releases(mechanism: GaussianSum, one: list[Entry], two: list[Entry]) -> list[str]:
+def _numbers_of_releases(mechanism: GaussianSum, one: list[RecordedRelease], two: list[RecordedRelease]) -> list[str]:
     problems = ["the number of releases differs"] if len(one) != len(two) else []
     if not isinstance(mechanism, FilteredGaussianSum):
         return problems + ["the number of releases is not the declared number of steps"] * (len(one) != mechanism.steps)

@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 from dprl.data.cells import codes as codes_of
 from dprl.data.cells import one_array
 from dprl.data.log_files import Layout, layout_of, log_files, rows_of
-from dprl.data.parts import MANIFEST, SCHEMA, Part, Parts, lacking, sha256_of
+from dprl.data.parts import MANIFEST, SCHEMA, Part, Parts, lacks_value, sha256_of
 from dprl.errors import DprlError
 from dprl.files import sync, temporary_folder
 
@@ -171,7 +171,9 @@ def _part_of(identifiers: pa.Table, by: str, cuts: pa.Array) -> np.ndarray:
     # one ranking of both, so that routing and sorting follow the same order
     ranks = _ranks(pa.concat_arrays([cuts, encoded.dictionary]))
     numbers = np.searchsorted(ranks[: len(cuts)], ranks[len(cuts) :], side="right")
-    return np.where(lacking(identifiers), len(cuts), np.append(numbers, 0)[encoded.indices.fill_null(-1).to_numpy()])
+    return np.where(
+        lacks_value(identifiers), len(cuts), np.append(numbers, 0)[encoded.indices.fill_null(-1).to_numpy()]
+    )
 
 
 def _schema(layout: Layout) -> pa.Schema:
@@ -187,7 +189,7 @@ def _write_part(folder: Path, number: int, layout: Layout, before: int) -> Part:
     )
     with pa.memory_map(str(_routed(folder, number))) as source:
         table = pa.ipc.open_stream(source).read_all()
-        nobodys = lacking(table.select(layout.units))
+        nobodys = lacks_value(table.select(layout.units))
         codes = codes_of(table.column(layout.by))
         codes[nobodys] = len(table)  # rows of nobody come after all others
         _, ranks, rows_of_units = np.unique(codes, return_inverse=True, return_counts=True)

@@ -232,13 +232,13 @@ class Parts:
             _require(all(sha256_of(self.folder / name) == digest for name, _, digest in self.parts[number].files))
         batch, offsets, _ = self._opened(number)
         episode = column_of("episode_id", self.names) or self.by
-        nobodys = np.flatnonzero(lacking(pa.Table.from_batches([batch.select([self.by, episode])])))
+        nobodys = np.flatnonzero(lacks_value(pa.Table.from_batches([batch.select([self.by, episode])])))
         end, rows = int(offsets[-1]), batch.num_rows
         if end != rows and not (0 <= end < rows and number == len(self.parts) - 1):
             raise self._split()
         if not np.array_equal(nobodys, np.arange(end, rows)):  # rows of nobody come after all units
             raise self._split()
-        codes = np.append(last, coded(batch.column(self.by).slice(0, end)))
+        codes = np.append(last, codes_in_parts(batch.column(self.by).slice(0, end)))
         steps = np.diff(codes)
         # the offsets are exactly the rows at which another identifier begins
         if (steps < 0).any() or not np.array_equal(np.flatnonzero(steps), offsets[:-1]):
@@ -292,13 +292,13 @@ class Parts:
         return np.asarray(found), found.base
 
 
-def coded(column: pa.Array | pa.ChunkedArray) -> np.ndarray:
+def codes_in_parts(column: pa.Array | pa.ChunkedArray) -> np.ndarray:
     """Return the ``(R,)`` int64 codes in a column of identifiers of a log in parts, -1 for missing."""
     filled = column.fill_null(-1) if column.null_count else column
     return filled.to_numpy()
 
 
-def lacking(identifiers: pa.Table) -> np.ndarray:
+def lacks_value(identifiers: pa.Table) -> np.ndarray:
     """Return ``(R,)`` whether a row lacks a value in any of these columns."""
     return np.logical_or.reduce([column.is_null().to_numpy() for column in identifiers.columns])
 

@@ -27,7 +27,7 @@ from dprl.user_code import quietly
 _BLANK = r"^\s*(|\.|NA|N/A|NaN|nan|NULL|null)\s*$"
 
 
-def becoming(source: OpenedLog, preparation: Preparation) -> OpenedLog:
+def as_log(source: OpenedLog, preparation: Preparation) -> OpenedLog:
     """Return the log that a table becomes when its rows are read; refuse a table that the section does not fit."""
     kinds = source.kinds
     if isinstance(source, Columns):

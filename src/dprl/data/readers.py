@@ -19,9 +19,9 @@ from dprl.data import schema as schemas
 from dprl.data.bounds_file import read_public
 from dprl.data.cells import codes, lists, numbers
 from dprl.data.memory import Columns
-from dprl.data.parts import MANIFEST, Parts, coded
+from dprl.data.parts import MANIFEST, Parts, codes_in_parts
 from dprl.data.preparation import Preparation
-from dprl.data.prepared import becoming
+from dprl.data.prepared import as_log
 from dprl.data.sources import LogSource, is_minari, open_source, path_of
 from dprl.data.trajectories import TRANSITION, Trajectories, assemble
 from dprl.errors import DprlError
@@ -106,7 +106,7 @@ class Log:
 
     def _raw(self, table: pa.Table) -> dict[str, np.ndarray]:
         """Return the columns of some rows, as :func:`~dprl.data.trajectories.assemble` takes them."""
-        ranked = coded if isinstance(self.source, Parts) else codes
+        ranked = codes_in_parts if isinstance(self.source, Parts) else codes
         rows = table.num_rows
         out: dict[str, np.ndarray] = {}
         for part, names in self.schema.vectors.items():
@@ -188,7 +188,7 @@ def read_log(
         if opened.prepared is None:
             if isinstance(opened, Parts):
                 raise DprlError("A table is prepared first, and then partitioned: `dprl data prepare` writes the log.")
-            opened = becoming(opened, preparation)
+            opened = as_log(opened, preparation)
     unit = unit or ("person" if person or "person_id" in opened.names else "trajectory")
     found = schemas.match(
         opened,
@@ -276,7 +276,7 @@ def prepare(source: Any, bounds: Mapping[str, Any] | str | Path, out: str | Path
         raise DprlError(f"{Path(out).name!r} is there already: name another file with --out.")
     if is_minari(source):
         raise DprlError("A Minari dataset is a log already.")
-    made = becoming(open_source(source), preparation)
+    made = as_log(open_source(source), preparation)
     table = made.rows(made.names)
     if out is not None:
         with replacing(out, 0o600) as temporary:

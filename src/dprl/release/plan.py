@@ -92,11 +92,11 @@ def load_policies(named: Mapping[str, Any], bounds: Bounds) -> dict[str, Any]:
     return policies
 
 
-def load_behavior(below: Any, bounds: Bounds) -> Any:
-    """Load the public behaviour policy that ``below`` names and try it on public states; None for None."""
-    if below is not None and bounds.strata is not None:
+def load_behavior(named: Any, bounds: Bounds) -> Any:
+    """Load the public behaviour policy that ``named`` names and try it on public states; None for None."""
+    if named is not None and bounds.strata is not None:
         raise DprlError("bounds: behaviour probabilities are estimated within strata: leave the behaviour policy out.")
-    behavior = None if below is None else load_policy(below, bounds.actions)
+    behavior = None if named is None else load_policy(named, bounds.actions)
     if behavior is not None:
         if isinstance(behavior, UNASKED):
             raise DprlError("The behaviour policy must be a function of states; a column of the log is behavior_prob.")

@@ -20,7 +20,7 @@ import numpy as np
 from dprl.accounting.budget import Budget
 from dprl.audits.attacks.programs import FAR, value_vectors, watching
 from dprl.audits.attacks.trials import PlanCanary, check_all_seen
-from dprl.audits.record_replay import Entry, Recorder, ReleaseTrace
+from dprl.audits.record_replay import RecordedRelease, Recorder, ReleaseTrace
 from dprl.config import Config
 from dprl.data.readers import read_log
 from dprl.engine.layouts import PaddedUnits
@@ -151,7 +151,7 @@ def log_ratio(seen: ReleaseTrace, other: ReleaseTrace) -> float:
     )
 
 
-def _log_ratio(mechanism: Any, step: int, seen: Entry, other: Entry) -> float:
+def _log_ratio(mechanism: Any, step: int, seen: RecordedRelease, other: RecordedRelease) -> float:
     base, there = np.array(seen.total), np.array(other.total)
     if isinstance(mechanism, NoisyMaximum):
         one, two = (odds(mechanism, total)[int(seen.points[0])] for total in (base, there))

@@ -76,7 +76,7 @@ def push(facts: EnvironmentSpec, interactions: int = 1) -> tuple[np.ndarray, np.
     return found if interactions > 1 else tuple(x[0] for x in found)  # type: ignore[return-value]
 
 
-class _Silence:
+class _SumRecorder:
     """A noise source that draws nothing and samples nobody, and also a journal that keeps the exact sums.
 
     It is handed to one run, so that nothing changes for another release in this process.
@@ -99,7 +99,7 @@ class _Silence:
         self.count = count
         return np.zeros(count, dtype=bool)
 
-    def stream(self, name: str) -> _Silence:
+    def stream(self, name: str) -> _SumRecorder:
         return self
 
     def step(self, step: int, count: int, compute: Callable[[], Any]) -> np.ndarray:
@@ -113,10 +113,10 @@ def exact_sums(plan: PGPlan, people: Any) -> np.ndarray:
 
     They are int64 where the calibration is verified.
     """
-    (program, rates), silence = program_of(plan), _Silence()
+    (program, rates), recorder = program_of(plan), _SumRecorder()
     asked, coins = AskedPeople(people, program.shape.users), ActionCoins.of_key(random.key(0))
-    trainer.run_on_host(program, asked, silence, rates, coins, journal=silence)
-    return np.stack(silence.totals)
+    trainer.run_on_host(program, asked, recorder, rates, coins, journal=recorder)
+    return np.stack(recorder.totals)
 
 
 # --- what is seen of it ---------------------------------------------------------------------------------------------
@@ -197,11 +197,11 @@ def vectors_of(plan: PGPlan, people: Any) -> np.ndarray:
 
     The release's own loop computes the vectors.
     """
-    (program, rates), silence = program_of(plan), _Silence()
+    (program, rates), recorder = program_of(plan), _SumRecorder()
     asked, coins, mechanism = AskedPeople(people, None), ActionCoins.of_key(random.key(0)), program.mechanism
     once = PolicyGradient(replace(program.shape, steps=1), replace(mechanism, steps=1))
-    trainer.run_on_host(once, asked, silence, rates, coins)
-    state, places = program.init(rates, coins), np.arange(silence.count)
+    trainer.run_on_host(once, asked, recorder, rates, coins)
+    state, places = program.init(rates, coins), np.arange(recorder.count)
     return np.stack([asked.total(program, 0, mechanism, state, places == place) for place in places])
 
 
