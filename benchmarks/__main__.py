@@ -1,4 +1,4 @@
-"""``python -m benchmarks [NAME ...]``: run all benchmarks or the named ones, print and record the figures."""
+"""``python -m benchmarks [NAME ...]``: run all benchmarks, or only the named ones; print and record their figures."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
-"""The best of a hundred policies, chosen on one part of the people and valued on the other: how good, and how wide.
+"""The best of a hundred policies, chosen on one part of the people and valued on the other: its loss and its interval.
 
-``python -m benchmarks best_of_k``: of members of families on their seeds for judging, 10,000 people, epsilon 1, delta
-1e-5, one step and ten steps. Two figures of each: what the chosen policy is worth less than the best, as a share of the
-policies' value range; and the width of the winner's interval over that of one policy valued by all people.
-``python -m benchmarks.best_of_k`` prints those of the seeds on which the defaults were chosen.
+``python -m benchmarks best_of_k`` draws members of problem families on the seeds for judging, with 10,000 people,
+epsilon 1 and delta 1e-5, over one step and over ten steps. It reports two figures for each family. The loss is how much
+less the chosen policy is worth than the best one, as a share of the policies' value range. The width is that of the
+winner's interval, relative to the interval of a single policy that is valued on all people.
+``python -m benchmarks.best_of_k`` prints the same figures for the seeds on which the defaults were chosen.
 """
 
 from __future__ import annotations
@@ -24,17 +25,19 @@ from dprl.protocols import Bounds
 PEOPLE, POLICIES, BUDGET = 10_000, 100, dprl.Budget(1.0, 1e-5)
 DOMAINS = {1: ("random-mdp", "inventory", "bandit"), 10: ("random-mdp", "inventory", "clinic")}
 TOWARDS = {1: 0.9, 10: 0.5}
-"""How far policies leave the behaviour policy, by the number of steps: ratios multiply."""
+"""Number of steps -> weight of a drawn policy in a target policy, which mixes it with the behaviour policy. Ten steps
+have a smaller weight, since importance ratios multiply."""
 MEMBERS, LOGS = 6, 4
 
 
 @dataclasses.dataclass(frozen=True)
 class Problem:
-    """A member of a family with many policies: from those that do harm to those that do well.
+    """A member of a family with many target policies, from harmful ones to good ones.
 
     Attributes:
-        law: its process, cut to so many steps.
-        truth: ``(K,)`` true values.
+        member: the member of the family.
+        law: the member's process, cut to the number of steps.
+        truth: ``(K,)`` true values of the policies.
     """
 
     member: Member
@@ -43,7 +46,7 @@ class Problem:
 
     @property
     def bounds(self) -> Bounds:
-        """What is declared for a log of :data:`PEOPLE` people."""
+        """The declared bounds of a log of :data:`PEOPLE` people."""
         ratio = max(float(np.max(table / self.law.behavior)) for table in self.law.targets.values())
         whole = self.member.bounds(PEOPLE)
         return dataclasses.replace(whole, horizon=self.law.horizon, max_importance_ratio=ratio)
@@ -63,7 +66,7 @@ class Problem:
 
 
 def problem(family: str, seed: int, steps: int) -> Problem:
-    """Return the family's member of a seed with :data:`POLICIES` policies of the same randomness."""
+    """Return the family's member for a seed, with :data:`POLICIES` policies that are drawn from the same seed."""
     found = member(family, seed, off_policy=True)
     law, rng = dataclasses.replace(found.process, horizon=steps), np.random.default_rng([seed, steps])
     mean = np.sum(law.outcomes * law.rewards, axis=-1)
@@ -84,7 +87,10 @@ def problem(family: str, seed: int, steps: int) -> Problem:
 
 
 def _places(codes: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
-    """Return what finds the nearest code of each state; a hundred policies are asked about the same states."""
+    """Return a function that finds the nearest code of each state.
+
+    It keeps its last results, since a hundred policies are asked about the same states.
+    """
 
     @functools.lru_cache(maxsize=4)
     def places(raw: bytes, width: int) -> np.ndarray:
@@ -99,7 +105,7 @@ def _policy(places: Callable[[np.ndarray], np.ndarray], table: np.ndarray) -> An
 
 
 def measure(family: str, seed: int, steps: int, logs: int = LOGS) -> dict[str, float]:
-    """Return mean loss, mean ratio of widths, and how often the interval held, over so many logs."""
+    """Return the mean loss, the mean ratio of widths, and in how many of the ``logs`` logs the interval held."""
     asked = problem(family, seed, steps)
     policies, names, span = asked.policies, list(asked.policies), float(np.ptp(asked.truth))
     losses, widths, hits = [], [], 0
@@ -119,7 +125,7 @@ def measure(family: str, seed: int, steps: int, logs: int = LOGS) -> dict[str, f
 
 
 def figures_of(seeds: Sequence[int]) -> dict[str, dict[str, float]]:
-    """Return the figures of each domain, over the members of these seeds; they are printed as they come."""
+    """Return the figures of each domain over the members of these seeds, and print each as soon as it is known."""
     out = {}
     for steps, families in DOMAINS.items():
         for family in families:
@@ -135,7 +141,7 @@ def figures_of(seeds: Sequence[int]) -> dict[str, dict[str, float]]:
 
 
 def record(figures: Mapping[str, Mapping[str, float]]) -> dict[str, Any]:
-    """Return the benchmark's record, of the figures of each domain."""
+    """Return the benchmark's record from the figures of each domain."""
     rows = [
         [*name.split(", "), f"{one['loss']:.1%}", f"{one['width']:.2f}", f"{one['hits']:.0f} of {one['of']:.0f}"]
         for name, one in figures.items()
@@ -146,7 +152,7 @@ def record(figures: Mapping[str, Mapping[str, float]]) -> dict[str, Any]:
              10.0, False, "%")
         for steps, found in worst.items()
     ]  # fmt: skip
-    limits = {1: 1.6, 10: 2.2}  # sampling rules in the first, noise in the second
+    limits = {1: 1.6, 10: 2.2}  # over one step sampling error dominates the width, over ten steps noise does
     goals += [
         goal(f"width over that of all people, {steps} step(s), worst", max(o["width"] for o in found),
              limits[steps], False)
@@ -169,7 +175,7 @@ def record(figures: Mapping[str, Mapping[str, float]]) -> dict[str, Any]:
 
 
 def run() -> dict[str, Any]:
-    """Return the record of the seeds for judging."""
+    """Return the benchmark's record for the seeds for judging."""
     return record(figures_of(JUDGING[:MEMBERS]))
 
 

@@ -1,4 +1,4 @@
-"""The 40-state chain's logs for the GPOPE benchmark, for all candidates alike; NumPy alone."""
+"""Logs of the 40-state chain for the GPOPE benchmark, the same for all candidates. Needs only NumPy."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from typing import Any
 
 import numpy as np
 
-STATES, TRAJECTORIES, TRIALS = 39, 200, 100  # non-terminal states; a trial's log
-# The clip binds in about half of the updates, and the iteration is stable: with a step of 0.5 and a clip of 0.1 it
-# is not, and rounding alone parts the candidates by 1e-3 of the largest weight.
+STATES, TRAJECTORIES, TRIALS = 39, 200, 100  # non-terminal states; trajectories of each trial's log
+# With these numbers the clip binds in about half of the updates and the iteration is stable. With a step of 0.5 and a
+# clip of 0.1 it is unstable, and rounding alone makes the candidates differ by 1e-3 of the largest weight.
 DISCOUNT, CLIP, STEP_SIZE, NOISE_MULTIPLIER = 0.99, 0.01, 0.05, 1.5
 CHECK_STEPS = 400
 
 
 def flat_logs(rng: np.random.Generator, trajectories: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Source and target (-1 at the end) of every transition in order, and the offsets of the trajectories."""
+    """Return source and target (-1 at the end) of every transition in order, and the offsets of the trajectories."""
     start = rng.integers(0, STATES, trajectories)
     state = np.arange(STATES)
     stays = (rng.geometric(0.5, (trajectories, STATES)) - 1) * (state >= start[:, None])
-    visits = stays + (state >= start[:, None])  # every stay, then the step onwards
+    visits = stays + (state >= start[:, None])  # all stays, and the step to the next state
     counts = visits.ravel()
     source = np.repeat(np.tile(state, trajectories), counts)
     target = source.copy()
@@ -30,7 +30,7 @@ def flat_logs(rng: np.random.Generator, trajectories: int) -> tuple[np.ndarray, 
 
 
 def make(path: Path) -> None:
-    """Every trial's log as weights over the unique transitions, and the draws of trajectories for the check."""
+    """Write every trial's log as weights over the unique transitions, and the trajectories drawn for the check."""
     rng = np.random.default_rng(7)
     table = np.eye(STATES, dtype=np.float32) * np.float32(np.sqrt(STATES))
     pairs = np.array([(s, s) for s in range(STATES)] + [(s, s + 1 if s < STATES - 1 else -1) for s in range(STATES)])
@@ -66,5 +66,5 @@ def make(path: Path) -> None:
 
 
 def clip_norm() -> float:
-    """The L2 clip in feature units, as :func:`dprl.evaluation.gpope.clip_norm` gives it."""
+    """Return the L2 clip norm in feature units, as :func:`dprl.evaluation.gpope.clip_norm` computes it."""
     return CLIP * float(np.sqrt(STATES))

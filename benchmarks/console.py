@@ -1,14 +1,14 @@
-"""Outputs in the documents come from running what stands above them: ``python -m benchmarks.console [PAGE ...]``.
+"""Run the commands shown in the documents and write their outputs there: ``python -m benchmarks.console [PAGE ...]``.
 
-A page is one session in a folder of its own. In a block of the language ``console`` each line that begins with ``$ ``
-is run, and what it prints is written below it. A comment before a block says more:
+Each page is one session in a new folder. In a block of the language ``console`` each line that begins with ``$ `` is
+run, and its output is written below it. A comment before a block changes what is done:
 
 * ``<!-- file: NAME -->``: the block is written to that file, so that later commands find it;
-* ``<!-- setup: COMMAND -->``: a command that the page does not show;
-* ``<!-- noisy -->``: words, and not only numbers, are different each time, so that a check compares nothing;
-* ``<!-- not run: REASON -->``: the block stands as it was written.
+* ``<!-- setup: COMMAND -->``: the command is run, but the page does not show it;
+* ``<!-- noisy -->``: not only numbers but words differ between runs, so that a check compares nothing;
+* ``<!-- not run: REASON -->``: the block is neither run nor changed.
 
-Where an output ends with ``...``, as many lines are kept as were there before.
+Where an output on the page ends with ``...``, the new output is cut to the same number of lines.
 """
 
 from __future__ import annotations
@@ -33,7 +33,14 @@ _EXACT = ("dprl plan", "dprl calibrate", "dprl simulate", "dprl data", "cat ")
 
 @dataclass(frozen=True)
 class Command:
-    """A command of a page, what the page says that it prints, and what it printed."""
+    """A command of a page, the output that the page shows, and the output of the run.
+
+    Attributes:
+        text: the command.
+        said: the output on the page.
+        printed: the output of the run.
+        noisy: whether words differ between runs.
+    """
 
     text: str
     said: str
@@ -41,7 +48,7 @@ class Command:
     noisy: bool
 
     def as_said(self) -> bool:
-        """Return whether what was printed is what the page says, but for numbers that noise or time make."""
+        """Return whether the output is the one on the page. Numbers are ignored where noise or time can change them."""
         if self.noisy:
             return True
         if self.text.startswith(_EXACT):
@@ -50,13 +57,13 @@ class Command:
 
 
 def pages() -> list[Path]:
-    """Return the pages that have a console block which is run."""
+    """Return the pages with at least one command that is run."""
     found = (path for path in sorted((ROOT / "docs").rglob("*.md")) if not {"generated", "_build"} & {*path.parts})
     return [path for path in [ROOT / "README.md", *found] if any(_commands_of(path.read_text(encoding="utf-8")))]
 
 
 def run(text: str) -> tuple[str, list[Command]]:
-    """Return the page with new outputs, and its commands, run one after another in a new folder."""
+    """Run a page's commands one after another in a new folder; return the page with new outputs, and the commands."""
     ran: list[Command] = []
     with tempfile.TemporaryDirectory() as folder:
 
@@ -87,7 +94,7 @@ def _commands_of(text: str) -> Iterator[str]:
 
 
 def _parts(body: str) -> Iterator[tuple[str, str]]:
-    """Yield each command with the output below it; a line that ends with a backslash goes on in the next."""
+    """Yield each command with the output below it. A command continues after a line that ends with a backslash."""
     for part in re.split(r"^\$ ", body, flags=re.MULTILINE)[1:]:
         command = re.match(r"(?:[^\n]*\\\n)*[^\n]*", part)
         assert command is not None
@@ -100,7 +107,7 @@ def _print_of(command: str, folder: str) -> str:
         ["bash", "-c", command], cwd=folder, env=os.environ | paths, stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT, text=True, check=False,
     )  # fmt: skip
-    if done.returncode not in (0, 2):  # 2 is a request that is refused, which pages show
+    if done.returncode not in (0, 2):  # 2 is the exit code of a refused request, and pages show refusals
         raise RuntimeError(f"{command}\nended with exit code {done.returncode}:\n{done.stdout}")
     return "".join(f"{line.rstrip()}\n" for line in done.stdout.replace(f"{folder}/", "").splitlines())
 
@@ -118,7 +125,7 @@ def _masked(text: str) -> str:
 
 
 def main() -> None:
-    """Run the named pages, or all of them, and write what their commands print."""
+    """Run the commands of the named pages, or of all pages, and write their outputs into the pages."""
     for path in [Path(name).resolve() for name in sys.argv[1:]] or pages():
         text = path.read_text(encoding="utf-8")
         new, ran = run(text)

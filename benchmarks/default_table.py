@@ -1,4 +1,4 @@
-"""``make defaults``: the recommended default beside every named algorithm, on problems that nothing was chosen on.
+"""``make defaults``: compare the recommended default with every named algorithm, on problems not used for any choice.
 
 A row is a family of problems, on or off policy, with so many people and such a budget. The error is that of the value
 function: root mean square over the states that the log visits, over the width of the public value range, over two
@@ -14,10 +14,11 @@ as the budget grows; that of small budgets the descent has .4; that lengths are 
 half of it. So members 102 to 105, which are in no row, were computed afterwards where all but the last three of these
 decisions matter: the last two tables, of three logs each.
 
-``python -m benchmarks.default_table [--locked] [--most N] [--default] [--unseen] [--part I N]``: the seeds for judging,
-or those of a release; at most N rows more; the default alone again in all rows; members that are in no row; or each
-N-th row from the I-th on, beside other processes. But for those of a release docs/defaults.md is written after each
-row.
+``python -m benchmarks.default_table [--locked] [--most N] [--default] [--unseen] [--part I N]`` uses the seeds for
+judging. ``--locked`` uses the seeds of a release instead. ``--most`` computes at most N further rows. ``--default``
+computes only the default again, in all rows. ``--unseen`` takes members that are in no row. ``--part`` takes each N-th
+row from the I-th on, so that other processes can compute the other rows. docs/defaults.md is written after each row,
+except with ``--locked``.
 """
 
 from __future__ import annotations
@@ -55,11 +56,11 @@ KEPT, PAGE = ROOT / "benchmarks" / "results" / "default_table.json", ROOT / "doc
 DELTA, MEMBERS, FIRST_LOGS, LOGS = 1e-5, 2, 3, 15
 EXCESS, RESAMPLED = "at least above", 10_000
 FAR = 2.0
-"""Times the best error after the first logs, beyond which a named algorithm is not run on the others."""
+"""A named algorithm whose error after the first logs is more than this factor times the best is not run any further."""
 UNSEEN = {False: ((1_000, 0.1), (1_000, 1.0), (5_000, 0.1)), True: ((1_000, 4.0), (5_000, 1.0))}
-"""People and epsilon of the rows of the last tables, on and off policy."""
+"""Off policy or not -> people and epsilon of the rows of the last two tables."""
 BESIDE = {False: ("td", "return-regression", "constant"), True: ("td", "constant")}
-"""What stands beside the default there."""
+"""Off policy or not -> algorithms that stand beside the default in the last two tables."""
 SIZES = ((1_000, 0.1), (1_000, 1.0), (5_000, 0.1), (5_000, 1.0), (1_000, 4.0), (5_000, 4.0))
 NAMED = ("adassp", "dptd", "gpope", "lstd", "noisy-counts", "return-regression", "td")
 
@@ -74,12 +75,12 @@ class Row(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Its key among the results that are kept."""
+        """The row's key in the kept results."""
         return f"{self.family}, {'off' if self.off_policy else 'on'}, {self.people}, {self.epsilon:g}"
 
 
 def rows() -> Iterator[Row]:
-    """Yield all rows, the sizes that matter most first."""
+    """Yield all rows, beginning with the sizes that matter most."""
     for people, epsilon in SIZES:
         for family in FAMILIES:
             for off_policy in (False, True):
@@ -89,20 +90,24 @@ def rows() -> Iterator[Row]:
 def programs(
     found: Member, row: Row, discount: float, features: str, named: Sequence[str] = ("constant", *NAMED)
 ) -> dict[str, Any]:
-    """Return the programs of the default, as shipped, and of all ``named`` algorithms that serve this problem."""
+    """Return the programs of the default, as shipped, and of the ``named`` algorithms that can handle this problem."""
     bounds, budget = found.bounds(row.people), Budget(row.epsilon, DELTA)
     made = {"default": make_plan(Recommended(discount=discount), bounds, budget, [found.policy()], features).program}
     feature_map = make_features(features, bounds.observation)
     for name in named:
         try:
             made[name] = program_for(find(name).load_config()(discount=discount), bounds, feature_map, budget)
-        except DprlError:  # such as transitions that are counted where states are not
+        except DprlError:  # such as an algorithm that counts transitions on states that cannot be counted
             continue
     return made
 
 
 def computed(row: Row, seeds: range, named: Sequence[str], logs: int, known: Mapping[str, float]) -> dict[str, float]:
-    """Return a row's errors over ``logs`` logs of each member; ``known`` are those of the first logs, if they are."""
+    """Return a row's errors over ``logs`` logs of each member.
+
+    ``known`` are the errors from an earlier call, or empty. Algorithms that are far behind in them, or on the first
+    logs, are not run on all logs.
+    """
     found = dict(known) or errors(row, seeds, named, FIRST_LOGS)
     if known or logs > FIRST_LOGS:
         shown = [name for name in named if name in found]
@@ -132,7 +137,7 @@ def errors(row: Row, seeds: range, named: Sequence[str], logs: int) -> dict[str,
 
         rngs = (np.random.default_rng([seed, row.off_policy, row.people, number]) for number in range(logs))
         drawn = [read_log(found.draw(rng, row.people), bounds=bounds).load() for rng in rngs]
-        longest = max(int(log.lengths().max()) for log in drawn)  # of one length, that nothing is compiled twice
+        longest = max(int(log.lengths().max()) for log in drawn)  # one length, to compile only once
         for number, log in enumerate(drawn):
             ratios = np.ones(len(log.reward)) if found.on_policy else step_ratios(found.policy(), log)
             made_rows = rows_of(log, ratios, features, discount, value, columns=columns)
@@ -145,8 +150,10 @@ def errors(row: Row, seeds: range, named: Sequence[str], logs: int) -> dict[str,
 
 
 def excess(squares: Mapping[str, Sequence[float]]) -> float:
-    """Return a 99% lower bound of the default's error less what it may be: by a paired bootstrap over each member's
-    logs. It may be 1.05 times the better of constant and mid-range, and a hundredth of the range.
+    """Return a 99% lower bound of how far the default's error exceeds the allowed error.
+
+    The allowed error is 1.05 times that of the better of constant and mid-range, plus a hundredth of the range. The
+    bound is a paired bootstrap over each member's logs.
     """
     trivial = min(("constant", "mid-range"), key=lambda name: float(np.mean(squares[name])))
     pairs = np.reshape([squares["default"], squares[trivial]], (2, MEMBERS, -1))
@@ -161,7 +168,7 @@ def _answer(program: Any, key: Any, data: Any) -> Any:
 
 
 def page(kept: Mapping[str, Mapping[str, float]]) -> str:
-    """Return the page: the table, and in how many rows the default keeps its promises."""
+    """Return the page with the table and with the number of rows in which the default keeps its promises."""
     lines, near, few, worse = [], 0, 0, []
     for row in rows():
         found = kept.get(row.name)
@@ -197,7 +204,7 @@ def page(kept: Mapping[str, Mapping[str, float]]) -> str:
 
 
 def unseen_rows() -> list[Row]:
-    """Return the rows of the last tables."""
+    """Return the rows of the last two tables."""
     families = [family for family in FAMILIES if family != "bandit"]
     return [Row(family, off, *size) for off, sizes in UNSEEN.items() for family in families for size in sizes]
 
@@ -215,7 +222,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--part", type=int, nargs=2, default=(0, 1), metavar=("I", "N"),
                         help="each N-th row, from the I-th")  # fmt: skip
     asked = parser.parse_args(arguments)
-    pin(1, asked.part[0])  # parts side by side, each on a core of its own
+    pin(1, asked.part[0])  # parts that run side by side use different cores
     if asked.locked and asked.unseen:
         parser.error("--locked and --unseen are other members: give one of them")
     seeds, suffix = (LOCKED if asked.locked else JUDGING)[:MEMBERS], ""
@@ -229,7 +236,7 @@ def main(arguments: list[str]) -> int:
         name, named = row.name + suffix, BESIDE[row.off_policy] if asked.unseen else ("constant", *NAMED)
         found = computed(row, seeds, ("constant",) if asked.default else named, logs, kept.get(name, {}))
         print(name, {name: round(x, 4) for name, x in found.items()}, flush=True)
-        with FileLock(Path(gettempdir()) / "dprl-default-table.lock"):  # others may have written their rows
+        with FileLock(Path(gettempdir()) / "dprl-default-table.lock"):  # other processes may have written their rows
             kept = (kept if asked.locked else _kept()) | {name: found}
             if not asked.locked:
                 KEPT.write_text(json.dumps(kept, indent=1) + "\n")

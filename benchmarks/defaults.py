@@ -1,7 +1,7 @@
 """Where GPOPE's defaults come from: errors on public simulations, beside other choices and trivial answers.
 
-Two simulations that could not be less alike: the 40-state chain (long trajectories, one reward at the end) and a
-one-step log shaped like a trial's. Everything here is simulated, so that choosing by it costs no privacy.
+The two simulations are very different: the 40-state chain (long trajectories, one reward at the end) and a one-step log
+shaped like a trial's. All data here are simulated, so that choosing defaults by them costs no privacy.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def run() -> dict[str, Any]:
 
 
 class _Chain:
-    """1,000 trajectories of the 40-state chain."""
+    """The 40-state chain with logs of 1,000 trajectories."""
 
     features, ratio, horizon = "tabular", 1.0, 400
 
@@ -76,7 +76,7 @@ class _Chain:
         return rollout(self.environment, UniformPolicy(1), jax.random.key(seed), 1000)
 
     def data(self, log: Any, rows: Any, features: Any) -> Any:
-        """Counts over the transitions that can happen: small, and the same for all seeds."""
+        """Return the log as counts over the possible transitions. They are few, and the same for all seeds."""
         import numpy as np
 
         from dprl_papers.harness.transitions import shared_transitions
@@ -89,7 +89,7 @@ class _Chain:
 
 
 class _Trial:
-    """2,139 people, four arms, one decision each; the policy gives everybody the second arm."""
+    """A trial: 2,139 people with one decision each among four arms. The target policy always takes the second arm."""
 
     features, ratio, horizon = "columns", 4.0, 1
 
@@ -127,7 +127,7 @@ class _Trial:
 
 
 def errors(simulation: Any, epsilon: float, share: float) -> dict[str, float]:
-    """Mean root mean square error of each choice and of each trivial answer."""
+    """Return the root mean square error of each choice and of each trivial answer, as a mean over seeds."""
     import jax
     import jax.numpy as jnp
     import numpy as np

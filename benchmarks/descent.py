@@ -1,4 +1,4 @@
-"""Private TD(0) and regression on returns at the size of a release, beside a plain NumPy loop of the same steps."""
+"""Private TD(0) and return regression at the size of a release, beside a plain NumPy loop of the same steps."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def serve_candidates() -> None:
     data = unit_rows(log, UNITS)
 
     class Quiet(GaussianSum):
-        """Clips, and draws no noise: for the check."""
+        """A sum that clips but draws no noise, for the check."""
 
         def draw(self, noise: Any, step: Any, width: int | None = None) -> Any:
             return np.zeros(self.dimension if width is None else width, dtype=np.int64)
@@ -57,7 +57,7 @@ def serve_candidates() -> None:
         return go
 
     def loop(program: Any, noisy: bool) -> Any:
-        """The same steps as one writes them in NumPy: flat rows, one sum over each trajectory's rows."""
+        """Run the same steps as one would write them in NumPy: on flat rows, with one sum per trajectory."""
         mechanism, config = program.stages[0].mechanism, program.config
         assert config.step_size is not None
         clip, std = mechanism.clip_norm, mechanism.noise_std if noisy else 0.0
@@ -91,7 +91,7 @@ def serve_candidates() -> None:
     errors = {}
     for name, program in programs.items():
         candidates |= {OURS[name]: ours(program), PEERS[name]: peer(program)}
-        # without noise, and with the clip, both must do the same mathematics
+        # with the clip but without noise, both must do the same mathematics
         quiet = [Quiet(**vars(stage.mechanism)) for stage in program.stages]
         theta = engine.run_on_host(program, fresh(), data, mechanisms=quiet)[1]
         reference = loop(program, False)

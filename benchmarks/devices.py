@@ -1,7 +1,7 @@
-"""The heavy sums of a release on every device that JAX sees, against what the device itself can do in the same run.
+"""The heavy sums of a release on every device that JAX sees, compared with the device's own limits in the same run.
 
-``python -m benchmarks devices``; its worker is ``python -m benchmarks.devices serve SIZE``. The CPU is always measured,
-a GPU where JAX sees one, and several devices together where there are several.
+Run ``python -m benchmarks devices``; its worker is ``python -m benchmarks.devices serve SIZE``. The CPU is always
+measured. A GPU is measured where JAX sees one, and several devices are also measured together.
 """
 
 from __future__ import annotations
@@ -22,15 +22,16 @@ SUM, UPDATE = "sum", "update"
 
 
 class Size(NamedTuple):
-    """What is measured.
+    """Sizes of the problems that are measured.
 
     Attributes:
-        units, length, features: GPOPE's trajectories, their steps, n.
-        transitions, side, hidden: DPTD's log, whose states are pictures of ``side x side`` pixels, and its network.
+        units, length, features: number of GPOPE's trajectories, their steps, and its features.
+        transitions, side, hidden: DPTD's transitions, whose states are pictures of ``side x side`` pixels, and the
+            hidden units of its network.
         users, inputs, outputs: DP-PG's batch, the components of a context, and hidden units of its policy.
-        copied: float32 numbers of an array that is copied.
-        product: rows and columns of matrices that are multiplied.
-        updates: of one call.
+        copied: number of float32 entries of the array that is copied.
+        product: rows and columns of the matrices that are multiplied.
+        updates: number of updates of one call.
     """
 
     units: int
@@ -55,12 +56,12 @@ REPETITIONS, SECONDS = 7, 240.0
 
 
 class Work(NamedTuple):
-    """One of the sums.
+    """One of the heavy sums.
 
     Attributes:
-        sum: of a step, for everybody: ``(dimension,)`` int64.
-        update: some of a release's, with noise from the operating system.
-        bytes, flops: what a step must read or write, and compute, at least; of every device alike.
+        sum: computes the sum of one step over all units, ``(dimension,)`` int64.
+        update: runs some of a release's updates, with noise from the operating system.
+        bytes, flops: fewest bytes that a step must read or write, and fewest operations; the same for every device.
     """
 
     sum: Callable[[], Any]
@@ -70,7 +71,7 @@ class Work(NamedTuple):
 
 
 def places() -> dict[str, Any]:
-    """Label -> a device, or None for all of them together."""
+    """Return label -> a device, or None for all devices together."""
     import jax
 
     cpu = jax.devices("cpu")[0]
@@ -85,7 +86,7 @@ def places() -> dict[str, Any]:
 
 @contextlib.contextmanager
 def at(device: Any) -> Iterator[None]:
-    """Everything on this device; on all of them where it is None."""
+    """Run the block's computations on this device, or on all devices if it is None."""
     import jax
 
     with contextlib.nullcontext() if device is None else jax.default_device(device):
@@ -93,7 +94,10 @@ def at(device: Any) -> Iterator[None]:
 
 
 def gpope_work(size: Size) -> Work:
-    """Everybody's gradient: of a row, phi and the difference are read once and enter two products each."""
+    """Return the work of GPOPE's gradient over all units.
+
+    The features of a row and their difference are read once, and each enters two products.
+    """
     import numpy as np
 
     from dprl.engine.layouts import unit_rows
@@ -123,8 +127,11 @@ def gpope_work(size: Size) -> Work:
 
 
 def dptd_work(size: Size) -> Work:
-    """A batch of transitions: a vector of 2d numbers for each of them, written and read once; about 24 operations for
-    each of d weights."""
+    """Return the work of DPTD's gradient over a batch of transitions.
+
+    Each transition has a vector of 2d numbers, which is written and read once, and about 24 operations for each of the
+    d weights.
+    """
     import numpy as np
 
     from benchmarks.dptd_problem import frames
@@ -185,7 +192,10 @@ def _of_program(program: Any, data: Any, state: Any, least_bytes: float, least_f
 
 
 def dp_pg_work(size: Size) -> Work:
-    """Users of one step, by ghost clipping: the layer's sums and the sum of all gradients are one product each."""
+    """Return the work of one step of DP-PG by ghost clipping.
+
+    The layer's sums are one product, and the sum of all gradients is another one.
+    """
     import jax
     import numpy as np
 
@@ -230,13 +240,17 @@ WORKS = {GPOPE: gpope_work, DPTD: dptd_work, DP_PG: dp_pg_work}
 
 
 def limits(size: Size) -> dict[str, Callable[[], float]]:
-    """What the device can do: bytes of a copy, read and written, and operations of a product in single precision."""
+    """Return calls that measure the device's limits.
+
+    One call returns the bytes that a copy reads and writes, the other the operations of a product of matrices in single
+    precision.
+    """
     import jax
     import numpy as np
 
     array = jax.device_put(np.ones(size.copied, np.float32))
     matrix = jax.device_put(np.random.default_rng(0).standard_normal((size.product, size.product), np.float32))
-    # XLA would leave out a copy of what stays as it is
+    # XLA would leave out a copy that changes nothing
     copied = jax.jit(lambda x: x + np.float32(1.0))
     multiplied = jax.jit(lambda a: jax.lax.dot(a, a, precision=jax.lax.Precision.HIGHEST))
 
@@ -252,7 +266,7 @@ def limits(size: Size) -> dict[str, Callable[[], float]]:
 
 
 def candidates(size: Size) -> tuple[dict[str, Callable[[], Any]], dict[str, Any]]:
-    """Name, as of :func:`name_of` -> what is timed; and the worker's facts.
+    """Return name, as of :func:`name_of` -> the call that is timed, and the worker's facts.
 
     Raises:
         SystemExit: the sums of two devices differ by more than rounding.
@@ -277,7 +291,7 @@ def candidates(size: Size) -> tuple[dict[str, Callable[[], Any]], dict[str, Any]
             if device is not None:
                 found |= {name_of(label, kind): placed(device, call) for kind, call in limits(size).items()}
             for name, make in WORKS.items():
-                if device is None and name == DP_PG:  # one block of users, which one device takes
+                if device is None and name == DP_PG:  # its users are one block, which a single device takes
                     continue
                 work = make(size)
                 total = work.sum().astype(np.float64)
@@ -292,12 +306,15 @@ def candidates(size: Size) -> tuple[dict[str, Callable[[], Any]], dict[str, Any]
 
 
 def name_of(*parts: str) -> str:
-    """``parts`` of a candidate's name."""
+    """Return a candidate's name from its ``parts``."""
     return "; ".join(parts)
 
 
 def cores() -> int:
-    """Usable ones. At least two, whatever they are: the clock counts here, for a GPU's time is on no core."""
+    """Return the number of usable cores, but at least two.
+
+    With two or more, :func:`benchmarks.harness.alternate` takes the clock: a GPU's time is not a core's time.
+    """
     return max(2, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 2)
 
 

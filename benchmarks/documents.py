@@ -1,8 +1,7 @@
-"""What documents take from the algorithms' entries and from the command line: ``make docs`` writes it.
+"""Write the parts of the documents that follow from the algorithms' entries and from the command line: ``make docs``.
 
-docs/algorithms.md and docs/reference/engine.md have tables between marks, docs/options.md is made whole; a test
-compares them.
-The page of the command line is made when the site is built.
+docs/algorithms.md and docs/reference/engine.md have tables between marks; docs/options.md is written as a whole. A test
+compares these files. The page of the command line is made when the site is built.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ TABLES, COLUMNS_PAGE, OPTIONS = "docs/algorithms.md", "docs/reference/engine.md"
 
 
 def tables() -> dict[str, str]:
-    """Return the tables that stand between marks, by these."""
+    """Return mark -> the table that stands below it."""
     kinds = {"private rewards": "reward function", "people": "user"}
     return {
         "algorithms": algorithms(ALGORITHMS.values()),
@@ -37,7 +36,7 @@ def tables() -> dict[str, str]:
 
 
 def algorithms(entries: Iterable[Entry]) -> str:
-    """Return a table with a row for each algorithm, seen from docs/."""
+    """Return a table with a row for each algorithm. Its links are relative to docs/."""
     rows = [
         f"| `{e.name}` | {e.summary} | {e.source.replace('(docs/', '(')} | [proof](proofs/{e.name}.md) |"
         for e in sorted(entries, key=lambda e: e.name != DEFAULT)
@@ -46,7 +45,7 @@ def algorithms(entries: Iterable[Entry]) -> str:
 
 
 def columns() -> str:
-    """Return a table with a row for each column that a program may ask for, and the products that come with it."""
+    """Return a table with a row for each column that a program may ask for, with the products that end with it."""
     rows = []
     for name, column in COLUMNS.items():
         products = [f"`{p}`" for p, factors in COEFFICIENTS.items() if len(factors) > 1 and factors[-1] == name]
@@ -70,14 +69,14 @@ def options(entry: Entry) -> str:
 
 
 def plain(value: object) -> str:
-    """Return a default as a run file says it."""
+    """Return a default as a run file writes it."""
     if value is None:
         return "-"
     return f"{value:g}" if isinstance(value, float) else str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def command_line() -> str:
-    """Return the page of the command line: every command with all that its help says."""
+    """Return the page of the command line: the whole help of every command."""
     runner, parts = (
         CliRunner(),
         ["# Command line\n\nWhat `dprl COMMAND --help all` prints. Options of an algorithm: [options](../options.md)."],
@@ -94,7 +93,7 @@ def command_line() -> str:
 
 
 def made() -> dict[str, str]:
-    """Return the documents as they should be, by their paths."""
+    """Return path -> the text that the document should have."""
     pages = {path: (ROOT / path).read_text(encoding="utf-8") for path in (TABLES, COLUMNS_PAGE)}
     for mark, table in tables().items():
         between, new = rf"(?<=<!-- {mark} -->\n).*?(?=<!-- end -->)", (table + "\n").replace("\\", r"\\")

@@ -63,7 +63,7 @@ def run() -> dict[str, Any]:
 
 
 def measured(size: str) -> tuple[dict[str, dict[str, float]], dict[str, Any]]:
-    """All candidates of a size in turns: medians, and what the workers told of themselves."""
+    """Run all candidates of a size in turns; return their median times and the workers' facts."""
     kinds = (("jax", sys.executable), ("torch", peers_python()))
     workers = [
         Worker(["-m", f"benchmarks.dp_pg_{kind}", size, str(cores)], path) for cores in (1, 2) for kind, path in kinds

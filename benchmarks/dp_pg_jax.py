@@ -12,7 +12,7 @@ from benchmarks.dp_pg_problem import ACTIONS, CLIP, NOISE_MULTIPLIER, STEPS, USE
 from benchmarks.harness import pin, serve
 
 STEP_SIZE, GRID = 1e-2, "grid"
-BLOCK = 64  # users whose gradients lie in memory at once, where there is one of each
+BLOCK = 64  # users whose gradients lie in memory at once, where every user's gradient is formed
 
 
 def main(size: str, cores: int) -> None:
@@ -30,7 +30,7 @@ def main(size: str, cores: int) -> None:
 
     problem, steps = make(size), STEPS[size]
     hidden, inputs = problem.W.shape
-    parametric.CONSTANT = 1.0  # as the biases of the peers have it
+    parametric.CONSTANT = 1.0  # the constant input of the biases, as in the peers' networks
     policy = Parametric(f"mlp:{hidden}", ((-1.0, 1.0),) * inputs, ACTIONS)
     assert policy.size == problem.size
     start = policy_row(problem)
@@ -47,7 +47,7 @@ def main(size: str, cores: int) -> None:
         return ghost_sum_in_float(floats, policy_layers(policy, theta, *users), everybody, None)
 
     def each(theta: Any, users: Any) -> Any:
-        """A gradient of each user, in blocks."""
+        """Return the clipped sum from one gradient per user, in blocks of users."""
         blocks = -(-USERS // BLOCK)
         rows = jax.tree.map(
             lambda a: jnp.pad(a, [(0, blocks * BLOCK - USERS)] + [(0, 0)] * (a.ndim - 1)).reshape(
@@ -64,7 +64,7 @@ def main(size: str, cores: int) -> None:
         return jax.lax.scan(one, jnp.zeros(policy.size, jnp.int64), rows)[0]
 
     def plain(theta: Any, users: Any) -> Any:
-        """The sum of the gradients, of which none is clipped."""
+        """Return the sum of the gradients without clipping."""
         x, action, weight = users
         return jax.grad(lambda theta: jnp.sum(weight * policy.log_prob(theta, x, action)))(theta)
 
@@ -72,7 +72,10 @@ def main(size: str, cores: int) -> None:
         return theta + np.float32(STEP_SIZE) * noisy.astype(jnp.float32)
 
     def run(of: Callable[[Any, Any], Any], by: GaussianSum, noise: bool) -> Any:
-        """Steps in a scan on the ``(d,)`` sums of ``by``, whose noise is drawn in it, as for the trainer."""
+        """Return a compiled scan of steps on the ``(d,)`` sums of ``of``. It draws noise inside, as the trainer does.
+
+        ``by`` is the mechanism that scales the sums and draws their noise.
+        """
 
         def all_of_it(bound: Any, theta: Any, users: Any) -> Any:
             def step(theta: Any, t: Any) -> tuple[Any, None]:
@@ -89,7 +92,7 @@ def main(size: str, cores: int) -> None:
         name: jax.jit(lambda key, of=of: of.bind(SeededNoise(key))) for name, of in (("", floats), (GRID, mechanism))
     }
     drawn = {name: draw(key) for name, draw in sources.items()}
-    # name -> noise, program, whether noise is drawn
+    # name -> key of the noise source, program, whether noise is drawn
     programs = {
         ours: ("", run(ghost, floats, True), True),
         f"{ours}, without noise": ("", run(ghost, floats, False), False),
@@ -139,7 +142,7 @@ def main(size: str, cores: int) -> None:
     candidates[f"JAX, no privacy, secure noise added{several}"] = timed(unprotected)
     facts: dict[str, Any] = {}
     if cores == 1:
-        # on the grid ghost clipping clips a little more
+        # on the grid, ghost clipping clips to a slightly smaller norm
         clip = clip_of(mechanism, policy_layers(policy, theta, *users))
         sums = {"dprl ghost": (ghost, 1.0, CLIP), "dprl ghost, grid": (exact, mechanism.grid_step, clip)}
         sums |= {"dprl each": (each, mechanism.grid_step, CLIP)} if size != "1e6" else {}
@@ -159,13 +162,16 @@ def main(size: str, cores: int) -> None:
 
 
 def policy_row(problem: Any) -> np.ndarray:
-    """``(d,)``: the weights as :class:`dprl.policies.parametric.Parametric` has them, the first biases as inputs."""
+    """Return ``(d,)`` weights in the order of :class:`dprl.policies.parametric.Parametric`.
+
+    There, the biases of the hidden units are weights of a constant input.
+    """
     inner = np.concatenate([problem.b[:, None], problem.W], axis=1)
     return np.concatenate([inner.reshape(-1), problem.V.reshape(-1), problem.c])
 
 
 def by_layer(problem: Any, row: np.ndarray) -> dict[str, np.ndarray]:
-    """The inverse of :func:`policy_row`, for any row."""
+    """Return any ``(d,)`` row by layer: the inverse of :func:`policy_row`."""
     hidden, inputs = problem.W.shape
     first = hidden * (inputs + 1)
     inner, rest = row[:first].reshape(hidden, inputs + 1), row[first:]

@@ -1,8 +1,8 @@
-"""One private step of policy gradient on users of one action, for all candidates alike. NumPy alone.
+"""One private step of policy gradient on users of one action, the same for all candidates. Needs only NumPy.
 
-A policy of one hidden layer of tanh units and a softmax over actions; user ``i`` has a context ``x_i``, an action
-``a_i`` and a weight ``w_i`` (its reward less a baseline). Its vector is ``w_i`` times the gradient of the logarithm of
-``pi(a_i | x_i)``, clipped to C; what is asked for is the noisy sum over the users.
+The policy has one hidden layer of tanh units and a softmax over actions. User ``i`` has a context ``x_i``, an action
+``a_i`` and a weight ``w_i`` (the reward less a baseline). The user's vector is ``w_i`` times the gradient of the
+logarithm of ``pi(a_i | x_i)``, clipped to C. A step is the noisy sum over the users.
 """
 
 from __future__ import annotations
@@ -14,16 +14,17 @@ import numpy as np
 
 USERS, ACTIONS, CLIP = 1000, 4, 1.0
 NOISE_MULTIPLIER = 4.22
-# a number of weights in words -> components of a context, hidden units
+# number of weights -> components of a context, hidden units
 SIZES = {"1e4": (100, 95), "1e5": (300, 328), "1e6": (1000, 995)}
-# steps of one call; of the gradient of each user, whose memory is users x weights, none at the largest size
+# steps of one call; HOOKS are those of the candidate that forms each user's gradient, which needs memory for users x
+# weights and is therefore left out at the largest size
 STEPS = {"1e4": 20, "1e5": 4, "1e6": 1}
 HOOKS = {"1e4": 4, "1e5": 1}
 TOLERANCE = 1e-4  # of the largest coordinate of the sum without noise
 
 
 class Problem(NamedTuple):
-    """What a step needs; of the policy ``tanh(x W' + b) V' / sqrt(H) + c``, as this library's ``mlp:H``."""
+    """Inputs of a step: users, and weights of the policy ``tanh(x W' + b) V' / sqrt(H) + c`` (``mlp:H`` in dprl)."""
 
     x: np.ndarray  # (m, k) float32
     action: np.ndarray  # (m,) int64
@@ -40,7 +41,7 @@ class Problem(NamedTuple):
 
 
 def make(size: str) -> Problem:
-    """Contexts, actions and rewards at random; about half of the users are clipped."""
+    """Return a problem with random contexts, actions and rewards. About half of the users are clipped."""
     inputs, hidden = SIZES[size]
     rng = np.random.default_rng(7)
 
@@ -53,13 +54,13 @@ def make(size: str) -> Problem:
     chances = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
     action = (rng.random((USERS, 1)) > np.cumsum(chances, axis=1)[:, :-1]).sum(axis=1)
     weight = rng.uniform(-1.0, 1.0, USERS).astype(np.float32)
-    # so that the median user's norm is the clip's
+    # scaled so that the median of the users' norms is the clip norm
     problem = Problem(x, action, weight, W, np.zeros(hidden, np.float32), V, np.zeros(ACTIONS, np.float32))
     return problem._replace(weight=(weight / np.median(norms(problem))).astype(np.float32))
 
 
 def deltas(problem: Problem) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The last layer's inputs ``(m, H)``, and the derivatives by both layers' sums, ``(m, H)`` and ``(m, A)``."""
+    """Return the last layer's inputs ``(m, H)`` and the derivatives by both layers' sums, ``(m, H)`` and ``(m, A)``."""
     root = np.sqrt(problem.V.shape[1])
     x, weight, W, b, V, c = (
         a.astype(np.float64) for a in (problem.x, problem.weight, problem.W, problem.b, problem.V, problem.c)
@@ -73,7 +74,7 @@ def deltas(problem: Problem) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def norms(problem: Problem) -> np.ndarray:
-    """``(m,)`` norms of the users' vectors."""
+    """Return ``(m,)`` norms of the users' vectors."""
     hidden, inner, out = deltas(problem)
     x = problem.x.astype(np.float64)
     first = (inner**2).sum(1) * ((x**2).sum(1) + 1.0)
@@ -81,7 +82,7 @@ def norms(problem: Problem) -> np.ndarray:
 
 
 def reference(problem: Problem, clip: float = CLIP) -> dict[str, np.ndarray]:
-    """The sum of the clipped vectors without noise, in double precision, by layer."""
+    """Return the sum of the clipped vectors without noise, by layer, in double precision."""
     hidden, inner, out = deltas(problem)
     factor = np.minimum(1.0, clip / norms(problem))[:, None]
     inner, out, x = factor * inner, factor * out, problem.x.astype(np.float64)
@@ -89,6 +90,6 @@ def reference(problem: Problem, clip: float = CLIP) -> dict[str, np.ndarray]:
 
 
 def error(found: Mapping[str, Any], wanted: Mapping[str, np.ndarray]) -> float:
-    """Largest difference of two sums by layer, over the largest coordinate."""
+    """Return the largest difference of two sums by layer, relative to the largest coordinate of ``wanted``."""
     scale = max(float(np.abs(v).max()) for v in wanted.values())
     return max(float(np.abs(np.asarray(found[k]).reshape(v.shape) - v).max()) for k, v in wanted.items()) / scale

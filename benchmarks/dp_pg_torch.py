@@ -35,7 +35,7 @@ def main(size: str, cores: int) -> None:
     root = problem.W.shape[0] ** 0.5
 
     class Tanh(torch.nn.Module):
-        """Over the root of their number."""
+        """Hidden units of tanh, divided by the root of their number."""
 
         def forward(self, sums: Any) -> Any:
             return torch.tanh(sums) / root
@@ -49,7 +49,7 @@ def main(size: str, cores: int) -> None:
         return module
 
     class Surrogate(torch.nn.Module):
-        """Its descent is the policy gradient's ascent; one loss a user, though Opacus wants "sum" said."""
+        """Loss whose descent is the policy gradient's ascent. It returns a loss per user; Opacus requires "sum"."""
 
         reduction = "sum"
 
@@ -60,7 +60,7 @@ def main(size: str, cores: int) -> None:
     per_user, target = Surrogate(), (action, weight)
 
     def plain(noise: bool) -> Callable[[int], Any]:
-        """The step without clipping."""
+        """Return a function that runs steps without clipping."""
 
         def run(steps: int) -> Any:
             model = network()
@@ -90,7 +90,10 @@ def main(size: str, cores: int) -> None:
         return run
 
     def by_hand(multiplier: float = NOISE_MULTIPLIER) -> Callable[[int], Any]:
-        """Norms from each layer's inputs and derivatives, and one weighted product a layer."""
+        """Return a function that runs steps of ghost clipping, written by hand.
+
+        Norms come from each layer's inputs and derivatives, and the sum is one weighted product per layer.
+        """
 
         @torch.no_grad()
         def run(steps: int) -> Any:

@@ -18,10 +18,13 @@ def run() -> dict[str, Any]:
 
 
 def measured(problem: str, title: str, least: float, seconds: float) -> dict[str, Any]:
-    """All candidates in turns; ``least`` is what PyTorch's loop over one seed is held against."""
+    """Run all candidates in turns and return the benchmark's record.
+
+    ``least`` is the goal: how many times the time of this library PyTorch's loop over one seed must take.
+    """
     python = peers_python()
     with tempfile.TemporaryDirectory() as folder:
-        # one after another: the first leaves the problem and the reference for the others
+        # started one after another: the first one writes the problem and the reference for the others
         workers = [
             Worker(["-m", f"benchmarks.dptd_{kind}", problem, folder, str(cores)], path)
             for cores in (1, 2)

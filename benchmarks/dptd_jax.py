@@ -1,6 +1,6 @@
 """Worker: DPTD by this library and by NumPy. ``python -m benchmarks.dptd_jax PROBLEM FOLDER CORES``.
 
-On one core it leaves the problem and the weights after the check in FOLDER for the other workers.
+On one core it writes the problem and the weights after the check into FOLDER for the other workers.
 """
 
 from __future__ import annotations
@@ -29,11 +29,15 @@ from benchmarks.dptd_problem import (
 )
 from benchmarks.harness import pin, serve
 
-UNITS = 1000  # of the log that the verified form is run on
+UNITS = 1000  # trajectories of the log on which the verified form is run
 
 
 def columns(name: str) -> tuple[Any, Any]:
-    """Bounds and columns of a log: Cart Pole by its own policy; of Pong pictures alone, whose values cost no time."""
+    """Return bounds and columns of a log.
+
+    Cart Pole is played by its domain's behaviour policy. For Pong there are only random pictures and rewards, since
+    values make no difference to the time.
+    """
     from dataclasses import replace
 
     if name == "pong":
@@ -81,13 +85,13 @@ def main(name: str, folder: str, cores: int) -> None:
         return jnp.zeros(self.dimension if width is None else width, dtype=self.dtype)
 
     class Drawn(SeededNoise):
-        """The check: given transitions. The key carries the seed's draws."""
+        """Noise source of the check: the key holds the transitions that the seed draws."""
 
         def uniform_index(self, step: Any, count: int) -> Any:
             return self.key[step].astype(jnp.int32)
 
     def quiet(mechanism: GaussianSum) -> GaussianSum:
-        """Return the same sum, whatever its relation, which clips and draws no noise."""
+        """Return the same sum, which clips but draws no noise. Works for either relation of neighbours."""
         return type("Quiet", (type(mechanism),), {"draw": silence})(**vars(mechanism))
 
     seeds, (steps, few_steps) = SEEDS[name], STEPS[name]
@@ -172,7 +176,7 @@ def main(name: str, folder: str, cores: int) -> None:
 
     candidates[f"NumPy over {width}, by hand"] = numpy
 
-    # --- verified, with the library's own defaults: batches of units, each clipped -----------------------------------
+    # --- verified, with the library's defaults: batches of units, each clipped --------------------------------------
 
     unit, count = VERIFIED[name]
     asked = bounds if unit == "trajectory" else public

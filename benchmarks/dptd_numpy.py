@@ -1,4 +1,4 @@
-"""DPTD as published in NumPy, all seeds at once, with the gradients of this one network written out by hand."""
+"""DPTD as published, in NumPy, for all seeds at once, with the gradients of this network written by hand."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _ROOT = 1.0 / math.sqrt(HIDDEN)
 
 
 def batched(problem: Problem, steps: int, chosen: np.ndarray | None = None) -> np.ndarray:
-    """``(seeds, 2d)`` weights after ``steps``; without noise where the transitions ``(steps, seeds)`` are given."""
+    """Return ``(seeds, 2d)`` weights after ``steps``; without noise if the transitions ``(steps, seeds)`` are given."""
     seeds, d, inputs = problem.seeds, problem.size, problem.x.shape[1]
     rng = np.random.default_rng(0)
     drawn = rng.integers(0, len(problem.x), (steps, seeds)) if chosen is None else chosen
@@ -37,7 +37,7 @@ def batched(problem: Problem, steps: int, chosen: np.ndarray | None = None) -> n
         value_after = c + _ROOT * np.sum(h_after * o, axis=1)
         error = problem.reward[i] + problem.alive[i] * value_after - value - q
         ahead, q, error = ((problem.alive[i] * q)[:, None], q[:, None], error[:, None])
-        # q (gamma Psi' - Psi) + e H w by layer, and - e Psi
+        # by layer: q (gamma Psi' - Psi) + e H w, and - e Psi
         first = _ROOT * (error * (bend * tangent * o + slope * od) - q * slope * o)
         second = _ROOT * ahead * slope_after * o
         np.multiply(first[:, :, None], x[:, None, :], out=of_W)
@@ -70,6 +70,6 @@ def _pre(W: Any, x: Any) -> Any:
 
 
 def _elu(a: Any) -> tuple[Any, Any]:
-    """The unit and its slope."""
+    """Return the ELU of ``a`` and its slope."""
     below = np.exp(np.minimum(a, np.float32(0.0)))
     return np.where(a > 0.0, a, below - np.float32(1.0)), below

@@ -1,7 +1,7 @@
-"""DPTD as published, for all candidates alike: one transition a step, noise added to both running gradients.
+"""DPTD as published, the same for all candidates: one transition per step, noise added to both running gradients.
 
-NumPy alone. Weights of a seed are one row, theta and then w, each of them by layer as :class:`dprl.value_functions.
-network.MLP` has them: hidden units' rows, their biases, the output's weights, its bias.
+Needs only NumPy. The weights of a seed are one row: theta, then w. Both are ordered by layer as in
+:class:`dprl.value_functions.network.MLP`: rows of the hidden units, their biases, weights of the output, its bias.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ import numpy as np
 HIDDEN, DISCOUNT = 50, 0.95
 NU, ALPHA, OFFSET, PUSH, BOX, CLIP = 0.25, 3.0, 3.0, 2.0, 1.0, 1.0  # appendix G; the Lipschitz constant is 1
 TRANSITIONS = 1000
-# Steps of the comparison without noise, and the largest difference that rounding may make, of the largest weight.
+# Steps of the comparison without noise, and the difference that rounding may make at most, relative to the largest
+# weight.
 CHECK_STEPS, TOLERANCE = 200, 1e-3
-# seeds side by side, and steps of one call of a batched candidate and of a loop's
+# seeds that run side by side; steps of one call of a batched candidate, and of a loop
 SEEDS = {"cart_pole": 10, "pong": 1}
 STEPS = {"cart_pole": (1000, 300), "pong": (100, 50)}
 # privacy unit and steps of the verified form
@@ -26,7 +27,7 @@ VERIFIED = {"cart_pole": ("trajectory", 100), "pong": ("transition", 2)}
 
 
 class Problem(NamedTuple):
-    """A log of transitions, public starting weights, and what the check takes."""
+    """A log of transitions, public starting weights, and the inputs of the check."""
 
     x: np.ndarray  # (N, k) float32 inputs of the hidden units, scaled
     x_next: np.ndarray  # (N, k)
@@ -56,17 +57,17 @@ def load(path: str) -> Problem:
 
 
 def relaxation(step: int) -> float:
-    """nu_t."""
+    """Return the relaxation nu_t of a step."""
     return NU / math.sqrt(step + OFFSET)
 
 
 def momentum(step: int) -> float:
-    """Weight of gradient number ``step`` in p and in d: alpha and beta are equal."""
+    """Return the weight of gradient number ``step`` in the running gradients p and d; alpha and beta are equal."""
     return 1.0 if step == 0 else min(ALPHA * relaxation(step - 1), 1.0)
 
 
 def layers(row: Any, inputs: int) -> tuple[Any, Any, Any, Any]:
-    """Views of the weights ``(S, d)`` by layer: ``(S, H, k)``, ``(S, H)``, ``(S, H)``, ``(S,)``."""
+    """Return views of the weights ``(S, d)`` by layer: ``(S, H, k)``, ``(S, H)``, ``(S, H)``, ``(S,)``."""
     end = HIDDEN * inputs
     return (
         row[:, :end].reshape(-1, HIDDEN, inputs),
@@ -77,7 +78,7 @@ def layers(row: Any, inputs: int) -> tuple[Any, Any, Any, Any]:
 
 
 def frames(rng: np.random.Generator, count: int) -> np.ndarray:
-    """``(count, 6400)`` float32 pictures of a field, a ball and two bats, each a little after the one before."""
+    """Return ``(count, 6400)`` float32 pictures of a field with a ball and two bats, in the order of time."""
     out = np.full((count, 80, 80), 87.0, dtype=np.float32)
     for t in range(count):
         ball = np.abs((np.array([0.9, 1.3]) * t + rng.normal(0.0, 1.0, 2)) % 156.0 - 78.0).astype(int)
@@ -89,7 +90,7 @@ def frames(rng: np.random.Generator, count: int) -> np.ndarray:
 
 
 def reference_path(folder: str) -> Path:
-    """Where the library's weights ``(seeds, 2d)`` after the check lie."""
+    """Return the path of the library's weights ``(seeds, 2d)`` after the check."""
     return Path(folder) / "reference.npy"
 
 

@@ -1,6 +1,6 @@
 """Worker: DPTD as published by PyTorch's double backward. ``python -m benchmarks.dptd_torch PROBLEM FOLDER CORES``.
 
-The problem and the library's weights after the check lie in FOLDER; nothing of ``dprl`` is imported here.
+It reads the problem and the library's weights after the check from FOLDER. It imports nothing of ``dprl``.
 """
 
 # pyright: reportMissingImports=false
@@ -47,11 +47,11 @@ def main(name: str, folder: str, cores: int) -> None:
     std = float(problem.std)
 
     def leaves(row: Any) -> list[Any]:
-        """The layers as weights of their own that share the row's memory."""
+        """Return the layers as separate weights that share the row's memory."""
         return [part.detach().requires_grad_() for part in layers(row, inputs)]
 
     def update(both: Any, running: Any, gradient: Any, noise: Any, t: int) -> None:
-        """Clip, noise, momentum, projection: over p and d, and over theta and w, as one vector each."""
+        """Clip, add noise, and apply momentum and projection. p and d are one vector, theta and w another one."""
         a = momentum(t)
         norm = torch.linalg.vector_norm(gradient, dim=-1, keepdim=True).mul_(a)
         gradient.mul_((CLIP / norm.clamp_(min=1e-30)).clamp_(max=1.0).mul_(a))
@@ -61,7 +61,7 @@ def main(name: str, folder: str, cores: int) -> None:
         both.lerp_(torch.add(both, running, alpha=-PUSH).clamp_(-BOX, BOX), relaxation(t))
 
     def loop(steps: int, chosen: Any = None, seed: int = 0) -> Any:
-        """One seed."""
+        """Run one seed."""
         both, running, gradient = start.clone(), torch.zeros(2 * d), torch.zeros(2 * d)
         noise = torch.zeros(2 * d) if chosen is None else None
         weights = leaves(both[None, :d])
@@ -88,7 +88,7 @@ def main(name: str, folder: str, cores: int) -> None:
         return both
 
     def batched(steps: int, chosen: Any = None) -> Any:
-        """All seeds at once: the sum over the seeds has every seed's gradient."""
+        """Run all seeds at once. The gradient of a sum over the seeds holds the gradient of each seed."""
         seeds = problem.seeds
         both, running, gradient = start.repeat(seeds, 1), torch.zeros(seeds, 2 * d), torch.zeros(seeds, 2 * d)
         noise = torch.zeros(seeds, 2 * d) if chosen is None else None

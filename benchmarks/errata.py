@@ -1,6 +1,6 @@
-"""``python -m benchmarks.errata``: the numbers of errata in ``docs/papers`` that follow from a formula, one a line.
+"""``python -m benchmarks.errata``: print the numbers of errata in ``docs/papers`` that follow from a formula.
 
-What is measured in runs stands in a figure (``dprl reproduce``) or in a test; this is what neither has.
+Numbers that are measured in runs are in a figure (``dprl reproduce``) or in a test. These are the others, one per line.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def of_paper_001() -> Iterator[Number]:
         at = np.linspace(0.0, 1.0, side)
         inverse = np.linalg.inv(np.exp(-2.0 * np.abs(at[:, None] - at)))
         for name, f in (("|x - y|", np.abs(at[:, None] - at)), ("x y", np.outer(at, at))):
-            # the kernel is a product: its inverse is that of each component
+            # the kernel is a product, so that its inverse is the product of the components' inverses
             yield (
                 "001 E23",
                 f"f' K^-1 f of {name}, beta = 2, {side} points a side",
@@ -100,7 +100,10 @@ def of_paper_001() -> Iterator[Number]:
 
 
 def printed_variances(count: int, seed: int) -> np.ndarray:
-    """Return ``(count,)`` of Eq. (2)'s d, at a point drawn between two drawn neighbours; beta from 0.01 to 100."""
+    """Return ``(count,)`` values of d in Eq. (2), each at a random point between two random neighbours.
+
+    beta is drawn from 0.01 to 100.
+    """
     rng = np.random.default_rng(seed)
     low, s, high = np.sort(rng.random((count, 3)), axis=1).T
     beta = 10.0 ** rng.uniform(-2.0, 2.0, count)
@@ -111,7 +114,7 @@ def printed_variances(count: int, seed: int) -> np.ndarray:
 
 
 def of_paper_002(step: float = 0.1, batch: int = 20) -> Iterator[Number]:
-    """Yield numbers of E19 and E20: from the minimum of L x^2/2, by noisy gradient steps with eta L = ``step``."""
+    """Yield numbers of E19 and E20, for noisy gradient steps with eta L = ``step`` from the minimum of L x^2/2."""
     kept = (1.0 - step) ** 2
     yield "002 E19", "left side over right, m = 20", (1.0 - kept**batch) / (1.0 - kept)
     later = np.arange(1, batch)
@@ -187,7 +190,7 @@ def of_paper_004() -> Iterator[Number]:
 
 
 def of_balle_2016() -> Iterator[Number]:
-    """Yield the table of what the noise costs; the unit of noise is S."""
+    """Yield the table of what the noise costs. Noise is measured in units of S."""
     delta = 1e-5
     for dimension, epsilon in ((39, 0.1), (39, 0.3), (39, 1.0), (39, 3.0), (2, 1.0)):
         at = f"d = {dimension}, epsilon {epsilon:g}"

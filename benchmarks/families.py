@@ -1,7 +1,7 @@
 """Families of decision problems, drawn by seed, on which defaults are chosen and judged.
 
-Every member is a finite process whose values are known exactly. A family's seeds fall into three disjoint ranges:
-those that a default may be chosen on, those that it is judged on, and one that nobody looks at before a release.
+Every member is a finite process whose values are known exactly. A family's seeds fall into three disjoint ranges: seeds
+on which defaults may be chosen, seeds on which they are judged, and seeds that nobody looks at before a release.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from benchmarks.coverage.domains import Paths, Process
 from dprl.protocols import Bounds
 
 CHOOSING, JUDGING, LOCKED = range(10), range(100, 110), range(200, 210)
-"""Seeds of the members of each family: to choose defaults on, to judge them on, and for the test of a release."""
+"""Seeds of the members of each family: for choosing defaults, for judging them, and for the test of a release."""
 
 
 @dataclass(frozen=True)
 class Member:
-    """A member of a family, with what an analyst would declare about it.
+    """A member of a family, with the facts that an analyst would declare about it.
 
     Attributes:
-        process: the law, of which ``behavior`` makes the log and the one target is evaluated.
+        process: the law. Its ``behavior`` makes the log, and its only target policy is evaluated.
         codes: ``(S, d)`` observation of each state.
-        features: feature map that its analyst would take.
+        features: feature map that an analyst would choose.
         reward: bounds of a reward.
-        return_range: bounds of a return, if they are known to be tighter.
+        return_range: bounds of a return, if these are known to be tighter than those that follow from ``reward``.
     """
 
     process: Process
@@ -54,7 +54,7 @@ class Member:
         return 1.0 if self.on_policy else float(np.max(self.target / self.process.behavior))
 
     def bounds(self, units: int) -> Bounds:
-        """Return what is declared for a log of so many people."""
+        """Return the declared bounds of a log of ``units`` people."""
         low, high = self.codes.min(axis=0), self.codes.max(axis=0)
         return Bounds(
             units=units,
@@ -87,7 +87,7 @@ class Member:
         return probabilities
 
     def values(self) -> np.ndarray:
-        """Return ``(S,)`` the value function of the target policy, without a horizon."""
+        """Return ``(S,)`` the value function of the target policy without a horizon, unless that is one step."""
         p = self.process
         mean = np.sum(p.outcomes * p.rewards, axis=-1)
         reward = np.sum(self.target * mean, axis=1)
@@ -122,7 +122,7 @@ def _bernoulli(mean: np.ndarray) -> np.ndarray:
 
 
 def random_mdp(rng: np.random.Generator, off_policy: bool) -> Member:
-    """Transitions and rewards without any structure (Archibald et al. 1995, "Garnet"): dense rewards, no end."""
+    """Return a process without any structure (Archibald et al. 1995, "Garnet"), with dense rewards and no end."""
     S, A, branches = int(rng.integers(10, 40)), int(rng.integers(2, 5)), 4
     following = np.zeros((S, A, S + 1))
     for s in range(S):
@@ -162,17 +162,17 @@ def _walk(rng: np.random.Generator, off_policy: bool, chance: float) -> Member:
 
 
 def chain(rng: np.random.Generator, off_policy: bool) -> Member:
-    """Progress to an end that pays for certain."""
+    """Return a chain: progress to an end that always pays."""
     return _walk(rng, off_policy, 1.0)
 
 
 def rare_chain(rng: np.random.Generator, off_policy: bool) -> Member:
-    """Progress to an end that pays one in five, or less often."""
+    """Return a chain: progress to an end that seldom pays, with a chance of .05 to .3."""
     return _walk(rng, off_policy, float(rng.uniform(0.05, 0.3)))
 
 
 def boyan(rng: np.random.Generator, off_policy: bool) -> Member:
-    """Boyan's chain (2002): every step costs, and one step may be skipped."""
+    """Return Boyan's chain (2002): every step has a cost, and a step may skip a state."""
     S, A = int(rng.integers(12, 26)), 2
     following, outcomes = np.zeros((S, A, S + 1)), np.zeros((S, A, 2))
     skip = np.array([rng.uniform(0.2, 0.5), rng.uniform(0.5, 0.8)])
@@ -189,7 +189,7 @@ def boyan(rng: np.random.Generator, off_policy: bool) -> Member:
 
 
 def grid(rng: np.random.Generator, off_policy: bool) -> Member:
-    """A windy grid: each step costs one until the goal is reached."""
+    """Return a windy grid: each step costs one until the goal is reached."""
     rows, columns = int(rng.integers(4, 7)), int(rng.integers(5, 10))
     S, A = rows * columns, 4
     wind = rng.integers(0, 2, columns) * (np.arange(columns) > 1)
@@ -215,7 +215,7 @@ def grid(rng: np.random.Generator, off_policy: bool) -> Member:
 
 
 def clinic(rng: np.random.Generator, off_policy: bool) -> Member:
-    """Four signs of three levels under two treatments, each on or off; what pays is the state at discharge."""
+    """Return a clinic: four vital signs of three levels, two treatments on or off. The state at discharge pays."""
     levels, signs, A = 3, 4, 4
     codes = np.array(np.unravel_index(np.arange(2 * levels**signs), (2,) + (levels,) * signs)).T.astype(float)
     S, half = len(codes), len(codes) // 2
@@ -253,7 +253,7 @@ def clinic(rng: np.random.Generator, off_policy: bool) -> Member:
 
 
 def inventory(rng: np.random.Generator, off_policy: bool) -> Member:
-    """Stock, orders and random demand: dense rewards of many sizes, no end."""
+    """Return an inventory with stock, orders and random demand: dense rewards of many sizes, and no end."""
     most, A = int(rng.integers(10, 25)), 4
     S, orders = most + 1, np.linspace(0, most // 2, A).astype(int)
     demand = rng.dirichlet(np.ones(most // 2 + 1) * 2.0)
@@ -277,7 +277,7 @@ def inventory(rng: np.random.Generator, off_policy: bool) -> Member:
 
 
 def bandit(rng: np.random.Generator, off_policy: bool) -> Member:
-    """One decision about people with several covariates."""
+    """Return one decision about people with several covariates."""
     d, A, S = int(rng.integers(3, 10)), int(rng.integers(2, 5)), 400
     codes = rng.uniform(-1.0, 1.0, (S, d))
     linear = codes @ rng.normal(0.0, 1.0, (d, A)) / np.sqrt(d)
@@ -307,6 +307,6 @@ FAMILIES: Mapping[str, Callable[[np.random.Generator, bool], Member]] = {
 
 
 def member(family: str, seed: int, off_policy: bool) -> Member:
-    """Return the family's member of a seed."""
+    """Return the family's member for a seed."""
     number = list(FAMILIES).index(family)
     return FAMILIES[family](np.random.default_rng([number, seed, off_policy]), off_policy)

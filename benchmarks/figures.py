@@ -1,6 +1,6 @@
 """Figures of the documents: ``python -m benchmarks.figures`` draws them into docs/images.
 
-Widths are those of ``dprl plan``, beliefs those of Bayes' rule; the others are drawings.
+Widths come from ``dprl plan`` and beliefs from Bayes' rule. The other figures are drawings.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ DELTA, EPSILONS, PEOPLE = 1e-6, (0.1, 1.0, 3.0), (500, 2_000, 10_000)
 
 
 def half_widths(units: int, epsilon: float) -> tuple[float, float]:
-    """Return the half-width of an interval as ``dprl plan`` has it: privacy noise alone, and with sampling error.
+    """Return the half-width of an interval from ``dprl plan``, for privacy noise alone and with sampling error.
 
-    One decision with a reward in [0, 1], ratios of at most 2, a person as the unit: shares of the range.
+    Half-widths are shares of the reward's range. The log has one decision with a reward in [0, 1] and importance ratios
+    of at most 2. The privacy unit is a person.
     """
     bounds = dprl.Bounds(
         units=units, horizon=1, reward=(0, 1), observation=((0, 1),), actions=2, max_importance_ratio=2
@@ -57,7 +58,7 @@ def widths(axes: Axes) -> None:
 
 
 def beliefs(axes: Axes) -> None:
-    """Draw what an adversary believes afterwards against what was believed before."""
+    """Draw an adversary's belief after the release against the belief before it."""
     before = np.linspace(0.0, 1.0, 201)
     for epsilon, colour in zip(EPSILONS, (ORANGE, BLUE, GREEN), strict=True):
         low, high = (before / (before + (1 - before) * np.exp(-sign * epsilon)) for sign in (-1, 1))
@@ -84,7 +85,7 @@ def arrow(axes: Axes, start: tuple[float, float], end: tuple[float, float], text
 
 
 def data_flow(axes: Axes) -> None:
-    """Draw the way of the data: what stays with the curator, and what comes out."""
+    """Draw the way of the data: what stays with the curator, and what is published."""
     axes.set(xlim=(0, 104), ylim=(0, 46))
     axes.add_patch(
         FancyBboxPatch((1, 9), 69, 34, boxstyle="round,pad=0.6", facecolor="#f1f5f8", edgecolor=GREY, linestyle="--")
@@ -107,7 +108,7 @@ def data_flow(axes: Axes) -> None:
 
 
 def chooser(axes: Axes) -> None:
-    """Draw which command and algorithm serves which question."""
+    """Draw a chart that leads from questions to a command and an algorithm."""
     axes.set(xlim=(0, 104), ylim=(0, 100))
     questions = (
         ("Is a log there,\nor do people arrive?", "they arrive", "dprl train dp-pg"),

@@ -14,7 +14,7 @@ DECAY = BATCH / (4.0 * STEP_SIZE * 24.0)  # beta of appendix E.3, k = 23
 FEW, MANY = 5000, 100_000  # queries of one path
 TOLERANCE = 1e-4  # of the largest weight, in the comparison without noise
 CHECK_START, CHECK_MOVES = 0.3, tuple(((37 * t + 11) % 64) / 256.0 for t in range(50))
-"""Of the comparison: every episode starts here and is offered these moves."""
+"""Start of every episode of the comparison, and the moves that it is offered."""
 
 OURS, LOOP = "dprl, Algorithm 1, 10 seeds", "torch and bisect, Algorithm 1, 1 seed"
 FUNCTIONAL, QUIET = "dprl, functional, 10 seeds", "dprl, functional, 10 seeds, without noise"
@@ -22,7 +22,7 @@ FUNCTIONAL, QUIET = "dprl, functional, 10 seeds", "dprl, functional, 10 seeds, w
 
 def run() -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
-        # one after another: the first leaves the start and the reference for the other
+        # started one after another: the first one writes the start and the reference for the other
         workers = [
             Worker(["-m", "benchmarks.functional_q_jax", folder], sys.executable),
             Worker(["-m", "benchmarks.functional_q_torch", folder], peers_python()),

@@ -1,7 +1,7 @@
-"""Private Q-learning with default options on walks whose rewards and moves are drawn by seed, and the gain it gets.
+"""The gain of private Q-learning with default options, on walks whose rewards and moves are drawn by seed.
 
-The gain is a policy's value over that of acting by chance, as a share of what the best policy gains; all values are by
-dynamic programming on the true rewards. The budget is that of the figures of paper 001, (0.9, 1e-4).
+The gain is how much a policy is worth more than acting at random, as a share of what the best policy is worth more. All
+values are computed by dynamic programming on the true rewards. The budget (0.9, 1e-4) is that of paper 001's figures.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from dprl.environments.interval_walk import IntervalWalk
 
 BUDGET, RUNS = dprl.Budget(0.9, 1e-4), 50
 PEOPLE = {30: 0.7, 100: 0.9}
-"""Numbers of people, and the share of the gain that is the goal."""
+"""Number of people -> the goal, a share of the possible gain."""
 JUDGING = (("place", 100), ("waves", 100), ("costly", 100))
 POINTS = np.linspace(0.0, 1.0, 257)
 
 
 @dataclass(frozen=True, kw_only=True)
 class DrawnWalk(IntervalWalk):
-    """An interval walk with rewards of its own.
+    """An interval walk with drawn rewards.
 
     Attributes:
-        place: where the reward is largest (place, costly), or the phase of its waves.
-        waves: full waves of the reward over the interval; 0 for a tent.
-        cost: what moving up costs.
+        place: state of the largest reward (families place and costly), or phase of the reward's waves.
+        waves: number of full waves of the reward over the interval; 0 for a tent.
+        cost: cost of moving up.
     """
 
     place: float
@@ -40,12 +40,12 @@ class DrawnWalk(IntervalWalk):
 
     @property
     def reward_bounds(self) -> tuple[float, float]:
-        """A reward is at least minus what a move costs, and at most 1."""
+        """Bounds of a reward: from minus the cost of a move to 1."""
         return (-self.cost, 1.0)
 
     @property
     def facts(self) -> EnvironmentSpec:
-        """Public facts, declared anew for these rewards."""
+        """Public facts, with those about rewards declared for the drawn ones."""
         slope = np.pi * self.waves if self.waves else 1.0
         of = "state-action" if self.cost else "state"
         bounds = self.reward_bounds
@@ -60,7 +60,7 @@ class DrawnWalk(IntervalWalk):
 
 
 def problem(family: str, seed: int) -> DrawnWalk:
-    """Return the walk of a seed."""
+    """Return the family's walk for a seed."""
     rng = np.random.default_rng([("place", "waves", "costly").index(family), seed])
     place, discount = float(rng.uniform(0.0, 1.0)), float(rng.choice([0.8, 0.9]))
     waves = float(rng.uniform(0.5, 1.5)) if family == "waves" else 0.0
@@ -69,7 +69,7 @@ def problem(family: str, seed: int) -> DrawnWalk:
 
 
 def gain(walk: DrawnWalk, people: int, seed: int, **options: Any) -> float:
-    """Return the share of the possible gain that one release gets."""
+    """Return the share of the possible gain that one release reaches."""
     algorithm = dprl.FunctionalQ(people=people, **options)
     q = dprl.train(walk, BUDGET, algorithm=algorithm, simulated=True, seed=seed).q_function
     moves = walk.transition_matrix(POINTS)
@@ -85,7 +85,7 @@ def gain(walk: DrawnWalk, people: int, seed: int, **options: Any) -> float:
 
 
 def run() -> dict[str, Any]:
-    """Measure the problems that nothing was chosen on."""
+    """Return the record of the problems that were not used for any choice."""
     rows, goals = [], []
     for family, seed in JUDGING:
         walk, row = problem(family, seed), [f"{family} {seed}"]

@@ -1,6 +1,6 @@
 """Worker: functional Q-learning by this library. ``python -m benchmarks.functional_q_jax FOLDER``.
 
-It leaves the starting weights and, of a run without noise, the last ones in FOLDER for the other worker.
+It writes the starting weights and the last weights of a run without noise into FOLDER for the other worker.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def main(folder: str) -> None:
 
     @dataclass(frozen=True, kw_only=True)
     class Scripted(IntervalWalk):
-        """The walk with given moves; the state has the step's number as a second component."""
+        """The walk with given moves. Its state has the step's number as a second component."""
 
         def reset(self, key: Any) -> Any:
             return jnp.array([CHECK_START, 0.0])
@@ -70,7 +70,7 @@ def main(folder: str) -> None:
     silent = published_rates(published.replace(published_std=1e-9), facts)
 
     algorithm_1 = jax.jit(jax.vmap(lambda r, n, k: run_published(published, walk, r, n, k)[0], (None, 0, 0)))
-    # the comparison: with a path of 1e-9, which moves no weight by more than that
+    # the comparison draws a path of size 1e-9, which moves no weight by more than that
     first = initial(str(published.network), jax.random.key(1), facts.actions)
     check = jax.jit(lambda r, n, start: run_published(published, Scripted(), r, n, keys[0], start)[0])
     last = check(silent, SeededNoise.from_seed(0).nodes(), first)

@@ -1,7 +1,7 @@
 """Worker: Algorithm 1 of paper 001 by PyTorch and bisect. ``python -m benchmarks.functional_q_torch FOLDER``.
 
-Nothing of ``dprl`` is imported here. The sample path of an action is a sorted list of the places that were asked and
-one of the answers; the bridge is that of Eq. (2), repaired.
+It imports nothing of ``dprl``. The sample path of an action is a sorted list of the queried places and a list of the
+answers. The bridge between two places is that of Eq. (2), corrected.
 """
 
 # pyright: reportMissingImports=false
@@ -36,7 +36,7 @@ HORIZON = 50
 
 
 class SamplePath:
-    """Covariance ``STD^2 exp(-DECAY |x - y|)``; a place that was asked keeps its answer."""
+    """A Gaussian path of covariance ``STD^2 exp(-DECAY |x - y|)``. Asked again, a place has the same answer."""
 
     def __init__(self) -> None:
         self.places: list[float] = []
@@ -116,7 +116,7 @@ def main(folder: str) -> None:
     scale = max(float(np.abs(w).max()) for w in last.values())
     errors = [float(np.abs(w.detach().numpy() - last[n]).max()) for n, w in zip(names, found, strict=True)]
     moved = max(float(np.abs(last[n] - stored[f"first.{n}"]).max()) for n in names)
-    # what the run changed must agree, and not only what it started from
+    # the changes made by the run must agree, and not only the weights, which begin equal
     error = max(errors) / min(scale, moved)
 
     def go() -> int:

@@ -16,7 +16,10 @@ TOLERANCE = 1e-4
 
 
 def peers_python(requirements: Path = PEERS, name: str = "torch-venv") -> str:
-    """The Python of the peers' own environment, by default of PyTorch and Opacus, made on the first run."""
+    """Return the path of Python in the peers' environment, which is made on the first run.
+
+    By default the peers are PyTorch and Opacus.
+    """
     folder = SCRATCH / name
     python, done = folder / "bin" / "python", folder / ".installed"
     wanted = requirements.read_text(encoding="utf-8")
@@ -25,7 +28,7 @@ def peers_python(requirements: Path = PEERS, name: str = "torch-venv") -> str:
         SCRATCH.mkdir(exist_ok=True)
         subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
         pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-        # torch alone and first: its exact version decides which build is taken
+        # torch is installed first and by itself: its exact version decides which build is taken
         torch = next(line for line in wanted.splitlines() if line.startswith("torch=="))
         subprocess.run([*pip, torch], check=True)
         subprocess.run([*pip, "-r", str(requirements)], check=True)

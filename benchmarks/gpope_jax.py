@@ -1,4 +1,4 @@
-"""Worker: GPOPE by this library, by NumPy, and the noise alone. ``python -m benchmarks.gpope_jax DATA CORES``."""
+"""Worker: GPOPE by this library and by NumPy, and only the noise. ``python -m benchmarks.gpope_jax DATA CORES``."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def main(path: str, cores: int) -> None:
     from dprl_papers.one_unit import OneUnit
 
     class Drawn(SeededNoise):
-        """The check: given trajectories, no noise. The key carries the trial's draws."""
+        """Noise source of the check: it draws no noise, and the key holds the trajectories that the trial draws."""
 
         def uniform_index(self, step: Any, count: int) -> Any:
             return self.key[step].astype(jnp.int32)
@@ -95,7 +95,7 @@ def main(path: str, cores: int) -> None:
 
         return jax.jit(jax.vmap(one))
 
-    width = -(-2 * STATES // 16) * 16  # what the library draws: whole vectors
+    width = -(-2 * STATES // 16) * 16  # the library draws whole vectors of 16
     noise = alone(lambda key, step: threefry.normal(key, step, width), jnp.zeros(width, dtype=jnp.float32))
 
     def timed(call: Callable[[Any], Any]) -> Callable[[], int]:

@@ -1,7 +1,7 @@
-"""GPOPE in NumPy, as a careful user would write it: the peers that run beside JAX.
+"""GPOPE in NumPy, as a careful user would write it: the peers that run in the worker of JAX.
 
-Each runs ``steps`` updates and returns the mean iterate; ``chosen`` ``(steps, trials)`` fixes the trajectories drawn
-and turns the noise off (the check that all candidates do the same mathematics).
+Each function runs ``steps`` updates and returns the mean iterate. ``chosen`` ``(steps, trials)`` fixes the trajectories
+and turns the noise off, for the check that all candidates do the same mathematics.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Data = Mapping[str, np.ndarray]
 
 
 def batched(data: Data, steps: int, chosen: np.ndarray | None = None) -> np.ndarray:
-    """All trials at once over the unique transitions: four matrix products an update, no matrix a trajectory."""
+    """Run all trials at once over the unique transitions: four matrix products per update, no matrix per trajectory."""
     rng = np.random.default_rng(0)
     phi, delta, weight, weight_reward = (data[k] for k in ("phi", "delta_phi", "weight", "weight_reward"))
     phi_t, delta_t = np.ascontiguousarray(phi.T), np.ascontiguousarray(delta.T)
@@ -41,7 +41,7 @@ def batched(data: Data, steps: int, chosen: np.ndarray | None = None) -> np.ndar
 
 
 def banded(data: Data, steps: int, chosen: np.ndarray | None = None) -> np.ndarray:
-    """The same, written for this chain by hand: its products are scalings and shifts."""
+    """Run all trials at once, written by hand for this chain, whose matrix products are scalings and shifts."""
     rng = np.random.default_rng(0)
     n, scale, gamma = STATES, np.float32(np.sqrt(STATES)), np.float32(DISCOUNT)
     # rho = 1: one array holds the weights of both kinds of transition and of the rewards
@@ -91,7 +91,7 @@ def _clip_noise_update(
 
 
 def loop(data: Data, steps: int, chosen: np.ndarray | None = None) -> np.ndarray:
-    """One trial, one update after the other, with every trajectory's A_i, b_i and C_i computed beforehand."""
+    """Run one trial, one update after the other, with each trajectory's A_i, b_i and C_i computed beforehand."""
     rng = np.random.default_rng(0)
     A, b, C = moments(data)
     clip, beta = np.float32(clip_norm()), np.float32(STEP_SIZE)
@@ -116,7 +116,7 @@ def loop(data: Data, steps: int, chosen: np.ndarray | None = None) -> np.ndarray
 
 
 def moments(data: Data) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """A_i ``(m, n, n)``, b_i ``(m, n)``, C_i ``(m, n, n)`` of the first trial's trajectories."""
+    """Return A_i ``(m, n, n)``, b_i ``(m, n)`` and C_i ``(m, n, n)`` of the first trial's trajectories."""
     phi, delta, c, cr = data["phi"], data["delta_phi"], data["weight"][0], data["weight_reward"][0]
     A = np.einsum("ik,kp,kq->ipq", c, phi, delta, optimize=True)
     C = np.einsum("ik,kp,kq->ipq", c, phi, phi, optimize=True)
@@ -124,7 +124,10 @@ def moments(data: Data) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def share_clipped(data: Data, chosen: np.ndarray) -> float:
-    """Share of the first trial's noiseless updates in which the clip binds: a check that never clips checks little."""
+    """Return the share of the first trial's noiseless updates in which the clip binds.
+
+    A check in which the clip never binds would check little.
+    """
     A, b, C = moments(data)
     theta, w = np.zeros((2, STATES))
     bound = 0

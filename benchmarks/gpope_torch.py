@@ -1,6 +1,6 @@
 """Worker: GPOPE by PyTorch and by Opacus, in their own environment. ``python -m benchmarks.gpope_torch DATA CORES``.
 
-The reference iterates of the check lie beside DATA; nothing of ``dprl`` is imported here.
+The reference iterates of the check are in a file beside DATA. It imports nothing of ``dprl``.
 """
 
 # pyright: reportMissingImports=false
@@ -44,7 +44,7 @@ def main(path: str, cores: int) -> None:
 
     @torch.no_grad()
     def batched(steps: int, chosen: Any = None) -> Any:
-        """All trials at once over the unique transitions."""
+        """Run all trials at once over the unique transitions."""
         theta, w, total = (torch.zeros(TRIALS, n) for _ in range(3))
         everyone = torch.arange(TRIALS)
         drawn = torch.randint(0, TRAJECTORIES, (steps, TRIALS)) if chosen is None else torch.from_numpy(chosen)
@@ -66,7 +66,7 @@ def main(path: str, cores: int) -> None:
 
     @torch.no_grad()
     def loop(steps: int, chosen: Any = None) -> Any:
-        """One trial, every trajectory's A_i, b_i and C_i computed beforehand."""
+        """Run one trial, with each trajectory's A_i, b_i and C_i computed beforehand."""
         theta, w, total = (torch.zeros(n) for _ in range(3))
         drawn = torch.randint(0, TRAJECTORIES, (steps,)).tolist() if chosen is None else chosen[:, 0].tolist()
         for i in drawn:
@@ -114,9 +114,10 @@ def main(path: str, cores: int) -> None:
 
 
 def _opacus(data: Mapping[str, np.ndarray]) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """The saddle point of Eq. (2.3) as a loss whose gradients are GPOPE's; an example is a trajectory, a batch is one.
+    """Return two loops of GPOPE by Opacus: the saddle point of Eq. (2.3) is a loss whose gradients are GPOPE's.
 
-    Each part of the loss holds the other player's output constant, so that one descent updates both.
+    An example is a trajectory, and a batch is one example. Each part of the loss holds the other player's output
+    constant, so that one descent updates both players.
     """
     import torch
     from opacus.grad_sample import GradSampleModule, GradSampleModuleFastGradientClipping
@@ -144,7 +145,7 @@ def _opacus(data: Mapping[str, np.ndarray]) -> tuple[Callable[..., Any], Callabl
             return torch.cat([self.theta(x[:, :, 0]), self.w(x[:, :, 1])], dim=-1)
 
     class Loss(torch.nn.Module):
-        reduction = "sum"  # as Opacus wants it said; what is returned is one loss an example
+        reduction = "sum"  # Opacus requires this; the loss returns one value per example
 
         def forward(self, output: Any, target: Any) -> Any:
             reward, weight = target

@@ -1,10 +1,11 @@
-"""How far behind larger classes of rules should start: what the chosen rule is worth more than the best single action.
+"""How large the handicap of larger classes of rules should be: how much the chosen rule beats the best single action.
 
-``python -m benchmarks.handicaps``: problems of one decision, drawn by seed, in which all actions are alike, differ for
-everybody, or differ by one comparison, by two, or smoothly; 200 to 4,000 people who choose, epsilon .25 to 4. It prints
-the mean, in thousandths of half the reward range, for several sizes of a handicap's two parts
-(:data:`dprl.evaluation.learned.HANDICAP`), on the seeds for choosing and on those for judging; and the same where it is
-declared how far rewards lie from the middle (:data:`dprl.evaluation.learned.DECLARED`).
+``python -m benchmarks.handicaps`` draws problems of one decision by seed. In them all actions are alike, or actions
+differ equally for everybody, by one comparison, by two, or smoothly. Rules are chosen on 200 to 4,000 people, at
+epsilon .25 to 4. It prints the mean gain over the best single action, in thousandths of half the reward range, for
+several sizes of the handicap's two parts (:data:`dprl.evaluation.learned.HANDICAP`), on the seeds for choosing and on
+those for judging. It prints the same for a declared deviation of rewards from the middle
+(:data:`dprl.evaluation.learned.DECLARED`).
 """
 
 from __future__ import annotations
@@ -25,7 +26,10 @@ PEOPLE, EPSILONS, LOGS, MOST = (200, 800, 4000), (0.25, 1.0, 4.0), 6, 1000
 
 
 def problem(seed: int) -> tuple[int, float, np.ndarray, Callable[[np.ndarray], np.ndarray]]:
-    """Return components of a state, spread of a reward, behaviour probabilities, and the means of states ``(N, A)``."""
+    """Return the number of a state's components, the spread of rewards, the behaviour policy, and the mean rewards.
+
+    The last is a function from states to means ``(N, A)``.
+    """
     rng, kind = np.random.default_rng([seed, 77]), KINDS[seed % 5]
     size, actions, noise = int(rng.integers(1, 6)), int(rng.integers(2, 5)), float(rng.choice([0.15, 0.4, 1.0]))
     behavior = 0.5 * rng.dirichlet(np.ones(actions) * 5) + 0.5 / actions
@@ -49,7 +53,7 @@ def problem(seed: int) -> tuple[int, float, np.ndarray, Callable[[np.ndarray], n
 
 
 def gains(seed: int) -> np.ndarray:
-    """Return ``(2, chances, noises)`` mean gains over the best single action; the second with a declared deviation."""
+    """Return ``(2, chances, noises)`` mean gains over the best single action: without and with a declared deviation."""
     size, noise, behavior, mean = problem(seed)
     actions, ratio, rng = len(behavior), 1.0 / behavior.min(), np.random.default_rng([seed, 5])
     names, cuts = tuple("abcdef"[:size]), public_cuts([(0.0, 1.0001)] * size)
@@ -67,7 +71,7 @@ def gains(seed: int) -> np.ndarray:
         coins = np.where(rng.random(people) < (there + 1.0) / 2.0, 1.0, -1.0)
         reward = coins if noise == 1.0 else np.clip(there + noise * rng.normal(size=people), -1.0, 1.0)
         agrees = np.stack([rule.action(seen) for rule in rules]) == did
-        # permute and flip is the largest of scores with exponential noise (Ding et al. 2021)
+        # permute-and-flip picks the largest of the scores with exponential noise (Ding et al. 2021)
         scores = (agrees * reward / behavior[did] / ratio).sum(axis=1) + rng.exponential(1.0 / epsilon, len(rules))
         spreads = (1.0, np.sqrt(np.mean(reward**2)))
         for (k, spread), (i, chance), (j, loud) in itertools.product(*map(enumerate, (spreads, CHANCES, NOISES))):
@@ -76,7 +80,7 @@ def gains(seed: int) -> np.ndarray:
                 + loud * ratio * np.log(sizes) / people / epsilon
             )
             behind -= behind[0]
-            behind = np.where(behind > TOO_FAR, np.inf, behind * people / ratio)  # such a level is left out
+            behind = np.where(behind > TOO_FAR, np.inf, behind * people / ratio)  # a level too far behind is left out
             out[k, i, j] += true[int(np.argmax(scores - behind[level]))] - best
     return out / (len(PEOPLE) * len(EPSILONS) * LOGS)
 

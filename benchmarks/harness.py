@@ -1,6 +1,6 @@
-"""What the benchmarks share: workers that take turns, medians, tables and records. Imports nothing heavy.
+"""Tools that the benchmarks share: workers that take turns, medians, tables and records.
 
-The workers of peers run in an environment without ``dprl``, so that this file needs the standard library alone.
+This file needs only the standard library, since the workers of peers run in an environment without ``dprl``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ SCRATCH = ROOT / ".bench"
 
 
 def pin(cores: int, first: int = 0) -> None:
-    """Keep this process on ``cores`` cores from the ``first`` on; before anything counts them to size a thread pool."""
+    """Keep this process on ``cores`` cores, from number ``first`` on.
+
+    Call it before a library counts the cores to size its thread pool.
+    """
     if hasattr(os, "sched_setaffinity"):
         every = sorted(os.sched_getaffinity(0))
         os.sched_setaffinity(0, {every[(first + number) % len(every)] for number in range(min(cores, len(every)))})
@@ -32,9 +35,10 @@ def pin(cores: int, first: int = 0) -> None:
 
 
 def serve(candidates: Mapping[str, Callable[[], Any]], cores: int, facts: Mapping[str, Any] | None = None) -> None:
-    """Answer each candidate's name on stdin with the seconds that one call took; see :class:`Worker`.
+    """Run the candidates whose names come on stdin, and answer with the seconds of each call; see :class:`Worker`.
 
-    ``wall`` is the clock; ``cpu`` is the time that the process was on a core, which other processes do not stretch.
+    ``wall`` is the time by the clock. ``cpu`` is the time that the process spent on a core, which other processes do
+    not lengthen. ``facts`` are sent once at the start.
     """
     print(json.dumps({"names": list(candidates), "cores": cores, **(facts or {})}), flush=True)
     for line in sys.stdin:
@@ -46,7 +50,13 @@ def serve(candidates: Mapping[str, Callable[[], Any]], cores: int, facts: Mappin
 
 
 class Worker:
-    """A process of its own that runs candidates by name."""
+    """A separate process that runs candidates by name.
+
+    Attributes:
+        facts: the process's first answer: what :func:`serve` was given.
+        names: names of the candidates.
+        cores: number of cores that the process uses.
+    """
 
     def __init__(self, arguments: Sequence[str], python: str = sys.executable) -> None:
         self._process = subprocess.Popen(
@@ -73,11 +83,13 @@ class Worker:
 
 
 def alternate(workers: Sequence[Worker], repetitions: int, seconds: float) -> dict[str, dict[str, float]]:
-    """Medians over ``repetitions`` rounds, in each of which every candidate of every worker runs once.
+    """Return medians over ``repetitions`` rounds, in each of which every candidate of every worker runs once.
+
+    Rounds stop early after ``seconds``.
 
     Returns:
-        Candidate -> seconds an amount: ``time`` (on one core: of the processor; on more: of the clock), ``wall``.
-        Rounds stop early after ``seconds``.
+        Candidate -> figures. ``time`` is in seconds per amount, of the processor on one core and of the clock on
+        several; ``fastest`` and ``slowest`` are its extremes. ``wall`` is always of the clock.
     """
     runs: dict[str, list[dict[str, float]]] = {}
     cores = {name: worker.cores for worker in workers for name in worker.names}
@@ -107,7 +119,7 @@ def alternate(workers: Sequence[Worker], repetitions: int, seconds: float) -> di
 
 
 def machine() -> dict[str, Any]:
-    """The machine and the software in words; nothing that names the host."""
+    """Return the machine and the software in words, without anything that identifies the host."""
     model = platform.machine()
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
@@ -129,7 +141,7 @@ def machine() -> dict[str, Any]:
 
 
 def goal(name: str, reached: float, limit: float, least: bool, unit: str = "x") -> dict[str, Any]:
-    """A goal and whether it was met; ``least`` if ``reached`` should be at least the limit."""
+    """Return a goal and whether it was met. If ``least``, ``reached`` must be at least the limit, otherwise at most."""
     met = reached >= limit if least else reached <= limit
     return {
         "goal": name,
@@ -142,7 +154,7 @@ def goal(name: str, reached: float, limit: float, least: bool, unit: str = "x") 
 
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table whose columns line up, so that it can be read in a terminal too."""
+    """Return a Markdown table with aligned columns, so that it is readable in a terminal, too."""
     cells = [list(headings), *[list(r) for r in rows]]
     widths = [max(len(r[i]) for r in cells) for i in range(len(headings))]
 
@@ -168,12 +180,12 @@ def goals_table(goals: Sequence[Mapping[str, Any]]) -> str:
 
 
 def figure(x: float) -> str:
-    """Three significant digits."""
+    """Return a number with three significant digits."""
     return f"{x:.0f}" if abs(x) >= 100 else f"{x:.3g}"
 
 
 def save(name: str, result: Mapping[str, Any]) -> None:
-    """Write ``results/NAME.json`` and the page that shows all of them."""
+    """Write ``results/NAME.json``, and the page that shows all results."""
     RESULTS.mkdir(exist_ok=True)
     record = {"benchmark": name, **result, "machine": machine()}
     (RESULTS / f"{name}.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
@@ -184,7 +196,7 @@ def save(name: str, result: Mapping[str, Any]) -> None:
         "",
     ]
     found = [json.loads(p.read_text(encoding="utf-8")) for p in sorted(RESULTS.glob("*.json"))]
-    for r in (r for r in found if "benchmark" in r):  # a table's rows are kept there too
+    for r in (r for r in found if "benchmark" in r):  # the other files are kept rows of tables
         m = r["machine"]
         versions = ", ".join(f"{k} {v}" for k, v in (m["versions"] | r.get("versions", {})).items())
         page += [f"## {r['title']}", "", *(line + "\n" for line in r["notes"])]

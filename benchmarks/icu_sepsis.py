@@ -1,9 +1,10 @@
-"""ICU-Sepsis: a log of 20,000 patients whose true values are known, and what each estimator makes of it.
+"""ICU-Sepsis: a log of 20,000 patients whose true values are known, and the estimates of each estimator.
 
-Environment: Choudhary, Gupta and Thomas (2024), 713 states in which a patient is treated, 25 actions, return 1 for who
-survives; from the records of MIMIC-III. Its laws are read from the package icu-sepsis, so that values are exact.
-Half of the patients are treated by the clinicians' policy and half at random, by a coin for each; the log states the
-probability of each action given what was done before, so that the product along a trajectory is the mixture's own.
+The environment is that of Choudhary, Gupta and Thomas (2024), made from the records of MIMIC-III: 713 states in which a
+patient is treated, 25 actions, and a return of 1 if the patient survives. Its laws are read from the package
+icu-sepsis, so that values are exact. A fair coin for each patient decides between the clinicians' policy and random
+treatment. The log states the probability of each action given the earlier ones, so that the product along a trajectory
+is that of the mixture.
 """
 
 from __future__ import annotations
@@ -29,23 +30,23 @@ PAGE = ROOT / "docs" / "icu-sepsis.md"
 PATIENTS, HORIZON, SURVIVED, STATES, ACTIONS = 20_000, 100, 714, 713, 25
 COMPONENTS, REACH = 10, 2.0
 JUDGING = range(100, 140)
-"""Seeds of the logs; options were chosen on those of 0 to 11."""
+"""Seeds of the logs. Options were chosen on the logs of seeds 0 to 11."""
 EPSILONS, DELTA = (1.0, 1_000.0), 1e-5
 SLOW = ("recommended", "doubly-robust"), 10
-"""Algorithms that read fewer logs than the others, and how many."""
+"""Slow algorithms, which read fewer logs than the others, and the number of their logs."""
 WITHIN, COVERED = 0.03, 0.95
 
 
 @dataclass(frozen=True)
 class Sepsis:
-    """The process.
+    """The process of treatment.
 
     Attributes:
         start: ``(713,)`` law of the first state.
-        following: ``(713, 25, 715)`` law of the next state; then comes death, and then survival.
-        clinicians: ``(713, 25)`` policy of the data set.
-        admissible: ``(713, 25)`` actions that were taken often enough in the records; the others do what those do in
-            the mean.
+        following: ``(713, 25, 715)`` law of the next state; the last two places are death and survival.
+        clinicians: ``(713, 25)`` the clinicians' policy in the data set.
+        admissible: ``(713, 25)`` whether an action was taken often enough in the records. The other actions have the
+            mean effect of the admissible ones.
         centres: ``(713, 47)`` means of the patients' measurements in each state.
     """
 
@@ -57,7 +58,10 @@ class Sepsis:
 
     @classmethod
     def load(cls) -> Sepsis:
-        """Read the package's files without importing it, which would need the retired package gym."""
+        """Return the process from the package's files.
+
+        The package is not imported, since it needs the retired package gym.
+        """
         found = importlib.util.find_spec("icu_sepsis")
         if found is None or not found.submodule_search_locations:
             raise DprlError("icu-sepsis is not installed; install it with: pip install --no-deps icu-sepsis==2.0.1.")
@@ -72,12 +76,12 @@ class Sepsis:
 
     @property
     def random(self) -> np.ndarray:
-        """``(713, 25)`` every action alike."""
+        """``(713, 25)`` policy that draws every action with the same probability."""
         return np.full((STATES, ACTIONS), 1.0 / ACTIONS)
 
     @cached_property
     def optimal(self) -> np.ndarray:
-        """``(713, 25)`` policy of the largest value, of admissible actions, by policy iteration (Howard 1960)."""
+        """``(713, 25)`` best policy among those of admissible actions, by policy iteration (Howard 1960)."""
         policy = self.random
         while True:
             values = self.values(policy)
@@ -98,14 +102,19 @@ class Sepsis:
 
     @property
     def largest_ratio(self) -> float:
-        """Largest ratio of the optimal policy to the mixture in a step: one of the mixed policies is less likely."""
+        """Largest importance ratio of the optimal policy to the mixture in a step.
+
+        The mixture's probability of an action is at least the smaller one of the two mixed policies.
+        """
         return 1.0 / min(1.0 / ACTIONS, float(self.clinicians[self.optimal > 0.0].min()))
 
     def draw(self, rng: np.random.Generator, patients: int, by_clinicians: float = 0.5) -> dict[str, np.ndarray]:
-        """Return a log as columns of rows, with ``state`` and ``following`` as numbers of states.
+        """Return a log as columns, in which ``state`` and ``following`` are numbers of states.
 
         Args:
-            by_clinicians: chance that a patient is treated by the clinicians' policy, and not at random.
+            rng: source of randomness.
+            patients: number of patients.
+            by_clinicians: chance that a patient is treated by the clinicians' policy and not at random.
         """
         coin = rng.random(patients) < by_clinicians
         who, state = np.arange(patients), _pick(rng, np.cumsum(self.start)[None], np.zeros(patients, np.int64))
@@ -136,13 +145,13 @@ class Sepsis:
 
     @cached_property
     def components(self) -> np.ndarray:
-        """``(713, 10)`` first principal components of the states' centres, each of variance one."""
+        """``(713, 10)`` first principal components of the states' centres, each scaled to variance one."""
         scaled = (self.centres - self.centres.mean(axis=0)) / np.maximum(self.centres.std(axis=0), 1e-9)
         return np.linalg.svd(scaled, full_matrices=False)[0][:, :COMPONENTS] * math.sqrt(STATES)
 
 
 def _pick(rng: np.random.Generator, edges: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """``(N,)`` indices drawn from laws of which the ``rows`` of ``edges`` ``(R, K)`` are the cumulative sums."""
+    """Return ``(N,)`` indices, each drawn from the law whose cumulative sums are its row in ``edges`` ``(R, K)``."""
     draws = rng.random(len(rows)) * edges[rows, -1]
     low, high = np.zeros(len(rows), np.int64), np.full(len(rows), edges.shape[1] - 1)
     while (low < high).any():
@@ -153,7 +162,7 @@ def _pick(rng: np.random.Generator, edges: np.ndarray, rows: np.ndarray) -> np.n
 
 
 def _products(values: np.ndarray, t: np.ndarray) -> np.ndarray:
-    """Return products of ``values`` from each trajectory's first row on, in double precision of their logarithms."""
+    """Return products of ``values`` from each trajectory's first row up to each row, by sums of logarithms."""
     with np.errstate(divide="ignore"):
         sums = np.cumsum(np.maximum(np.log(values), -1e3))
     first = np.flatnonzero(t == 0)
@@ -165,7 +174,7 @@ def _products(values: np.ndarray, t: np.ndarray) -> np.ndarray:
 
 
 def _released(log: Any, config: Any, policy: str, epsilon: float, seed: int, bounds: Bounds) -> tuple[float, ...]:
-    """Return a released value and its interval; of one that is refused, three times NaN."""
+    """Return a released value and its interval, or three times NaN if the release is refused."""
     opened = read_log(log, bounds=bounds, target_columns=[policy])
     try:
         (found,) = dprl.evaluate(
@@ -177,7 +186,7 @@ def _released(log: Any, config: Any, policy: str, epsilon: float, seed: int, bou
 
 
 def bounds_of(ratio: float, product: float | None = None) -> Bounds:
-    """Return what is declared: the largest ratios follow from the policies, which are public."""
+    """Return the declared bounds. The largest importance ratios follow from the policies, which are public."""
     return Bounds(
         units=PATIENTS,
         horizon=HORIZON,
@@ -191,7 +200,7 @@ def bounds_of(ratio: float, product: float | None = None) -> Bounds:
 
 
 def columns_of(sepsis: Sepsis, log: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return the columns of a log that is evaluated: components of the states, and probabilities of both targets."""
+    """Return the columns for an evaluation: components replace states, and both targets' probabilities are added."""
     own = {name: log[name] for name in ("episode_id", "t", "action", "reward", "behavior_prob", "terminated")}
     targets = {"optimal": sepsis.optimal, "clinicians": sepsis.clinicians}
     own |= {name: policy[log["state"], log["action"]] for name, policy in targets.items()}
@@ -207,8 +216,9 @@ ALGORITHMS: Mapping[str, Callable[[], Any]] = {
 
 
 def private(sepsis: Sepsis, log: Mapping[str, np.ndarray], seed: int) -> dict[str, tuple[float, ...]]:
-    """Return of each algorithm and epsilon the value of the optimal policy, its interval, and the clinicians' value
-    and interval, which importance sampling gives with a tenth of epsilon.
+    """Return, by algorithm and epsilon, value and interval of the optimal policy and of the clinicians' policy.
+
+    The latter two come from importance sampling with a tenth of epsilon.
     """
     columns = columns_of(sepsis, log)
     out = {}
@@ -224,8 +234,10 @@ def private(sepsis: Sepsis, log: Mapping[str, np.ndarray], seed: int) -> dict[st
 
 
 def without_privacy(sepsis: Sepsis, log: Mapping[str, np.ndarray]) -> dict[str, tuple[float, ...]]:
-    """Return the same of what everybody uses who needs no privacy; rewards come last, so that importance sampling
-    decision by decision is the same as that of whole trajectories.
+    """Return the same figures of the usual estimators without privacy.
+
+    Rewards come only in the last step, so that per-decision importance sampling is the same as that of whole
+    trajectories.
     """
     episode, t, state, action, after = (log[name] for name in ("episode_id", "t", "state", "action", "following"))
     last = np.append(t[1:] == 0, True)
@@ -248,7 +260,10 @@ def without_privacy(sepsis: Sepsis, log: Mapping[str, np.ndarray]) -> dict[str, 
 
 
 def plug_in(state: np.ndarray, action: np.ndarray, after: np.ndarray, policy: np.ndarray, unseen: float) -> np.ndarray:
-    """Return ``(713,)`` values under the frequencies of the log; ``unseen`` where it shows no action of the policy."""
+    """Return ``(713,)`` values under the transition frequencies of the log.
+
+    The value is ``unseen`` in a state where the log has no action of the policy.
+    """
     cell = ACTIONS * state + action
     seen = np.bincount(cell, minlength=STATES * ACTIONS).reshape(STATES, ACTIONS)
     kept = np.where(seen > 0, policy, 0.0)
@@ -256,13 +271,13 @@ def plug_in(state: np.ndarray, action: np.ndarray, after: np.ndarray, policy: np
     kept = np.divide(kept, np.maximum(share, 1e-300)[:, None] * np.maximum(seen, 1))
     onwards = np.zeros((STATES, SURVIVED + 1))
     np.add.at(onwards, (state, after), kept.ravel()[cell])
-    onwards *= 1.0 - 1e-9  # a state that the log never leaves
+    onwards *= 1.0 - 1e-9  # keeps the system solvable if the log never leaves a state
     reward = np.where(share > 0.0, onwards[:, SURVIVED], unseen)
     return np.linalg.solve(np.eye(STATES) - onwards[:, :STATES], reward)
 
 
 def _mean(terms: np.ndarray) -> tuple[float, float, float]:
-    """Return a mean and its normal interval of 97.5%."""
+    """Return a mean and its interval of 97.5% by the normal law."""
     value, half = float(terms.mean()), 2.2414 * float(terms.std()) / math.sqrt(len(terms))
     return value, value - half, value + half
 
@@ -271,7 +286,7 @@ def _mean(terms: np.ndarray) -> tuple[float, float, float]:
 
 
 def run() -> dict[str, Any]:
-    """Return the benchmark's record, and write the page that is made of it."""
+    """Return the benchmark's record, and write the page that is made from it."""
     sepsis = Sepsis.load()
     policies = {"optimal": sepsis.optimal, "clinicians": sepsis.clinicians, "random": sepsis.random}
     truth = {name: sepsis.value(policy) for name, policy in policies.items()}
@@ -286,7 +301,7 @@ def run() -> dict[str, Any]:
 
 
 def summary(truth: Mapping[str, float], found: Mapping[str, list[tuple[float, ...]]]) -> dict[str, Any]:
-    """Return what a record says of the values and intervals of both policies, seed by seed."""
+    """Return the record of the values and intervals of both policies, which are given seed by seed."""
     rows, reached = [], {}
     for name, numbers in found.items():
         value, low, high, other, *ends = np.array(numbers).T
@@ -333,6 +348,6 @@ def _count(which: np.ndarray) -> str:
 
 
 def page(result: Mapping[str, Any]) -> str:
-    """Return docs/icu-sepsis.md, from the benchmark's record and the words beside this file."""
+    """Return the text of docs/icu-sepsis.md from the benchmark's record and the template beside this file."""
     figures = "\n\n".join([*result["notes"], result["table"]])
     return Path(__file__).with_suffix(".md").read_text(encoding="utf-8").replace("{figures}", figures)

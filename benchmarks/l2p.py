@@ -81,7 +81,7 @@ def run() -> dict[str, Any]:
 
 
 def grown(kinds: dict[str, str], name: str, steps: int) -> int:
-    """Bytes by which a process of its own grows."""
+    """Return the bytes by which a new process grows that runs the candidate."""
     kind = "torch" if name.startswith("torch") else "jax"
     command = [kinds[kind], "-m", f"benchmarks.l2p_{kind}", name, str(steps)]
     found = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)

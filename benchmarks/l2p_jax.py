@@ -1,6 +1,6 @@
 """Worker: meta-gradients by this library. ``python -m benchmarks.l2p_jax [NAME STEPS]``.
 
-With arguments it measures memory alone.
+With arguments it measures only memory.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def main(arguments: list[str]) -> None:
 
     @dataclass(frozen=True)
     class Regression:
-        """The one task, as a family: everybody takes part in every step."""
+        """The single task as a family of tasks. All records take part in every step."""
 
         steps: int
 
@@ -97,7 +97,7 @@ def main(arguments: list[str]) -> None:
         return jax.jit(jax.grad(final))
 
     def truncated(steps: int, batch: int) -> Callable[..., Any]:
-        """Gradients through ``batch`` steps at a time, of the loss after each batch, as B.5 has them."""
+        """Return the truncated meta-gradient of B.5: the loss after each batch is differentiated through that batch."""
         s = simulation(steps)
 
         def all_of_it(w: Any, key: Any, factor: Any) -> Any:

@@ -1,8 +1,8 @@
-"""One meta-gradient of a protector, for all candidates alike: how its loss depends on its weights. NumPy alone.
+"""One meta-gradient of a protector, the gradient of its loss by its weights, the same for all candidates.
 
 A coordinate-wise LSTM of two layers of 20 units, shared by 785 coordinates, turns the clipped and noisy mean gradient
-of a logistic regression into updates, T times; what is asked for is the gradient of the last loss by the LSTM's
-weights, through all steps. The equations are those of ``dprl.protectors.projector``.
+of a logistic regression into updates, T times. The meta-gradient is that of the last loss by the LSTM's weights,
+through all steps. The equations are those of ``dprl.protectors.projector``. Needs only NumPy.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 RECORDS, DIMENSION, HIDDEN, INPUTS = 100, 785, 20, 6
 STEP_SIZE, CLIP, NOISE, FREE = 0.5, 1.0, 1e-3, 0.05
 STEPS = 1000
-TABLE = (200, 400, 600, 1000, 1200, 1600)  # the paper's numbers of unrolled steps, in Table 1
+TABLE = (200, 400, 600, 1000, 1200, 1600)  # numbers of unrolled steps in the paper's Table 1
 BATCHES = (40, 20)
 CHECKED = 60  # steps of the comparison of gradients, without noise
 TOLERANCE = 1e-4  # of the largest coordinate of the gradient
@@ -43,20 +43,20 @@ def make() -> Problem:
         weights[f"projector.{layer}.w"] = normal(4 * HIDDEN, width + HIDDEN) / np.float32((width + HIDDEN) ** 0.5)
         weights[f"projector.{layer}.b"] = np.repeat(np.array([0.0, 1.0, 0.0, 0.0], np.float32), HIDDEN)
         width = HIDDEN
-    # an answer of its own, so that every weight matters
+    # an output that is not zero, so that every weight matters
     weights["projector.out.w"] = np.float32(0.02) * normal(2, HIDDEN)
     weights["projector.out.b"] = np.zeros(2, np.float32)
     return Problem(x, y, weights)
 
 
 def error(found: dict[str, Any], wanted: dict[str, Any]) -> float:
-    """Largest difference of two gradients, over the largest coordinate."""
+    """Return the largest difference of two gradients, relative to the largest coordinate of ``wanted``."""
     scale = max(float(np.abs(v).max()) for v in wanted.values())
     return max(float(np.abs(np.asarray(found[k]) - v).max()) for k, v in wanted.items()) / scale
 
 
 def peak_bytes(call: Callable[[], Any]) -> int:
-    """How much the memory of this process grows while ``call`` runs, looked at every millisecond."""
+    """Return by how many bytes this process grows at most while ``call`` runs, measured every millisecond."""
     most, done = [resident()], threading.Event()
 
     def watch() -> None:

@@ -1,6 +1,6 @@
 """Worker: meta-gradients by PyTorch. ``python -m benchmarks.l2p_torch [NAME STEPS]``.
 
-With arguments it measures memory alone. Nothing of ``dprl`` is imported here.
+With arguments it measures only memory. It imports nothing of ``dprl``.
 """
 
 # pyright: reportMissingImports=false
@@ -50,7 +50,7 @@ def main(arguments: list[str]) -> None:
     reference = loss_of(torch.zeros(DIMENSION)).item()
 
     def minor(hidden: Any, inputs: Any) -> tuple[Any, Any]:
-        """The LSTM with coordinates on the minor axis, as this library has it; one product a layer."""
+        """Run the LSTM with coordinates on the minor axis, as this library does: one product per layer."""
         layer_in, kept = inputs, []
         for layer in range(2):
             h, c = hidden[2 * layer], hidden[2 * layer + 1]
@@ -67,7 +67,7 @@ def main(arguments: list[str]) -> None:
         return kept, out
 
     def cells(hidden: Any, inputs: Any) -> tuple[Any, Any]:
-        """The same by PyTorch's LSTM cell, with coordinates as its batch."""
+        """Run the same LSTM by PyTorch's cell, with coordinates as its batch."""
         layer_in, kept, none = inputs.T, [], torch.zeros(4 * HIDDEN)
         for layer in range(2):
             w = weights[f"projector.{layer}.w"]
@@ -99,7 +99,10 @@ def main(arguments: list[str]) -> None:
     def gradient(
         lstm: Any, steps: int, noise: float = NOISE, again: bool = False, batch: int | None = None
     ) -> dict[str, Any]:
-        """``again``: every step is computed once more on the way back. ``batch``: truncated after as many steps."""
+        """Return the meta-gradient.
+
+        If ``again``, every step is computed a second time on the way back. ``batch`` truncates after that many steps.
+        """
         for value in weights.values():
             value.grad = None
         state: Any = (torch.zeros(DIMENSION), *[torch.zeros(HIDDEN, DIMENSION) for _ in range(4)])

@@ -66,6 +66,6 @@ def run() -> dict[str, Any]:
 
 
 def _peak(kind: str, python: str, name: str) -> int:
-    """Return the growth of a process of its own in one step of a candidate."""
+    """Return the bytes by which a new process grows in one step of a candidate."""
     command = [python, "-m", f"benchmarks.language_{kind}", "memory", name]
     return json.loads(subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout)

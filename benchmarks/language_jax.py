@@ -50,7 +50,7 @@ def main(mode: str, name: str = "") -> None:
         return shares.reshape(-1) @ model.log_probs(theta, tokens.reshape(-1, tokens.shape[-1]), ANSWER)[0]
 
     def in_blocks(of: Callable[[Any, Any, Any, Any], tuple[Any, Any]]) -> Callable[[Any], tuple[Any, Any]]:
-        """The clipped sum, and how many users are clipped, of one block after the other."""
+        """Return a function that adds ``of`` over blocks of users: the clipped sum, and the number of clipped users."""
 
         def run(theta: Any) -> tuple[Any, Any]:
             rows = jax.tree.map(lambda a: a.reshape(-1, BLOCK, *a.shape[1:]), (tokens, shares, everybody))
@@ -69,7 +69,7 @@ def main(mode: str, name: str = "") -> None:
 
     @in_blocks
     def each(theta: Any, tokens: Any, shares: Any, here: Any) -> tuple[Any, Any]:
-        """A gradient of each user."""
+        """Return the clipped sum from one gradient per user, and the number of clipped users."""
         vectors = jax.vmap(jax.grad(objective), (None, 0, 0))(theta, tokens, shares)
         return mechanism.clipped_sum(vectors, here), jnp.sum(jnp.linalg.norm(vectors, axis=1) > CLIP)
 

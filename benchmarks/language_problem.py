@@ -1,8 +1,8 @@
-"""One private step on prompts of a language model, for all candidates alike. NumPy alone.
+"""One private step on prompts of a language model, the same for all candidates. Needs only NumPy.
 
-A decoder of 3.2 million weights: four blocks, layers after a normalisation, four heads of attention, ReLU. A user is
-a prompt with a group of answers, each with a weight (its reward less the group's mean). A user's vector is the gradient
-of the weighted log-probabilities, clipped to C; what is asked for is the noisy sum over the users.
+The model is a decoder of 3.2 million weights: four blocks, each layer after a normalisation, four heads of attention,
+ReLU. A user is a prompt with a group of answers, each with a weight (its reward less the group's mean). A user's vector
+is the gradient of the weighted log-probabilities, clipped to C. A step is the noisy sum over the users.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ USERS, GROUP, LENGTH, ANSWER = 16, 4, 32, 16
 SIZES = {"symbols": 64, "length": LENGTH - 1, "width": 256, "heads": 4, "blocks": 4, "inner": 1024}
 CLIP, NOISE_MULTIPLIER, STEP_SIZE = 1.0, 4.22, 1e-3
 SCALE = 0.0074
-"""Of the answers' weights: about half of the users are then clipped."""
+"""Scale of the answers' weights, with which about half of the users are clipped."""
 TOLERANCE = 1e-4  # of the largest coordinate of the sum without noise
 
 
@@ -33,7 +33,7 @@ def shapes() -> list[tuple[int, ...]]:
 
 
 def make() -> tuple[list[np.ndarray], np.ndarray, np.ndarray]:
-    """Return weights, tokens ``(m, G, L)`` and the answers' weights ``(m, G)``, at random."""
+    """Return random weights of the model, tokens ``(m, G, L)``, and weights of the answers ``(m, G)``."""
     rng = np.random.default_rng(7)
     drawn = [rng.standard_normal(s).astype(np.float32) for s in shapes()]
     theta = [w / np.float32(s[0] ** 0.5) if len(s) == 2 else 1.0 + w / 10 for w, s in zip(drawn, shapes(), strict=True)]
@@ -43,13 +43,13 @@ def make() -> tuple[list[np.ndarray], np.ndarray, np.ndarray]:
 
 
 def path_of(name: str) -> Path:
-    """Return where a candidate's clipped sum without noise is put, for the comparison."""
+    """Return the path at which a candidate's clipped sum without noise is kept for the comparison."""
     SCRATCH.mkdir(exist_ok=True)
     return SCRATCH / f"language-{name.replace(' ', '-').replace(',', '')}.npy"
 
 
 def peak_of(call: Callable[[], Any]) -> int:
-    """Return by how many bytes of memory a call lets this process grow at most. Linux."""
+    """Return by how many bytes the memory of this process grows at most during a call. Linux only."""
     ctypes.CDLL(None).malloc_trim(0)
     Path("/proc/self/clear_refs").write_text("5", encoding="utf-8")  # the peak begins anew
     before = _status("VmRSS")

@@ -1,6 +1,6 @@
-"""Worker: a private step on prompts by PyTorch and Opacus; arguments as of :mod:`benchmarks.language_jax`.
+"""Worker: a private step on prompts by PyTorch and Opacus, with the arguments of :mod:`benchmarks.language_jax`.
 
-Nothing of ``dprl`` is imported here.
+It imports nothing of ``dprl``.
 """
 
 # pyright: reportMissingImports=false
@@ -52,7 +52,7 @@ def main(mode: str, name: str = "") -> None:
             self.first, self.second = nn.Linear(width, SIZES["inner"]), nn.Linear(SIZES["inner"], width)
 
         def forward(self, x: Any, length: int) -> Any:
-            # (m, G L, k): a user's sequences lie one after the other, so that Opacus sees one sample in them
+            # (m, G L, k): a user's sequences lie one after the other, so that Opacus takes them as one sample
             seen = self.seen(self.before(x)).reshape(-1, length, 3, heads, width // heads)
             q, k, v = (seen[:, :, i].transpose(1, 2) for i in range(3))
             mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
@@ -85,7 +85,7 @@ def main(mode: str, name: str = "") -> None:
         return any(isinstance(m, nn.Linear) and m.weight is parameter for m in module.modules())
 
     class Surrogate(nn.Module):
-        """Its descent is the policy gradient's ascent; one loss a user, though Opacus wants "sum" said."""
+        """Loss whose descent is the policy gradient's ascent. It returns a loss per user; Opacus requires "sum"."""
 
         reduction = "sum"
 

@@ -1,8 +1,9 @@
-"""Cart Pole learned from logs of a mixed policy: how many people it takes, with privacy and without.
+"""Cart Pole learned from logs of a mixed policy: how many people are needed, with privacy and without.
 
-``python -m benchmarks learn_cart_pole``: each person's log is one trajectory of a policy that balances the pole in half
-of its steps and draws an action in all others. What is learned of 40% of them is a policy; its mean return over 200
-trajectories of up to 500 steps is measured in the simulator. ``dp-pg``, beside it, meets people with its own policies.
+``python -m benchmarks learn_cart_pole``: each person has one trajectory of a policy that balances the pole in half of
+its steps and draws an action in all others. A policy is learned from 40% of the people. Its mean return over 200
+trajectories of up to 500 steps is measured in the simulator. It is shown beside ``dp-pg``, which meets people with its
+own policies.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ from dprl.protocols import NO_JOURNAL
 
 LOGGED, STEPS, EPISODES, SOLVED = 200, 500, 200, 475.0
 BALANCES = (0.2, 0.5, 8.0, 2.0)
-"""The logged policy, where it draws no action, pushes right where this product with the observation is positive."""
+"""Weights of the logged policy. Where it draws no action, it pushes right if their product with the observation is
+positive."""
 BUDGET, OPTIONS = dprl.Budget(1.0, 1e-5), dprl.ImportanceSampling(discount=0.99)
 RUNS = (
     (2_000, "advantage", False, 5),
@@ -37,7 +39,7 @@ RUNS = (
     (2_000, "fitted-q", True, 2),
     (5_000, "fitted-q", True, 2),
 )
-"""People, learner, whether there is noise, and logs."""
+"""Number of people, learner, whether there is noise, and number of logs."""
 
 
 @functools.partial(jax.jit, static_argnums=(0, 2, 3))
@@ -61,7 +63,7 @@ def _walked(right: Callable[[Any, Any], Any], weights: Any, people: int, horizon
 
 
 def walked(right: Callable[[Any, Any], Any], weights: Any, seed: int, people: int, horizon: int) -> list[np.ndarray]:
-    """Return observations, actions, their probabilities, which steps there were, and which of them were the end.
+    """Return observations, actions, their probabilities, which steps took place, and which steps were the last.
 
     ``right`` gives the probability of a push to the right, from an observation and ``weights``.
     """
@@ -69,13 +71,13 @@ def walked(right: Callable[[Any, Any], Any], weights: Any, seed: int, people: in
 
 
 def mixed(seen: Any, weights: Any) -> Any:
-    """Return the probability of a push to the right of who balances in half of the steps."""
+    """Return the probability of a push to the right under the policy that balances in half of its steps."""
     return 0.25 + 0.5 * (seen @ weights > 0.0)
 
 
 @functools.cache
 def greedy(basis: Basis) -> Callable[[Any, Any], Any]:
-    """Return the same of a greedy policy in this basis, with its scores' weights and roots."""
+    """Return the same function for a greedy policy in this basis; ``weights`` are its scores' weights and roots."""
 
     def right(seen: Any, weights: Any) -> Any:
         theta, root = weights
@@ -87,7 +89,7 @@ def greedy(basis: Basis) -> Callable[[Any, Any], Any]:
 
 
 def logged(people: int, seed: int) -> dict[str, np.ndarray]:
-    """Return a log of people with one trajectory each."""
+    """Return a log in which each person has one trajectory of the mixed policy."""
     seen, action, chance, alive, end = walked(mixed, np.asarray(BALANCES, np.float32), seed, people, LOGGED)
     person, time = np.nonzero(alive)
     return {f"observation_{i}": seen[alive][:, i].astype(np.float64) for i in range(4)} | {
@@ -103,7 +105,7 @@ def mean_return(policy: Any) -> float:
 
 
 def learned(people: int, learner: str, noisy: bool, seed: int) -> tuple[float, str, float]:
-    """Return the mean return of what is learned of one log, in which basis, and the mean return of the log."""
+    """Return the mean return of the policy learned from one log, the policy's basis, and the log's mean return."""
     bounds = dprl.Bounds(
         units=people, horizon=LOGGED, reward=(0.0, 1.0), observation=CartPole.observation_bounds, actions=2,
         max_importance_ratio=4.0, max_cumulative_ratio=20.0,
@@ -118,7 +120,7 @@ def learned(people: int, learner: str, noisy: bool, seed: int) -> tuple[float, s
 
 
 def run() -> dict[str, Any]:
-    """Return the record."""
+    """Return the benchmark's record."""
     rows, goals = [], []
     for people, learner, noisy, logs in RUNS:
         found = [learned(people, learner, noisy, seed) for seed in range(logs)]

@@ -1,10 +1,11 @@
-"""A rule learned from a log like the trial ACTG 175: how far it comes from uniform arms to the best one, and beyond.
+"""A rule learned from a log like the trial ACTG 175: how far its value is on the way from uniform arms to the best arm.
 
-``python -m benchmarks learn_from_log``: 2,139 people, four arms, drawn from a simulator that was fitted to the trial's
-public data. In one version no rule is worth more than the best arm for everybody, in the other one is. Of each release:
-where its rule's true value lies between that of uniform arms, 0, and that of the best arm, 1; the same of the choice
-without noise among the same rules, by the same people; and whether the intervals hold. Beside it, on the first ten logs
-of each version, learners without privacy of all people, whose values nobody is told.
+``python -m benchmarks learn_from_log`` draws logs of 2,139 people and four arms from a simulator that was fitted to the
+trial's public data. In one version no rule is better than the best arm for everybody; in the other version one is. It
+reports for each release where the rule's true value lies between that of uniform arms, 0, and that of the best arm, 1.
+It reports the same for the choice without noise among the same rules, by the same people, and whether the intervals
+hold. On the first ten logs of each version it adds learners without privacy. They learn from all people and release no
+value.
 """
 
 from __future__ import annotations
@@ -37,10 +38,11 @@ EPSILONS, DELTA, LOGS = (1.0, 4.0), 1e-5, 100
 OFFLINE, PEER_LOGS = Path(__file__).resolve().parent / "requirements-offline-peers.txt", 10
 OURS = f"dprl, epsilon {EPSILONS[-1]:g}"
 GAIN = 60.0
-"""Cells per mm3 by which, in the second version, another arm is better than the best one for people of few cells."""
+"""CD4 cells per mm3 by which, in the second version, another arm is better than the best arm for people with few cells.
+"""
 CUT = 300.0
 DEVIATION = 125.0
-"""Cells per mm3 by which a change is said to differ from none, in the root of the mean square."""
+"""Declared root mean square of a change, in CD4 cells per mm3."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,9 +50,9 @@ class Trial:
     """A simulator of the trial.
 
     Attributes:
-        covariates: ``(N, 2)`` age and CD4 count of its people.
+        covariates: ``(N, 2)`` age and CD4 count of the trial's people.
         means: ``(N, 4)`` mean change of the CD4 count under each arm.
-        residuals: that are drawn from.
+        residuals: deviations from the mean change, from which a log draws.
     """
 
     covariates: np.ndarray
@@ -59,7 +61,7 @@ class Trial:
 
     @property
     def bounds(self) -> dprl.Bounds:
-        """What the trial's protocol says (examples/actg175_bounds.toml)."""
+        """Bounds that follow from the trial's protocol (examples/actg175_bounds.toml)."""
         return dprl.Bounds(
             units=PEOPLE, horizon=1, reward=(-RANGE, RANGE), observation=((0.0, 90.0), (0.0, 1200.0)), actions=ARMS,
             max_importance_ratio=float(ARMS), observation_names=("age", "CD4 count"),
@@ -70,7 +72,7 @@ class Trial:
         return float(np.mean(np.sum(policy(self.covariates) * self.means, axis=1)))
 
     def draw(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
-        """Return a log as columns; outcomes beyond the declared range, of which there are few, are cut."""
+        """Return a log as columns. The few outcomes beyond the declared range are cut."""
         who, arm = rng.integers(0, len(self.covariates), PEOPLE), rng.integers(0, ARMS, PEOPLE)
         change = self.means[who, arm] + rng.choice(self.residuals, PEOPLE)
         return {
@@ -81,7 +83,10 @@ class Trial:
 
 @cache
 def trial(rule_is_better: bool) -> Trial:
-    """Return the simulator: changes fall with the CD4 count, and each arm adds its own mean."""
+    """Return the simulator. Changes are linear in age and fall with the CD4 count, and each arm adds its own mean.
+
+    If ``rule_is_better``, another arm is better for people with few CD4 cells.
+    """
     source = Path(str(distribution("lifelines").locate_file("lifelines/datasets/ACTG175.csv")))
     with source.open(newline="") as file:
         rows = list(csv.DictReader(file))
@@ -113,7 +118,7 @@ def _hits(release: Any, found: Trial) -> tuple[bool, bool]:
 
 
 def measure(better: bool, epsilon: float, seeds: Sequence[int], deviation: float | None = None) -> dict[str, float]:
-    """Return mean shares of the way from uniform arms to the best one, and how often intervals held."""
+    """Return mean shares of the way from uniform arms to the best arm, and how often intervals held."""
     found, out = trial(better), []
     uniform, best = float(found.means.mean()), float(found.means.mean(axis=0).max())
     budget, options = dprl.Budget(epsilon, DELTA), dprl.ImportanceSampling(discount=1.0)
@@ -144,7 +149,7 @@ def _best_rule(found: Trial, first: Any, uniform: float, best: float) -> float:
 
 
 def figures_of(seeds: Sequence[int]) -> dict[str, dict[str, float]]:
-    """Return the figures of both versions at each epsilon, without a declared deviation and with one."""
+    """Return the figures of both versions at each epsilon, without and with a declared deviation."""
     out = {}
     for better, deviation, epsilon in itertools.product((False, True), (None, DEVIATION), EPSILONS):
         declared = "" if deviation is None else ", declared"
@@ -155,7 +160,7 @@ def figures_of(seeds: Sequence[int]) -> dict[str, dict[str, float]]:
 
 
 def beside(better: bool, seeds: Sequence[int]) -> dict[str, dict[str, float]]:
-    """Return each peer's mean share of the way, and the median of its seconds on one core; and ours."""
+    """Return the mean share of the way and the median of seconds on one core, for each peer and for this library."""
     found, ways, seconds = trial(better), dict[str, list[float]](), dict[str, list[float]]()
     uniform, best = float(found.means.mean()), float(found.means.mean(axis=0).max())
     options = dprl.ImportanceSampling(discount=1.0)
@@ -186,7 +191,7 @@ def beside(better: bool, seeds: Sequence[int]) -> dict[str, dict[str, float]]:
         command = [python, "-m", "benchmarks.learn_from_log_peers", folder]
         lines = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True).stdout.splitlines()
     for line in lines:
-        if line.startswith("{"):  # PyTorch prints, too
+        if line.startswith("{"):  # other lines are PyTorch's
             for name, one in json.loads(line).items():
                 add(name, np.array(one["actions"]), one["seconds"])
     out = {n: {"way": float(np.mean(ways[n])), "seconds": statistics.median(seconds[n])} for n in ways}
@@ -197,7 +202,7 @@ def beside(better: bool, seeds: Sequence[int]) -> dict[str, dict[str, float]]:
 def record(
     figures: Mapping[str, Mapping[str, float]], none: Mapping[str, Any], one: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return the benchmark's record, with what stands beside it where no rule is better and where one is."""
+    """Return the benchmark's record. ``none`` are the peers' figures where no rule is better, ``one`` where one is."""
     shares, counts = ("way", "without_noise", "plain", "best_rule"), ("single", "shown", "hits", "together")
     rows = [
         [*name.rsplit(", ", 1), *(f"{f[each]:.0%}" for each in shares), *(f"{f[each]:.0f}" for each in counts)]
@@ -239,7 +244,7 @@ def record(
 
 
 def run() -> dict[str, Any]:
-    """Return the record of a hundred logs."""
+    """Return the benchmark's record for a hundred logs."""
     peers = (beside(better, range(100, 100 + PEER_LOGS)) for better in (False, True))
     return record(figures_of(range(100, 100 + LOGS)), *peers)
 

@@ -1,8 +1,8 @@
 """Worker: learners without privacy on the logs of :mod:`benchmarks.learn_from_log`.
 
 ``python -m benchmarks.learn_from_log_peers FOLDER`` reads the logs in a folder, ``*.npz``, and prints a JSON object for
-each: of every learner the action in each of the simulator's people, and the seconds that it took. Nothing of ``dprl``
-is imported here.
+each log. It has, for every learner, the action for each of the simulator's people, and the seconds that learning took.
+It imports nothing of ``dprl``.
 """
 
 # pyright: reportMissingImports=false
@@ -32,7 +32,10 @@ def _scores(action: np.ndarray, residual: np.ndarray) -> np.ndarray:
 
 
 def rule_search(states: np.ndarray, action: np.ndarray, reward: np.ndarray, asked: np.ndarray) -> np.ndarray:
-    """The best rule of two comparisons at eighths of the declared ranges, by weighted distances to the mean."""
+    """Return the actions of the best rule of two comparisons at eighths of the declared ranges.
+
+    A rule's score is the weighted sum of rewards less their mean.
+    """
     scores = _scores(action, reward - reward.mean())
     cuts = [(i, high * at / 8.0) for i, high in enumerate((90.0, 1200.0)) for at in range(1, 8)]
     best, found = -np.inf, np.zeros(len(asked), int)
@@ -48,19 +51,19 @@ def rule_search(states: np.ndarray, action: np.ndarray, reward: np.ndarray, aske
 
 
 def _fitted(states: np.ndarray, action: np.ndarray, reward: np.ndarray, asked: np.ndarray) -> np.ndarray:
-    """Mean rewards ``(N, A)`` of a linear regression for each action."""
+    """Return the mean rewards ``(N, A)`` of a linear regression for each action."""
     design, there = (np.column_stack([np.ones(len(x)), x]) for x in (states, asked))
     weights = [np.linalg.lstsq(design[action == a], reward[action == a], rcond=None)[0] for a in range(ARMS)]
     return there @ np.stack(weights, axis=1)
 
 
 def regression(states: np.ndarray, action: np.ndarray, reward: np.ndarray, asked: np.ndarray) -> np.ndarray:
-    """The best action by a linear regression for each."""
+    """Return the best actions by a linear regression for each action."""
     return _fitted(states, action, reward, asked).argmax(axis=1)
 
 
 def policy_tree(states: np.ndarray, action: np.ndarray, reward: np.ndarray, asked: np.ndarray) -> np.ndarray:
-    """A tree of depth two on doubly robust scores (after Athey and Wager 2021, grown greedily)."""
+    """Return the actions of a tree of depth two on doubly robust scores (Athey and Wager 2021), grown greedily."""
     from sklearn.tree import DecisionTreeRegressor
 
     means = _fitted(states, action, reward, states)
@@ -70,7 +73,7 @@ def policy_tree(states: np.ndarray, action: np.ndarray, reward: np.ndarray, aske
 
 
 def of_d3rlpy(name: str) -> Learner:
-    """A learner of d3rlpy with its own defaults, for one decision."""
+    """Return a learner of d3rlpy with its default options, for one decision."""
     import d3rlpy
 
     def learner(states: np.ndarray, action: np.ndarray, reward: np.ndarray, asked: np.ndarray) -> np.ndarray:

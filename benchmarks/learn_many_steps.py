@@ -1,10 +1,11 @@
-"""Policies of several steps learned from a log: how much of what is found without noise is left.
+"""Policies of several steps learned from a log: how much of the improvement found without noise is left.
 
-``python -m benchmarks learn_many_steps``: a treatment regime of two stages with two measurements, 5,000 people, and
-random processes of twenty states, three actions and ten steps, 20,000 people. Of each release: the true value of the
-learned policy, as a share of the way from a baseline (the best fixed regime; what was done) to the optimum; the same of
-the same learner without noise on the same people, and of fitted Q iteration in NumPy without noise or pessimism; and
-whether the interval holds that value. Constants were chosen on other seeds: ``python -m benchmarks.learn_many_steps``.
+``python -m benchmarks learn_many_steps`` has two kinds of problems: treatment regimes of two stages with two
+measurements, 5,000 people; and random processes of twenty states, three actions and ten steps, 20,000 people. It
+reports the true value of each release's policy, as a share of the way from a baseline to the optimum. The baseline is
+the best fixed regime, or the behaviour policy of a random process. It reports the same for the same learner without
+noise on the same people, and for fitted Q iteration in NumPy without noise or pessimism; and whether the interval holds
+the value. Constants were chosen on other seeds: ``python -m benchmarks.learn_many_steps``.
 """
 
 from __future__ import annotations
@@ -32,16 +33,16 @@ EPSILONS, SMALL, DELTA = (1.0, 4.0), (0.05, 0.1, 0.3), 1e-5
 LEARNERS = ("recommended", "advantage", "fitted-q", "rules")
 CHOOSING, JUDGING = range(10), range(100, 200)
 GOALS = (80.0, 95.0)
-"""Percent of the improvement without noise, at each epsilon."""
+"""Goal at each epsilon, in percent of the improvement without noise."""
 _DRAWS = 20_000
 
 
 @dataclass(frozen=True)
 class Regime:
-    """Two decisions of two actions each, of a severity that changes and a marker that does not; rewards are 0 or 1/2.
+    """A regime of two decisions with two actions each, on a severity that changes and a marker that does not.
 
-    In the first stage the treatment pays where the marker is above a threshold, and moves the severity; in the second
-    it pays where the severity is above another one.
+    Rewards are 0 or 1/2. In the first stage the treatment pays where the marker is above a threshold, and it moves the
+    severity. In the second stage it pays where the severity is above another threshold.
     """
 
     seed: int
@@ -55,7 +56,7 @@ class Regime:
 
     @cached_property
     def law(self) -> np.ndarray:
-        """Gain and threshold of the second stage, of the first, and how far the first moves the severity."""
+        """Gain and threshold of the second stage, those of the first, and how far the first one moves the severity."""
         rng = np.random.default_rng([self.seed, 0])
         return rng.uniform([0.15, -0.3, 0.1, -0.3, 0.1], [0.4, 0.3, 0.3, 0.3, 0.4])
 
@@ -76,7 +77,7 @@ class Regime:
         return np.column_stack([np.zeros(people), rng.uniform(-1.0, 1.0, (people, 2))])
 
     def draw(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
-        """Return a log in which every action is as likely."""
+        """Return a log in which both actions are equally likely."""
         n, first = self.people, self.start(rng, self.people)
         action = rng.integers(0, 2, (n, 2))
         states = np.stack([first, self.second(first, action[:, 0], rng.normal(0.0, 0.3, n))], axis=1)
@@ -84,7 +85,7 @@ class Regime:
         return _columns(states, action, 0.5 * (rng.random((n, 2)) < 2.0 * mean), np.full((n, 2), 0.5))
 
     def value(self, policy: Any) -> float:
-        """Return the value of a function from states to actions, by the same draws for every policy."""
+        """Return the value of a policy, a function from states to actions, with the same draws for every policy."""
         rng = np.random.default_rng([self.seed, 1])
         first = self.start(rng, _DRAWS)
         action = policy(first)
@@ -93,7 +94,7 @@ class Regime:
 
     @cached_property
     def ends(self) -> tuple[float, float]:
-        """Values of the best of the four fixed regimes, and of the best regime."""
+        """Values of the best one of the four fixed regimes and of the best regime."""
         cut = self.law[1]
         noise = 0.3 * norm.ppf((np.arange(50) + 0.5) / 50)
 
@@ -116,7 +117,7 @@ class Regime:
         return max(fixed), self.value(best)
 
     def plain(self, columns: Mapping[str, np.ndarray]) -> Any:
-        """Return the policy of regressions in NumPy, the last stage first, without noise or pessimism."""
+        """Return the policy of regressions in NumPy, from the last stage to the first, without noise or pessimism."""
         states = np.column_stack([columns[f"observation_{i}"] for i in range(3)])
         basis, fits, after = Basis(self.bounds.state, "products:2"), np.zeros((2, 7)), np.zeros(len(states))
         for stage in (1, 0):
@@ -133,7 +134,7 @@ class Regime:
 
 @dataclass(frozen=True)
 class Walk:
-    """A random process of twenty states and three actions over ten steps, logged by a policy that prefers some."""
+    """A random process of twenty states and three actions over ten steps. The behaviour policy prefers some actions."""
 
     seed: int
 
@@ -145,7 +146,7 @@ class Walk:
 
     @cached_property
     def law(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Following states ``(S, A, S)``, chances of a reward ``(S, A)``, and behaviour ``(S, A)``."""
+        """Laws of the next state ``(S, A, S)``, chances of a reward ``(S, A)``, and behaviour policy ``(S, A)``."""
         rng = np.random.default_rng([self.seed, 3])
         following = rng.dirichlet(np.full(self.states, (0.1, 0.3, 1.0)[self.seed % 3]), (self.states, self.actions))
         rewards = rng.random((self.states, self.actions))
@@ -164,7 +165,7 @@ class Walk:
         return _columns(s[:, :-1, None].astype(float), a, r, behavior[s[:, :-1], a])
 
     def value(self, policy: Any) -> float:
-        """Return the exact value of a function from states to actions."""
+        """Return the exact value of a policy, a function from states to actions."""
         return self._value(np.eye(self.actions)[policy(np.arange(self.states, dtype=float)[:, None])])
 
     def _value(self, chances: np.ndarray) -> float:
@@ -176,7 +177,7 @@ class Walk:
 
     @cached_property
     def ends(self) -> tuple[float, float]:
-        """Values of what was done, and of the best policy of each step."""
+        """Values of the behaviour policy, and of the best policy, which may differ by step."""
         following, rewards, behavior = self.law
         ahead = np.zeros(self.states)
         for _ in range(self.horizon):
@@ -208,7 +209,7 @@ def _columns(states: np.ndarray, action: np.ndarray, reward: np.ndarray, chance:
 
 
 def without_noise(first: Any) -> Any:
-    """Return the same learner without noise, for whose pessimism there is none either."""
+    """Return the same learner without noise, so that it needs no pessimism about noise either."""
     stage = first.program.stages[0]
     return replace(first, program=replace(first.program, stages=(Stage(stage.name, stage.mechanism.plain()),)))
 
@@ -216,10 +217,14 @@ def without_noise(first: Any) -> Any:
 def taught(
     problem: Any, epsilon: float, seed: int, release: bool = True, learner: str = "recommended"
 ) -> dict[str, float]:
-    """Return shares of the way from the baseline to the optimum of one log, and whether the interval holds.
+    """Return shares of the way from the baseline to the optimum for one log, and whether the interval holds.
 
     Args:
-        release: also value the policy; otherwise the first part alone is asked.
+        problem: the problem.
+        epsilon: of the budget.
+        seed: seed of the log and the noise.
+        release: whether the policy is also valued. Otherwise only the first part of the people is asked.
+        learner: name of the learner.
     """
     options, budget = dprl.ImportanceSampling(discount=1.0), dprl.Budget(epsilon, DELTA)
     columns = problem.draw(np.random.default_rng([seed, 4]))
@@ -246,7 +251,7 @@ def taught(
 
 
 def measure(name: str, epsilon: float, seeds: Sequence[int], release: bool = True) -> dict[str, float]:
-    """Return mean shares over one log of each problem of these seeds."""
+    """Return mean shares over one log of the problem of each seed."""
     problem = PROBLEMS[name]
     found = [taught(problem(seed), epsilon, seed, release) for seed in seeds]
     mean = {key: float(np.mean([one[key] for one in found])) for key in found[0]}
@@ -255,7 +260,7 @@ def measure(name: str, epsilon: float, seeds: Sequence[int], release: bool = Tru
 
 
 def small_budgets(seeds: Sequence[int]) -> dict[str, dict[str, float]]:
-    """Return the mean share that each learner attains where the budget is small, of the first part alone."""
+    """Return the mean share that each learner reaches with a small budget, from only the first part of the people."""
     options, out = dprl.ImportanceSampling(discount=1.0), {}
     for name, epsilon, learner in product(PROBLEMS, SMALL, LEARNERS):
         shares = []
@@ -274,7 +279,7 @@ def small_budgets(seeds: Sequence[int]) -> dict[str, dict[str, float]]:
 
 
 def figures_of(seeds: Sequence[int]) -> dict[str, dict[str, float]]:
-    """Return the figures of both problems at each epsilon; they are printed as they come."""
+    """Return the figures of both kinds of problems at each epsilon, and print each as soon as it is known."""
     out = {}
     for name, epsilon in product(PROBLEMS, EPSILONS):
         out[f"{name}, {epsilon:g}"] = found = measure(name, epsilon, seeds)
@@ -283,7 +288,7 @@ def figures_of(seeds: Sequence[int]) -> dict[str, dict[str, float]]:
 
 
 def record(figures: Mapping[str, Mapping[str, float]], small: Mapping[str, Mapping[str, float]]) -> dict[str, Any]:
-    """Return the benchmark's record, of the figures and of those of small budgets."""
+    """Return the benchmark's record from the figures and from those of small budgets."""
     shares = ("own", "of no noise", "no noise", "numpy", "worst")
     rows = [
         [*name.split(", "), *(f"{f[each]:.0%}" for each in shares), f"{f['hit'] * f['of']:.0f}", f"{f['width']:.1f}"]
@@ -321,7 +326,7 @@ def record(figures: Mapping[str, Mapping[str, float]], small: Mapping[str, Mappi
 
 
 def run() -> dict[str, Any]:
-    """Return the record of a hundred problems of each kind."""
+    """Return the benchmark's record for a hundred problems of each kind."""
     return record(figures_of(JUDGING), small_budgets(JUDGING[:40]))
 
 

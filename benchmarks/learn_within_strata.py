@@ -1,10 +1,11 @@
-"""A rule over strata from noisy counts and sums: how far from the best one, beside one action for everybody.
+"""A rule over strata from noisy counts and sums: how far it is from the best rule, beside one action for everybody.
 
-``python -m benchmarks.learn_within_strata``: problems of one decision, drawn by seed: 3 to 12 strata, 2 or 4 actions
-with other chances in each stratum, 400 to 8,000 people who teach, effects of actions, of strata and, in two of three
-problems, of both together. It prints what the rule lacks of the best one, in thousandths of half the reward range, on
-the seeds for choosing (:mod:`dprl.evaluation.strata_q`) and on those for judging; and what the same rule without
-drawing cells to levels lacks, that without noise, the best action for everybody, and what was done.
+``python -m benchmarks.learn_within_strata`` draws problems of one decision by seed: 3 to 12 strata, 2 or 4 actions
+whose probabilities differ by stratum, 400 to 8,000 people to learn from, and effects of actions, of strata and, in two
+of three problems, of both together. It prints how much the rule is worth less than the best rule, in thousandths of
+half the reward range, on the seeds for choosing (:mod:`dprl.evaluation.strata_q`) and on those for judging. It prints
+the same for the rule without drawing cells to levels, for the rule without noise, for the best action for everybody,
+and for the behaviour policy.
 """
 
 from __future__ import annotations
@@ -28,13 +29,18 @@ EPSILONS, DELTA, LEAST = (0.3, 1.0, 4.0), 1e-5, 0.02
 
 
 class Bare(StrataQ):
-    """The same sums, and the action of the highest lower bound in each stratum."""
+    """A learner that takes the same sums, and the action with the highest lower bound in each stratum."""
 
     _told = TableQ._told
 
 
 def problem(rng: np.random.Generator) -> tuple[int, np.ndarray, np.ndarray, np.ndarray, float]:
-    """Return people, shares of strata, chances and mean outcomes of actions in them, and an outcome's deviation."""
+    """Return a problem drawn by ``rng``.
+
+    Returns:
+        Number of people, shares of strata, probabilities and mean outcomes of actions by stratum, and the standard
+        deviation of an outcome.
+    """
     strata, actions = int(rng.choice([3, 6, 12])), int(rng.choice([2, 4]))
     people = int(np.exp(rng.uniform(np.log(400), np.log(8_000))))
     chances = np.stack([rng.dirichlet(np.full(actions, 3.0)) for _ in range(strata)])
@@ -45,7 +51,7 @@ def problem(rng: np.random.Generator) -> tuple[int, np.ndarray, np.ndarray, np.n
 
 
 def lacks(seed: int) -> Iterator[list[float]]:
-    """Yield of each epsilon what each rule lacks of the best one."""
+    """Yield, for each epsilon, how much each rule is worth less than the best rule."""
     rng = np.random.default_rng([seed, 5])
     people, share, chances, means, deviation = problem(rng)
     strata, actions = means.shape
@@ -80,7 +86,7 @@ def lacks(seed: int) -> Iterator[list[float]]:
 
 if __name__ == "__main__":
     pin(1)
-    jax.config.update("jax_disable_jit", True)  # each problem has shapes of its own
+    jax.config.update("jax_disable_jit", True)  # compiling would not pay, as shapes differ by problem
     most = int(sys.argv[1]) if len(sys.argv) > 1 else None
     rows = []
     for name, seeds in (("choosing", CHOOSING[:most]), ("judging", JUDGING[:most])):

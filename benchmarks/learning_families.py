@@ -1,9 +1,9 @@
-"""Private policy gradient with default options on families of problems, and the share of the possible gain it gets.
+"""The share of the possible gain that private policy gradient reaches with default options on families of problems.
 
 ``python -m benchmarks learning_families`` prints the table and keeps it. Every problem is a finite process, so that the
-value of each policy is known exactly. The gain is that from the policy that learning begins with to the best policy of
-the same class, found by exact gradient ascent from many starts. Defaults were chosen on some of the families, on
-members of other seeds; goals are set for the families that nothing was chosen on.
+value of each policy is known exactly. The possible gain is that from the first policy to the best policy of the same
+class, which is found by exact gradient ascent from many starts. Defaults were chosen on some of the families, on
+members of other seeds. Goals are set for the families that were not used for any choice.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ CART_POLES = (
 
 @dataclass(frozen=True, eq=False)
 class Finite:
-    """A finite process as an environment of JAX.
+    """A finite process as an environment in JAX.
 
     Attributes:
         process: the law.
@@ -109,7 +109,7 @@ def _pick(key: Any, law: Any) -> Any:
 
 
 def _finite(following: np.ndarray, rewards: np.ndarray, start: np.ndarray, horizon: int, discount: float) -> Finite:
-    """Return a problem of one observed number whose rewards ``(S, A)`` are certain."""
+    """Return a problem with certain rewards ``(S, A)``, whose observation is the state's number."""
     states, actions = rewards.shape
     outcomes, uniform = np.ones((states, actions, 1)), np.full((states, actions), 1.0 / actions)
     process = Process(start, following, outcomes, rewards[..., None], uniform, {}, horizon, discount)
@@ -117,7 +117,7 @@ def _finite(following: np.ndarray, rewards: np.ndarray, start: np.ndarray, horiz
 
 
 def queue(rng: np.random.Generator) -> Finite:
-    """A queue that is served slowly, faster or fast: whoever waits costs, and so does haste."""
+    """Return a queue that is served at one of three speeds. Waiting people cost, and so does speed."""
     most, arrives = int(rng.integers(10, 25)), float(rng.uniform(0.3, 0.6))
     rates, effort = np.array([0.2, 0.5, 0.8]), float(rng.uniform(0.2, 0.8))
     length = np.arange(most + 1)
@@ -131,7 +131,7 @@ def queue(rng: np.random.Generator) -> Finite:
 
 
 def repair(rng: np.random.Generator) -> Finite:
-    """A machine that wears out: it runs and earns the less the more it is worn, is mended, or is replaced."""
+    """Return a machine that wears out. It can run, and earns less the more it is worn; or be mended; or be replaced."""
     most, wears = int(rng.integers(8, 20)), float(rng.uniform(0.3, 0.7))
     mending, price = float(rng.uniform(0.1, 0.4)), float(rng.uniform(0.6, 1.5))
     wear = np.arange(most + 1)
@@ -146,7 +146,7 @@ def repair(rng: np.random.Generator) -> Finite:
 
 
 def sale(rng: np.random.Generator) -> Finite:
-    """Offers that wander: each is refused, at a cost, or taken, which pays it and is the end."""
+    """Return a sale with changing offers. A refusal has a cost; an accepted offer pays its price and ends the sale."""
     most, waiting = int(rng.integers(10, 25)), float(rng.uniform(0.005, 0.03))
     fresh = rng.dirichlet(np.full(most + 1, 2.0)) * np.linspace(1.5, 0.5, most + 1)
     following = np.zeros((most + 1, 2, most + 2))
@@ -160,7 +160,7 @@ OWN: Mapping[str, Callable[[np.random.Generator], Finite]] = {"queue": queue, "r
 
 
 def of_family(family: str, seed: int) -> Finite:
-    """Return the problem of a family's member."""
+    """Return the problem of the family's member for a seed."""
     if family in OWN:
         return OWN[family](np.random.default_rng([list(OWN).index(family), seed]))
     found = member(family, seed, True)
@@ -169,7 +169,7 @@ def of_family(family: str, seed: int) -> Finite:
 
 @partial(jax.jit, static_argnums=(0, 1))
 def best_values(policy: Parametric, problem: Finite, starts: Any) -> Any:
-    """Return the values of what exact gradient ascent makes of parameters ``(n, d)``; 3,000 steps of Adam."""
+    """Return the values that exact gradient ascent reaches from ``starts`` ``(n, d)``, by 3,000 steps of Adam."""
     codes = jnp.asarray(problem.codes, jnp.float32)
     value = lambda theta: problem.value(policy.probabilities(theta, codes))  # noqa: E731
 
@@ -188,13 +188,13 @@ def best_values(policy: Parametric, problem: Finite, starts: Any) -> Any:
 
 
 def best_value(policy: Parametric, problem: Finite) -> float:
-    """Return the largest value found in the class of the policy, from eight starts."""
+    """Return the largest value found in the policy's class, from eight starts."""
     starts = np.random.default_rng(0).normal(size=(8, policy.size)) * np.array([[0.0]] + [[3.0]] * 7)
     return float(np.max(best_values(policy, problem, jnp.asarray(starts))))
 
 
 def learned(environment: Any, config: DPPG, budget: Budget, seed: int) -> tuple[Parametric, Any]:
-    """Return the policy, and the parameters that its default options learn in the environment."""
+    """Return the policy, and the parameters that ``config`` learns in the environment."""
     plan = make_pg_plan(config, facts_of(environment), budget)
     program, rates = program_of(plan)
     people, coins = Simulated(environment, program.shape), ActionCoins.of_key(jax.random.key(seed))
@@ -203,7 +203,7 @@ def learned(environment: Any, config: DPPG, budget: Budget, seed: int) -> tuple[
 
 
 def shares(problem: Finite, seed: int) -> tuple[float, float]:
-    """Return the shares of the possible gain of a learned policy as it draws its actions, and of its likeliest ones."""
+    """Return the shares of the possible gain of a learned policy that draws actions, or takes the likeliest ones."""
     policy, theta = learned(problem, DPPG(users=USERS), BUDGET, seed)
     codes = jnp.asarray(problem.codes, jnp.float32)
     first = problem.value(policy.probabilities(jnp.zeros(policy.size), codes))
@@ -214,7 +214,7 @@ def shares(problem: Finite, seed: int) -> tuple[float, float]:
 
 
 def cart_pole_return(policy: str, users: int, epsilon: float, seed: int) -> float:
-    """Return the mean return of the likeliest actions of a policy that was learned on Cart Pole of 500 steps."""
+    """Return the mean return of the likeliest actions of a policy that was learned on Cart Pole with 500 steps."""
     environment = CartPole(horizon=500, discount=0.99)
     config = DPPG(users=users) if policy == "softmax" else DPPG(users=users, policy=policy)
     found, theta = learned(environment, config, Budget(epsilon, BUDGET.delta), seed)

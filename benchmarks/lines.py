@@ -1,4 +1,4 @@
-"""``python -m benchmarks.lines``: lines of code of each room, without blanks, comments and docstrings."""
+"""``python -m benchmarks.lines``: count the lines of code of each folder, without blanks, comments and docstrings."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NOT_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, to
 
 
 def lines_of(source: str) -> int:
-    """Number of lines that hold code.
+    """Return the number of lines that hold code.
 
     >>> lines_of("# why\\n\\ndef f():\\n    '''What.'''\\n    return 1  # one\\n")
     2

@@ -1,13 +1,14 @@
-"""Values off policy where states are declared to be Markov: LSTD by the ratios of single decisions, in one release.
+"""Off-policy values for states that are declared Markov: LSTD by the ratios of single decisions, in one release.
 
-LSTD off policy: Bradtke and Barto (1996), Yu (2010); that a state's law needs no product of ratios: Xie, Ma and Wang
-(2019), Uehara, Huang and Jiang (2020). A row counts with its own ratio, less the more ratios of earlier rows add up to:
-how much it counts never depends on what follows it, so that no cut makes the equation wrong at the true values.
+LSTD off policy is by Bradtke and Barto (1996) and Yu (2010). That a state's law needs no product of ratios is due to
+Xie, Ma and Wang (2019) and Uehara, Huang and Jiang (2020). The weight of a row is its own importance ratio, reduced by
+the share of a unit's budget that earlier rows have used (:func:`within`). It never depends on what follows the row, so
+that no cut makes the equation wrong at the true values.
 Privacy unit: a trajectory, or a person with all their trajectories. Relation: add or remove one.
 Released: one noisy vector, which importance sampling shares; the solve is post-processing.
 
-The value is right where the value function, or the ratio of the two policies' visits, is linear in the features: how
-far it is off elsewhere is not counted. The interval is that of importance sampling, and holds as much as that one.
+The value is right where the value function, or the ratio of the two policies' visits, is linear in the features. Its
+error elsewhere is not counted. The interval is that of importance sampling and has the same coverage.
 """
 
 from __future__ import annotations
@@ -33,19 +34,19 @@ from dprl.protocols import Bounds
 from dprl.value_functions.features import Columns
 
 START = 0.1
-"""Of a policy's squared norm, for the features at the start."""
+"""Share of a policy's squared norm for the features at the start."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MarkovRatios(ValuesConfig):
-    """Options of values by single ratios; public facts, all of them. Rewards count in a trajectory's last row alone.
+    """Options of values by single ratios. All are public facts. Only rewards in a trajectory's last row count.
 
     Attributes:
         discount: gamma, in [0, 1].
-        largest_ratio: larger ratios of a decision are cut to it. Of a deterministic target policy that only weights
-            states; of another one it changes the policy.
-        slope_scale: weight of the statistics of slopes against those of the constant and of rewards.
-        sampling_share: of the squared norm, for importance sampling and so for the interval.
+        largest_ratio: larger importance ratios of a decision are cut to this number. For a deterministic target policy
+            the cut only changes the weights of states; for another policy it changes the policy.
+        slope_scale: weight of the statistics of slopes relative to those of the constant and of rewards.
+        sampling_share: share of the squared norm for importance sampling, and so for the interval.
         confidence: nominal coverage of the intervals.
         noise_multiplier: overrides the calibration to the budget.
     """
@@ -75,10 +76,10 @@ class MarkovRatios(ValuesConfig):
 
 @dataclass(frozen=True)
 class MarkovQuery(AnchoredQuery):
-    """Question to the units: what importance sampling asks, and of each policy the statistics of LSTD.
+    """Query to the units: the query of importance sampling, and the statistics of LSTD for each policy.
 
     Attributes:
-        options: those of the algorithm.
+        options: options of the algorithm.
     """
 
     options: MarkovRatios = MarkovRatios()  # frozen
@@ -87,38 +88,38 @@ class MarkovQuery(AnchoredQuery):
 
     @property
     def words(self) -> str:
-        """The estimator's name as a report says it."""
+        """Name of the estimator in reports."""
         return "LSTD by the ratios of single decisions"
 
     @property
     def size(self) -> int:
-        """Number of features: a constant and each component of a state."""
+        """Number of features: a constant, and each component of a state."""
         return len(self.bounds.state) + 1
 
     @property
     def dimension(self) -> int:
-        """Length of a vector: statistics are a matrix and a vector, and the features at the start."""
+        """Length of a vector: that of importance sampling, and of a matrix and two vectors for each policy."""
         return self.inner.dimension + len(self.strategy) * self.size * (self.size + 2)
 
     @property
     def clip_norm(self) -> float:
-        """L2 norm that no vector exceeds."""
+        """Largest L2 norm of a vector."""
         return self.inner.clip_norm / math.sqrt(self.options.sampling_share)
 
     @property
     def _weights(self) -> tuple[float, float]:
-        """Weights of a row's vector, of norm one times its ratio, and of the features at the start."""
+        """Weights of a row's vector, whose norm is its ratio, and of the features at the start."""
         whole = self.clip_norm * math.sqrt((1.0 - self.options.sampling_share) / len(self.strategy))
         return whole * math.sqrt(1.0 - START) / self.options.largest_ratio, whole * math.sqrt(START) / 2.0
 
     @property
     def _largest_reward(self) -> float:
-        """Largest size of the last reward less the middle of the value range, in half-widths of it."""
+        """Largest distance of the last reward from the middle of the value range, in half-widths of that range."""
         centre, half = scale_of(self.bounds.value_interval(self.options.discount))
         return max(abs(reward - centre) for reward in self.bounds.reward) / half
 
     def _features(self, states: Float[np.ndarray, "rows d"]) -> Float[np.ndarray, "rows n"]:
-        """Return a constant of one and the components, which have a norm of ``sqrt 3`` at most."""
+        """Return a constant of one, and the components, whose norm is at most ``sqrt 3``."""
         found = Columns(self.bounds.state)(states)
         return np.column_stack([np.ones(len(found)), found[:, 1:] / math.sqrt(max(self.size - 1, 1))])
 
@@ -133,7 +134,7 @@ class MarkovQuery(AnchoredQuery):
         going = now - discount * following
         surprise = (np.where(log.terminated, log.reward, 0.0) - centre * going[:, 0]) / half
         going[:, 1:] *= self.options.slope_scale
-        # norm that the vector of a row can have whatever follows its state
+        # largest norm that the vector of a row can have, whatever follows its state
         own, far = np.linalg.norm(now[:, 1:], axis=1), discount * math.sqrt(3.0)
         ends = self.options.slope_scale**2 * own**2 + 1.0 + self._largest_reward**2
         goes_on = self.options.slope_scale**2 * (own + far) ** 2 + (1.0 - discount) ** 2 * (1.0 + (centre / half) ** 2)
@@ -165,9 +166,9 @@ class MarkovQuery(AnchoredQuery):
         centre, half = scale_of(self.bounds.value_interval(self.options.discount))
         both = part[: n * (n + 1)].reshape(n, n + 1) / (of_row * units)
         both[:, 1:n] /= self.options.slope_scale
-        start = part[n * (n + 1) :] / max(float(part[n * (n + 1)]), of_start)  # of the people who are there
+        start = part[n * (n + 1) :] / max(float(part[n * (n + 1)]), of_start)  # a mean over the people in the log
         row, first = noise / (of_row * units), noise / (of_start * units)
-        # half of about the largest eigenvalue of the noise in the matrix; the constant is not drawn to zero
+        # about half of the largest eigenvalue of the noise in the matrix; the constant is not shrunk
         ridge = np.diag(np.append(0.0, np.full(n - 1, row / self.options.slope_scale * math.sqrt(n / 2.0))))
         theta = np.linalg.solve(both[:, :n] + ridge, both[:, n])
         moved = np.linalg.solve((both[:, :n] + ridge).T, start)
@@ -178,10 +179,10 @@ class MarkovQuery(AnchoredQuery):
 
 
 def within(ratios: Float[np.ndarray, " rows"], budget: float, log: Trajectories) -> Float[np.ndarray, " rows"]:
-    """Return ratios of at most ``budget`` each made smaller, so that those of a unit add up to no more than it.
+    """Return ratios, each at most ``budget``, made smaller so that those of a unit add up to at most ``budget``.
 
-    Each is made smaller by the part of the budget that the unit's earlier rows took: one step of all units at a time,
-    of their own rows alone to the last bit.
+    Each ratio is made smaller by the share of the budget that the unit's earlier rows took. The loop does one step of
+    all units at a time. A unit's ratios depend only on its own rows, to the last bit.
     """
     ends = log.episode_offsets[log.unit_offsets]
     lengths = np.diff(ends)

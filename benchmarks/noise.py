@@ -1,4 +1,4 @@
-"""What a Gaussian draw costs: a release's secure noise, the experiments' fast one, and the usual generators."""
+"""What a Gaussian draw costs: the secure noise of releases, the fast noise of experiments, and the usual generators."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any
 
 from benchmarks.harness import Worker, alternate, figure, goal, pin, table
 
-WIDTH, TRIALS, STEPS = 80, 100, 500  # of one draw; of the generators that run inside a scan
+WIDTH, TRIALS, STEPS = 80, 100, 500  # coordinates of a draw; trials and steps of the generators that run inside a scan
 STD = 2.0**34 * 1.5
 BULK = 200_000
-# A release through the front door: the chain's log, tabular features, GPOPE's defaults.
+# A whole release by dprl.evaluate: the chain's log, tabular features, GPOPE's defaults.
 TRANSITIONS, RELEASE = 20_000, "a release: evaluate, 20,000 transitions, 400 updates"
 
 
@@ -48,7 +48,7 @@ def serve_candidates() -> None:
         return go
 
     def scanned(of: Any, keys: Any, zero: Any) -> Any:
-        """``of(key, step)`` in a scan, over 100 keys: as an experiment draws it."""
+        """Return a call that runs ``of(key, step)`` in a scan, over 100 keys, as experiments draw noise."""
 
         def one(key: Any) -> Any:
             body = lambda total, step: (total + of(key, step), None)  # noqa: E731
@@ -71,7 +71,7 @@ def serve_candidates() -> None:
         return go
 
     def rounded() -> int:
-        # not a secure generator, and its float64 normals leave gaps on the grid: what it would cost to do without
+        # the cost without security: this generator is not secure, and its float64 normals leave gaps on the grid
         for _ in range(STEPS // 5):
             np.rint(rng.standard_normal(WIDTH * TRIALS) * STD).astype(np.int64)
         return STEPS // 5 * WIDTH * TRIALS

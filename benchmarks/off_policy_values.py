@@ -1,7 +1,8 @@
-"""The default's value off policy where products of ratios are cut: beside importance sampling and doubly robust values.
+"""Off-policy values of the default where products of importance ratios are cut, beside those of other algorithms.
 
-Random decision problems of ten steps on the seeds for judging, ratios whose product reaches thousands; the error is
-over the width of the public value range. Each algorithm has the whole budget, its own defaults, and the same logs.
+The others are importance sampling and doubly robust values. The problems are random decision problems of ten steps on
+the seeds for judging, with products of ratios that reach thousands. Errors are relative to the width of the public
+value range. Each algorithm has the whole budget, its own defaults, and the same logs.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ def _algorithms(discount: float) -> dict[str, Any]:
 
 
 def _released(found: Member, people: int, number: int) -> dict[str, tuple[float, bool]]:
-    """Return the error of each algorithm's value, and whether its interval covers."""
+    """Return the error of each algorithm's value, and whether its interval holds the true value."""
     bounds, discount = found.bounds(people), found.process.discount
     low, high = bounds.value_interval(discount)
     rng = np.random.default_rng([people, number])
@@ -42,7 +43,7 @@ def _released(found: Member, people: int, number: int) -> dict[str, tuple[float,
                 log, [found.policy()], dprl.Budget(EPSILON, DELTA), algorithm=config, features=found.features,
                 seed=number,
             ).values.values()  # fmt: skip
-        except dprl.DprlError:  # whose intervals would say nothing
+        except dprl.DprlError:  # an algorithm refuses where its intervals would say nothing
             out[name] = math.nan, True
             continue
         start, end = estimate.interval

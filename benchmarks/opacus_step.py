@@ -1,4 +1,4 @@
-"""Opacus around a network, for the peers: by hooks, which form every user's gradient, or by ghost clipping."""
+"""A private step by Opacus for the peers: by hooks, which form every user's gradient, or by ghost clipping."""
 
 # pyright: reportMissingImports=false
 
@@ -10,7 +10,7 @@ from typing import Any
 def opacus_of(
     network: Any, per_user: Any, *, ghost: bool, multiplier: float, clip: float, users: int, step_size: float
 ) -> tuple[Any, Any, Any]:
-    """Return the model, the optimizer and the loss of a private step of descent; ``per_user`` gives a loss a user."""
+    """Return the model, the optimizer and the loss of a private step of descent; ``per_user`` gives a loss per user."""
     import torch
     from opacus.grad_sample import GradSampleModule, GradSampleModuleFastGradientClipping
     from opacus.optimizers import DPOptimizer, DPOptimizerFastGradientClipping

@@ -1,8 +1,7 @@
-"""Logs in parts: a release of 1e7 and 1e8 transitions in bounded memory, and of two workers against one.
+"""Logs in parts: a release of 1e7 and 1e8 transitions in bounded memory, and two workers compared with one.
 
-Beside it a plain pass over the same Parquet files by pyarrow, which is the limit: every release reads every row. The
-log of 1e8 transitions (0.6 GB as Parquet, 3 GB in parts) takes some minutes to make: set DPRL_BENCH_ROWS=1e7 to leave
-it out.
+The limit is a plain pass over the same Parquet files by pyarrow, since every release reads every row. The log of 1e8
+transitions (0.6 GB as Parquet, 3 GB in parts) takes some minutes to make; set DPRL_BENCH_ROWS=1e7 to leave it out.
 """
 
 from __future__ import annotations
@@ -21,8 +20,8 @@ import numpy as np
 from benchmarks.harness import ROOT, figure, goal, table
 from benchmarks.scaling import peak_gib
 
-STEPS = 10  # transitions of a person
-PEOPLE = 1_000_000  # of a file
+STEPS = 10  # transitions per person
+PEOPLE = 1_000_000  # people per file
 LIMIT_GIB = 2.0
 FEATURES = "fourier:7"
 RATES = (0.001, 0.01, 0.05)
@@ -30,7 +29,7 @@ UPDATES = (5, 25)
 
 
 def bounds(people: int) -> dict[str, Any]:
-    """Public bounds of the logs."""
+    """Return the public bounds of the logs."""
     return {
         "units": people, "horizon": STEPS, "reward": [0, 1], "observation": [[0, 1]], "actions": 2,
         "max_importance_ratio": 2, "return_range": [0, STEPS],
@@ -38,7 +37,7 @@ def bounds(people: int) -> dict[str, Any]:
 
 
 def make(folder: Path, files: int, people: int = PEOPLE) -> None:
-    """Parquet files of ``people`` persons each, whose rows are scattered over the range of identifiers."""
+    """Write Parquet files of ``people`` people each. Each file's people are spread over the range of identifiers."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -64,11 +63,11 @@ def make(folder: Path, files: int, people: int = PEOPLE) -> None:
         pq.write_table(pa.table(columns), folder / f"log-{number:03d}.parquet", row_group_size=PEOPLE)
 
 
-# --- what runs in a process of its own --------------------------------------------------------------------------------
+# --- measurements, each in a new process ------------------------------------------------------------------------------
 
 
 def read(folder: str) -> dict[str, float]:
-    """Every column of the Parquet files once, summed by pyarrow."""
+    """Read every column of the Parquet files once and sum it by pyarrow."""
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
@@ -91,7 +90,7 @@ def partition(folder: str, out: str) -> dict[str, float]:
 
 
 def evaluate(parts: str, people: str, algorithm: str, rate: str, updates: str, shards: str, features: str) -> Any:
-    """A whole release, and seconds of each update but the first two: they compile, and prepare what is kept."""
+    """Return seconds of a whole release, and of an update without the first two, which compile and fill caches."""
     import dprl
 
     if algorithm == "gpope":
@@ -118,7 +117,7 @@ def evaluate(parts: str, people: str, algorithm: str, rate: str, updates: str, s
 
 
 def fresh(module: str, work: str, *arguments: object, one_core: bool = False) -> dict[str, float]:
-    """What a process of its own says at its end."""
+    """Run ``work`` of a module in a new process and return the figures that it prints at its end."""
     command = [sys.executable, "-m", module, work, *map(str, arguments)]
     if one_core:
         command = ["taskset", "-c", "0", *command]

@@ -1,7 +1,7 @@
-"""A policy learned from the users of a log in parts: of 1e7 and 1e8 people in bounded memory, and by two workers.
+"""A policy learned from the users of a log in parts: 1e7 and 1e8 people in bounded memory, and two workers.
 
-Beside it a plain pass over the same Parquet files by pyarrow. The log of 1e8 people (2.8 GB as Parquet, 5.6 GB in
-parts) takes some minutes to make: set DPRL_BENCH_ROWS=1e7 to leave it out.
+It is compared with a plain pass over the same Parquet files by pyarrow. The log of 1e8 people (2.8 GB as Parquet,
+5.6 GB in parts) takes some minutes to make; set DPRL_BENCH_ROWS=1e7 to leave it out.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from benchmarks.harness import figure, goal, table
 from benchmarks.scaling import peak_gib
 
 COMPONENTS, ACTIONS = 4, 3
-PEOPLE = 1_000_000  # of a file
-WORKERS_AT = 10**7  # people, at most
+PEOPLE = 1_000_000  # people per file
+WORKERS_AT = 10**7  # most people of a log on which two workers are measured
 STEPS = 25
 POLICIES = {"linear": "softmax", "network": "mlp:256"}
 
 
 def bounds(people: int) -> dict[str, Any]:
-    """Public bounds of the logs."""
+    """Return the public bounds of the logs."""
     return {"units": people, "observation": [[-3, 3]] * COMPONENTS, "reward": [0, 1], "actions": ACTIONS}
 
 
 def make(folder: Path, files: int, people: int = PEOPLE) -> None:
-    """Parquet files of ``people`` visits each, in the order of arrival; identifiers are scattered over their range."""
+    """Write Parquet files of ``people`` visits each, in the order of arrival. Identifiers are in random order."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -50,7 +50,7 @@ def make(folder: Path, files: int, people: int = PEOPLE) -> None:
 
 
 def train(path: str, people: str, policy: str, shards: str) -> dict[str, float]:
-    """A whole release, and seconds of each step but the first two, which compile."""
+    """Return seconds of a whole release, and of a step without the first two, which compile."""
     import dprl
 
     stamps, started, cpu = [], time.perf_counter(), time.process_time()

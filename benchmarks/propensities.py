@@ -1,9 +1,10 @@
-"""Cells against a regression: one decision, continuous confounders, nobody wrote propensities down.
+"""Cells compared with a regression for unknown propensities: one decision, continuous confounders.
 
 ``python -m benchmarks.propensities [LOGS]`` prints the table in docs/how-to/unknown-propensities.md. Each log is drawn
-from a law of its own: log odds of being treated with a deviation of 1, success by other functions of the same
-components. Budget (1, 1e-5); the question is the difference of always treating and never. A cell of the table has the
-root mean square error, how many intervals of the logs hold the truth, and their median width; outcomes are 0 or 1.
+from another law. The log odds of being treated have a standard deviation of 1, and success depends on the same
+components by other functions. The budget is (1, 1e-5), and the estimate is the difference between always and never
+treating. A cell of the table has the root mean square error, the number of intervals that hold the truth, and their
+median width. Outcomes are 0 or 1.
 """
 
 from __future__ import annotations
@@ -22,10 +23,15 @@ POLICIES = ["always:0", "always:1"]
 
 
 def drawn(seed: int, components: int, right: bool) -> Callable[[int, np.random.Generator], tuple[np.ndarray, ...]]:
-    """A law: of so many people their components from -1 to 1, propensity of treatment, and chances of success.
+    """Return a law drawn by seed.
+
+    The law is a function from the number of people to their components from -1 to 1, propensities of treatment, and
+    chances of success without and with treatment.
 
     Args:
-        right: whether the regression has the form of the propensities; chances of success are linear in neither case.
+        seed: seed of the law.
+        components: number of components.
+        right: whether the regression has the form of the propensities. Chances of success are linear in neither case.
     """
     rng = np.random.default_rng([seed, components])
     odds = rng.uniform(0.5, 1.5, components) * rng.choice([-1.0, 1.0], components)
@@ -46,13 +52,16 @@ def drawn(seed: int, components: int, right: bool) -> Callable[[int, np.random.G
 
 @cache
 def truth(seed: int, components: int, right: bool) -> float:
-    """What treating everybody adds to the mean outcome."""
+    """Return how much treating everybody adds to the mean outcome."""
     _, _, low, high = drawn(seed, components, right)(400_000, np.random.default_rng(seed))
     return float(np.mean(high - low))
 
 
 def error(seed: int, people: int, components: int, right: bool, bins: int | None) -> tuple[float, bool, float]:
-    """Error of the difference, whether its interval holds it, and its width; without ``bins`` of the regression."""
+    """Return the error of the difference, whether its interval holds the truth, and the interval's width.
+
+    Propensities come from cells of ``bins`` bins per component, or from the regression if ``bins`` is None.
+    """
     law, rng = drawn(seed, components, right), np.random.default_rng([seed, people, components, right])
     x, treated, low, high = law(people, rng)
     action = (rng.random(people) < treated).astype(int)

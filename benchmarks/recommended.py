@@ -1,4 +1,4 @@
-"""The recommended default beside GPOPE at the size of a release: one log and budget, each with its own defaults."""
+"""The recommended default beside GPOPE at the size of a release: the same log and budget, each with its defaults."""
 
 from __future__ import annotations
 

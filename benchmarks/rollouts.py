@@ -9,7 +9,8 @@ from typing import Any
 from benchmarks.harness import Worker, alternate, figure, goal, pin, table
 
 USERS, HORIZON = 1000, 500
-# preferences of pushing right over left, of 1 and the scaled components: none, and one that nearly always balances
+# weights of 1 and of the scaled components in the preference for pushing right: none, and a policy that nearly always
+# balances the pole
 POLICIES = {"starting policy": (0.0,) * 5, "balancing policy": (0.0, 24.0, 48.0, 40.0, 102.0)}
 OURS, SYNC, ALONE, OWN = (
     f"dprl, {USERS:,} users at once",
@@ -47,7 +48,10 @@ def serve_candidates() -> None:
         return go
 
     def gym(weights: np.ndarray, count: int, mode: str, episodes: int) -> Callable[[], int]:
-        """An episode of each of ``count`` environments, ``episodes`` times; observations, actions and rewards kept."""
+        """Return a call that runs an episode of ``count`` environments, ``episodes`` times.
+
+        Observations, actions and rewards are kept.
+        """
         vector, rng = gymnasium.make_vec("CartPole-v1", count, vectorization_mode=mode), np.random.default_rng(0)
 
         def episode() -> Any:

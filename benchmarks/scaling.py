@@ -1,4 +1,4 @@
-"""Cost linear in the transitions, memory O(transitions x features): a release of 10,000 to 1,000,000 transitions."""
+"""Releases of 10,000 to 1,000,000 transitions: cost linear in transitions, memory O(transitions x features)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LIMIT_GIB = 1.0
 
 
 def bounds(units: int) -> dict[str, Any]:
-    """Public bounds of the chain's logs."""
+    """Return the public bounds of the chain's logs."""
     return {
         "units": units, "horizon": 400, "reward": [0, 1], "observation": [[0, STATES - 1]], "actions": 2,
         "max_importance_ratio": 2, "return_range": [0, 1],
@@ -31,7 +31,7 @@ def bounds(units: int) -> dict[str, Any]:
 
 
 def chain_columns(transitions: int) -> tuple[dict[str, np.ndarray], int]:
-    """About ``transitions`` rows of the 40-state chain with two equal actions, and the number of trajectories."""
+    """Return about ``transitions`` rows of the 40-state chain with two equal actions, and the count of trajectories."""
     rng = np.random.default_rng(3)
     source, target, offsets = flat_logs(rng, max(transitions // 40, 1))
     lengths = np.diff(offsets)
@@ -49,12 +49,12 @@ def chain_columns(transitions: int) -> tuple[dict[str, np.ndarray], int]:
 
 
 def peak_gib() -> float:
-    """Largest resident set of this process so far."""
+    """Return the largest resident set of this process so far, in GiB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
 
 
 def measure_updates(transitions: int, features: str) -> dict[str, float]:
-    """Seconds an update of the host's loop, with the noise of a release, and the size of the features."""
+    """Return seconds per update of the host's loop with the noise of a release, and the size of the features."""
     from dprl.data.readers import read_log
     from dprl.engine.layouts import unit_rows
     from dprl.engine.plan import program_at
@@ -87,7 +87,7 @@ def measure_updates(transitions: int, features: str) -> dict[str, float]:
 
 
 def measure_evaluate(path: str, units: int, features: str) -> dict[str, float]:
-    """A whole release from a file: seconds and peak memory of this process."""
+    """Return seconds and peak memory of a whole release from a file in this process."""
     import dprl
 
     before, started = peak_gib(), time.perf_counter()
@@ -103,7 +103,7 @@ def measure_evaluate(path: str, units: int, features: str) -> dict[str, float]:
 
 
 def measure_pass(path: str) -> dict[str, float]:
-    """What reading alone costs: every column of the file once, batch by batch, summed by pyarrow."""
+    """Return the cost of only reading: every column of the file once, batch by batch, summed by pyarrow."""
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 

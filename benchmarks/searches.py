@@ -1,6 +1,7 @@
-"""``python -m benchmarks.searches``: constants that papers' pages call chosen, beside others of a grid; minutes.
+"""``python -m benchmarks.searches``: compare the constants that the papers' pages call chosen with others of a grid.
 
-Seeds are from 1000, none of which a figure reports: one line for each constant, with the mean over them.
+It takes minutes and prints one line for each constant, with the mean over seeds from 1000 on. No figure reports these
+seeds.
 """
 
 from __future__ import annotations
@@ -26,25 +27,25 @@ from dprl_papers.paper_beyond.value_iteration import Counts, apvi, counting, reg
 
 SEED, BUDGET = 1000, Budget(1.0, 1e-5)
 Line = tuple[str, str, np.ndarray]
-"""What is searched for, the setting, and what each seed has."""
+"""The figure and its setting, the constant, and the figure of each seed."""
 
 
 def of_policy_gradient(seeds: int = 6) -> Iterator[Line]:
-    """Yield what dp-pg has by its constant among the features: returns on Cart Pole, shares of the gap on bandits."""
+    """Yield figures of dp-pg by its constant feature: returns on Cart Pole, shares of the gap on bandits."""
     kept = parametric.CONSTANT
     settings: tuple[tuple[Any, int, float], ...] = (
         ("cart-pole", 500, 0.5), ("cart-pole", 500, 1.0), ("bandit", 3000, 0.5), ("treatment", 3000, 0.5)
     )  # fmt: skip
     for (problem, users, epsilon), constant in itertools.product(settings, (0.1, 0.2, 0.3, 0.5, 1.0)):
         parametric.CONSTANT = constant
-        jax.clear_caches()  # compiled programs have the constant of before
+        jax.clear_caches()  # compiled programs hold the previous constant
         found = measure(point(problem, users, epsilon), SEED, seeds)
         yield f"003, {problem}, N = {users}, epsilon {epsilon:g}", f"constant {constant:g}", found
     parametric.CONSTANT = kept
 
 
 def of_value_iteration(seeds: int = 3) -> Iterator[Line]:
-    """Yield what DP-APVI loses by factors of its bonus and of E, and DP-VAPVI by its C and a factor of E; epsilon 1."""
+    """Yield losses at epsilon 1: of DP-APVI by factors of its bonus and of E, of DP-VAPVI by C and a factor of E."""
     for name, people in itertools.product(PROCESSES, (2000, 20_000)):
         logs = [_log(name, people, seed) for seed in range(SEED, SEED + seeds)]
         where = f"{name}, N = {people}"
@@ -73,17 +74,17 @@ def _vapvi(log: tuple[Process, Counts, int], bonus: float, edge: float) -> float
 
 
 def of_primorl(seeds: int = 4) -> Iterator[Line]:
-    """Yield returns on Cart Pole of PriMORL by its clip norm, 500 people at epsilon 1."""
+    """Yield returns of PriMORL on Cart Pole by its clip norm, with 500 people at epsilon 1."""
     kept = primorl.CLIP
     for clip in (1.0, 1.0 / 3.0, 0.1):
-        primorl.CLIP = clip  # static in what is compiled, by the mechanism
+        primorl.CLIP = clip  # compiled anew, since the mechanism is static
         found = [primorl.learn_by_primorl(500, BUDGET, seed) for seed in range(SEED, SEED + seeds)]
         yield "beyond, PriMORL, return", f"clip norm {clip:.3g}", np.array(found)
     primorl.CLIP = kept
 
 
 def of_recursive_gradients(seeds: int = 4) -> Iterator[Line]:
-    """Yield the size of the objective that DP-SRGD ends with on Cart Pole, by L and zeta; last what it begins with."""
+    """Yield the size of DP-SRGD's last objective on Cart Pole, by L and zeta; finally that of its first objective."""
     domain, numbers = load_domain("cart_pole"), tuple(range(SEED, SEED + seeds))
     setting = Setting(domain=domain, units=5, budget=BUDGET, epochs=100)
     keys = np.stack([np.asarray(SeededNoise.from_seed(seed).key) for seed in numbers])

@@ -1,4 +1,4 @@
-"""What commands cost when they have little to do: ``--help``, a calibration, the demonstration's release."""
+"""What commands cost that have little to do: ``--help``, a calibration, the demonstration's release."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def run() -> dict[str, Any]:
     from actg175 import write_log  # type: ignore[import-not-found]
 
     with tempfile.TemporaryDirectory() as folder:
-        # a cache of its own, which the first, uncounted round fills
+        # a new cache, which the first round fills; that round does not count
         environment = os.environ | {"XDG_CACHE_HOME": folder}
         log = Path(folder) / "actg175.parquet"
         write_log(log)

@@ -1,4 +1,4 @@
-"""A log of the size of Mountain Car's, made of random walks: only its shape matters to a benchmark of a release."""
+"""A log of random walks with the size of Mountain Car's: only the shape matters to a benchmark of a release."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ DISCOUNT = 0.99
 
 
 def walks(reward: tuple[float, float], columns: tuple[str, ...]) -> tuple[Any, Any, Any]:
-    """Bounds with rewards in ``reward``, the feature map, and the rows with ``returns``, ``start`` or both."""
+    """Return bounds with rewards in ``reward``, the feature map, and rows with ``returns``, ``start`` or both."""
     import numpy as np
 
     from dprl.engine.columns import ALWAYS

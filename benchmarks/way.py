@@ -1,8 +1,8 @@
-"""``python -m benchmarks.way``: the files that one release enters, and how often it goes back to one.
+"""``python -m benchmarks.way``: print the files that one release enters, and how often it goes back to a file.
 
-``dprl evaluate --algorithm gpope`` runs on the shipped trial, charged to a ledger, under a profile. Functions of the
+``dprl evaluate --algorithm gpope`` runs on the shipped trial, charged to a ledger, under a profiler. Functions of the
 library count once, in the order in which they are first entered. A move is a step from one file to another in that
-order; it goes back where the file was visited before.
+order. The move goes back if the file was visited before.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ EXAMPLES = ROOT / "examples"
 
 
 def release(folder: Path) -> None:
-    """Release what one policy would give the trial's patients, by the command line."""
+    """Release one policy's value for the trial's patients, by the command line."""
     from dprl.cli import main
 
     main([
@@ -37,12 +37,12 @@ def release(folder: Path) -> None:
 
 
 def entered(call: Any, *arguments: Any) -> list[CodeType]:
-    """The library's functions in the order in which ``call`` first enters them."""
+    """Return the library's functions in the order in which ``call`` first enters them."""
     seen: dict[CodeType, None] = {}
 
     def note(frame: FrameType, event: str, _: Any) -> None:
         code = frame.f_code
-        # neither a module's or a class's own body, nor a comprehension
+        # leaves out the bodies of modules and classes, and comprehensions
         if event == "call" and code.co_flags & inspect.CO_OPTIMIZED and not code.co_name.startswith("<"):
             seen.setdefault(code)
 

@@ -1,11 +1,11 @@
 """Weighted classification beside regression for each action, both private, on the trial of ``learn_from_log``.
 
-``python -m benchmarks.weighted_classification``: a softmax of scores that are linear in a basis learns to take the
-actions that were followed by outcomes above the middle of the range, and not the others (outcome-weighted learning with
-residual weights; Zhou, Mayer-Hamblett, Khan and Kosorok 2017), by noisy steps along people's clipped gradients. Beside
-it stand fitted Q iteration, which after one decision is a regression for each action, advantages and rules. It
-prints the mean share of the way from uniform arms to the best one. The classification's basis, steps and clip norm were
-chosen among 20 on seeds 0 to 39.
+``python -m benchmarks.weighted_classification``: a softmax of scores that are linear in a basis learns to take actions
+that were followed by outcomes above the middle of the range, and to avoid the others (outcome-weighted learning with
+residual weights; Zhou, Mayer-Hamblett, Khan and Kosorok 2017). It takes noisy steps along people's clipped gradients.
+It is compared with fitted Q iteration, which for one decision is a regression for each action, and with advantages and
+rules. The mean share of the way from uniform arms to the best arm is printed. The classification's basis, steps and
+clip norm were chosen among 20 combinations on seeds 0 to 39.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def classified(log: Any, budget: dprl.Budget, rng: np.random.Generator) -> Greed
 
 
 def ways(better: bool, epsilon: float) -> dict[str, list[float]]:
-    """Return each learner's shares of the way from uniform arms to the best one, of the same people."""
+    """Return each learner's shares of the way from uniform arms to the best arm, on the same people."""
     found, budget, out = trial(better), dprl.Budget(epsilon, DELTA), dict[str, list[float]]()
     uniform, best = float(found.means.mean()), float(found.means.mean(axis=0).max())
     options = dprl.ImportanceSampling(discount=1.0)

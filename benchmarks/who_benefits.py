@@ -49,7 +49,7 @@ def serve_candidates() -> None:
         return found
 
     def width(covariance: Any) -> float:
-        """Of a band, in the mean over people."""
+        """Return the width of a band as a mean over people."""
         return float(2.0 * critical * np.sqrt(np.einsum("ni,ij,nj->n", design, covariance, design)).mean())
 
     def once(call: Any) -> Any:

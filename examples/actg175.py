@@ -1,7 +1,7 @@
-"""The demonstration: what would treating by CD4 count have been worth, judged from the ACTG 175 trial's log?
+"""The demonstration: what would treatment by CD4 count have been worth, judged from the log of the trial ACTG 175?
 
-Makes the log from the trial's data (2,139 patients, shipped in the lifelines package), then asks, through the
-command line, for the four arms and a policy that nobody ran, at (1, 1e-5) in all.
+It makes the log from the trial's data (2,139 patients, shipped in the lifelines package). Then it evaluates, by the
+command line, the four arms and a policy that nobody ran, with a total budget of (1, 1e-5).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ POLICIES = ("treat_low_cd4", "zidovudine", "zidovudine_didanosine", "zidovudine_
 
 
 def write_log(path: Path) -> None:
-    """The trial as a log: one decision a patient, made by a fair four-sided coin."""
+    """Write the trial as a log with one decision per patient, drawn uniformly from four arms."""
     source = Path(str(distribution("lifelines").locate_file("lifelines/datasets/ACTG175.csv")))
     with source.open(newline="") as file:
         rows = list(csv.DictReader(file))
@@ -44,7 +44,7 @@ def demo(out: Path) -> None:
     run(
         ["ledger", "create", str(ledger), "--dataset", "actg175", "--epsilon", "1", "--delta", "1e-5",
          "--unit", "person"],
-        ["evaluate", str(log), "--algorithm", "importance-sampling",  # values alone: they have the whole budget
+        ["evaluate", str(log), "--algorithm", "importance-sampling",  # releases only values, which get the whole budget
          "--bounds", str(HERE / "actg175_bounds.toml"), "--unit", "person",
          "--person-column", "person_id", "--epsilon", "1", "--delta", "1e-5", "--ledger", str(ledger),
          "--dataset", "actg175", "--out", str(results),

@@ -7,7 +7,7 @@ import numpy as np
 
 
 def treat_low_cd4(states):
-    """Two drugs for those with fewer than 350 CD4 cells, didanosine alone for the others."""
+    """Give zidovudine and didanosine to patients with fewer than 350 CD4 cells, and only didanosine to the others."""
     low = states[:, 1] < 350.0
     return np.eye(4)[np.where(low, 1, 3)]
 

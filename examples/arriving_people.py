@@ -1,7 +1,7 @@
 """People who arrive one after the other: which of three greetings suits whom, learned from 5,000 visits.
 
-Each visitor is met once by the policy of that moment. Who comes again is not asked again. Run it with a folder for the
-release: ``python examples/arriving_people.py results/greetings``.
+The current policy greets each visitor once. Visitors who come again are not asked again. Run the example with a folder
+for the release: ``python examples/arriving_people.py results/greetings``.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ FACTS = dprl.EnvironmentSpec(
 
 
 def likes(seen: np.ndarray) -> np.ndarray:
-    """``(N, 3)``: how likely each greeting is to be liked, which is what nobody knows."""
+    """Return ``(N, 3)`` the probability that each greeting is liked. Nobody knows it in practice."""
     hour, ended_well = seen[:, 0] / 24.0, seen[:, 1]
     return np.stack([0.9 - 0.8 * hour, 0.1 + 0.8 * hour, 0.2 + 0.5 * ended_well], axis=1)
 
 
 def arriving(visits: int, seed: int = 0) -> Iterator[tuple[str, Any]]:
-    """Who comes, and how that person answers."""
+    """Yield each visitor's name and how the visitor answers a policy."""
     draws = np.random.default_rng(seed)
     for _ in range(visits):
-        # one in ten was there before
+        # one visit in ten is by the same regular visitor
         person = f"visitor {draws.integers(9 * visits)}" if draws.random() < 0.9 else "a regular"
         seen = np.array([draws.uniform(0.0, 24.0), draws.uniform()])
 
@@ -49,7 +49,7 @@ def arriving(visits: int, seed: int = 0) -> Iterator[tuple[str, Any]]:
 
 
 def demo(out: Path, visits: int = 5000) -> dprl.TrainedPolicy:
-    """Learn from so many visits, and write the release into a new folder."""
+    """Learn from ``visits`` visits, and write the release into the new folder ``out``."""
     people = dprl.UserStream(FACTS, arriving(visits), named=True)
     release = dprl.train(people, dprl.Budget(1.0, 1e-6), algorithm=dprl.DPPG(users=visits))
     release.save(out)

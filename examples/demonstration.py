@@ -1,4 +1,4 @@
-"""What the demonstrations have in common: a fresh ledger, and commands one after another."""
+"""Tools that the demonstrations share: a fresh ledger, and running commands one after another."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dprl.cli import main
 
 
 def cleared(out: Path) -> tuple[Path, Path]:
-    """Make the folder ``out``, without what an earlier run left there; return places for a ledger and a release."""
+    """Make the folder ``out`` without the files of an earlier run; return the paths of its ledger and its release."""
     out.mkdir(parents=True, exist_ok=True)
     ledger, results = out / "ledger.db", out / "release"
     shutil.rmtree(results, ignore_errors=True)
@@ -20,7 +20,7 @@ def cleared(out: Path) -> tuple[Path, Path]:
 
 
 def run(*commands: list[str]) -> None:
-    """Run commands of ``dprl``; the first that fails ends the demonstration."""
+    """Run commands of ``dprl``. The first command that fails ends the demonstration."""
     for arguments in commands:
         try:
             main(arguments)

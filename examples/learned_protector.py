@@ -1,7 +1,7 @@
-"""A protector at work: a log from its family, evaluated with GPOPE's own steps and with the protector's.
+"""A protector at work: a log from its task family is evaluated with GPOPE's own steps and with the protector's.
 
-Learn it first, which reads no data: ``dprl learn-protector --tasks policy-evaluation --epsilon 1 --delta 1e-5
---value-share 0.5 --out protector``. Then ``python examples/learned_protector.py protector``.
+First learn the protector, which reads no data: ``dprl learn-protector --tasks policy-evaluation --epsilon 1 --delta
+1e-5 --value-share 0.5 --out protector``. Then run ``python examples/learned_protector.py protector``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SEEDS = 5
 
 def main(folder: str) -> None:
     family = RandomChains()
-    # a process that the training did not see
+    # a process that the protector's training did not see
     chain, log = family.simulate(jax.random.key(2**20))
     task, trajectories = family.task_of(chain, log), trajectories_of(family, log)
     plain = dprl.GPOPE(discount=family.discount, value_budget_fraction=0.5)

@@ -1,8 +1,8 @@
-"""Rules learned from two trials: which treatment, or which insurance plan, should whom be given?
+"""Rules learned from two trials: who should get which treatment, or which insurance plan?
 
-ACTG 175 drew its treatments by lot, with known chances. The RAND Health Insurance Experiment drew its plans with other
-chances at each site, which nobody wrote down: they are estimated out of the same budget, and the rule may give each
-site a plan of its own. With so few people and so small a budget both rules are likely to be the same for everybody.
+ACTG 175 drew its treatments with known probabilities. The RAND Health Insurance Experiment drew its plans with
+probabilities that differ by site and that nobody wrote down. They are estimated within the same budget, and the rule
+may give each site another plan. With so few people and so small a budget, both rules probably give everybody the same.
 """
 
 from __future__ import annotations

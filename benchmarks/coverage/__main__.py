@@ -1,6 +1,6 @@
-"""``python -m benchmarks.coverage [ROW ...]``: run rows of the table, keep what came out, write docs/coverage.md.
+"""``python -m benchmarks.coverage [ROW ...]``: run rows of the table, keep their records, write docs/coverage.md.
 
-Rows that were run with the same sources are not run again; ``--again`` runs them all the same.
+A row that was already run with the same sources is not run again, unless ``--again`` is given.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _development(row: Row, logs: int) -> dict[str, Any]:
 
 
 def _kept(row: Row, again: bool) -> dict[str, Any]:
-    """The row's record: the one in ``results`` if the sources are the same, otherwise a new one, which is kept."""
+    """Return the row's record: the kept one if its sources are the present ones, otherwise a new one, which is kept."""
     from benchmarks.coverage import measure
 
     file, sources = page.RESULTS / f"{row.name}.json", _sources()
@@ -79,7 +79,7 @@ def _kept(row: Row, again: bool) -> dict[str, Any]:
 
 
 def _sources() -> str:
-    """Digest of all code that a row's figures depend on."""
+    """Return a digest of all code that a row's figures depend on."""
     found = hashlib.sha256()
     here = Path(__file__).resolve().parent
     for file in sorted([*(ROOT / "src" / "dprl").rglob("*.py"), *here.glob("*.py")]):
@@ -89,7 +89,7 @@ def _sources() -> str:
 
 
 def _show(record: dict[str, Any]) -> bool:
-    """Print a line for each policy; whether the standard was missed."""
+    """Print a line for each policy, and return whether the row misses the standard."""
     name, logs, seconds = record["row"]["name"], record["logs"], record["seconds"]
     if "refused" in record:
         print(f"{name:28} refused: {record['refused']} ({seconds} s)", flush=True)

@@ -1,4 +1,4 @@
-"""Laws from which logs are drawn, with the true value of each target policy."""
+"""Laws from which logs are drawn, and the true value of each target policy under them."""
 
 from __future__ import annotations
 
@@ -13,19 +13,21 @@ from dprl.policies.loading import ColumnPolicy
 
 @dataclass(frozen=True)
 class Paths:
-    """Trajectories as tables ``(N, H)``, in which steps after a trajectory's end mean nothing.
+    """Trajectories as tables ``(N, H)``. Entries after a trajectory's end have no meaning.
 
     Attributes:
-        state: ``(N, H)`` or ``(N, H, d)``, what is observed before a decision.
-        probability: stated probability of the action under the behaviour policy.
-        ratio: target policy -> ``(N, H)`` true target probability over the stated one.
+        state: ``(N, H)`` or ``(N, H, d)``, the observation before each decision.
+        action: ``(N, H)`` the action taken.
+        reward: ``(N, H)`` the reward.
+        probability: ``(N, H)`` stated probability of the action under the behaviour policy.
+        ratio: target policy -> ``(N, H)`` true target probability divided by the stated behaviour probability.
         length: ``(N,)`` number of steps.
-        person: ``(N,)`` whose trajectory it is, from 0, in ascending order.
-        target: of each policy that is a column of the log, ``(N, H)`` its probability of the action.
-        ended: ``(N,)`` whether a trajectory came to its end, rather than to the horizon; the log of :meth:`columns`
-            takes the horizon for an end.
-        lost: ``(N,)`` whether the person was lost in the last step, of a law in which people are.
-        stays: ``(N, H)`` probability of staying in a step, where the log states it.
+        person: ``(N,)`` number of the person, from 0, in ascending order.
+        target: name of a target policy that is a column of the log -> ``(N, H)`` its probability of the action.
+        ended: ``(N,)`` whether a trajectory came to its end, rather than being cut at the horizon. :meth:`columns`
+            takes the horizon for an end, too.
+        lost: ``(N,)`` whether the person was lost in the last step. None where the law loses nobody.
+        stays: ``(N, H)`` probability of not being lost in a step, where the log states it.
     """
 
     state: np.ndarray
@@ -41,7 +43,7 @@ class Paths:
     stays: np.ndarray | None = None
 
     def columns(self) -> dict[str, np.ndarray]:
-        """The log as columns of rows, with everything that ``dprl.read_log`` asks for."""
+        """Return the log as columns, with everything that ``dprl.read_log`` asks for."""
         trajectories, steps = self.action.shape
         time = np.broadcast_to(np.arange(steps), (trajectories, steps))
         alive = time < self.length[:, None]
@@ -51,7 +53,7 @@ class Paths:
         ends, gone = time == self.length[:, None] - 1, {}
         if self.lost is not None:
             gone = {"censored": (ends & self.lost[:, None])[alive]}
-            whole["reward"] = np.where(ends & self.lost[:, None], np.nan, self.reward)  # nobody saw it
+            whole["reward"] = np.where(ends & self.lost[:, None], np.nan, self.reward)  # nobody saw this reward
             ends = ends & ~self.lost[:, None]
         state = self.state if self.state.ndim == 3 else self.state[..., None]
         return {
@@ -66,7 +68,7 @@ class Paths:
 
 
 class Domain(Protocol):
-    """A law of trajectories and what is known about it."""
+    """A law of trajectories whose true values are known."""
 
     @property
     def policies(self) -> Mapping[str, Any]:
@@ -76,12 +78,12 @@ class Domain(Protocol):
     def draw(self, rng: np.random.Generator, people: int) -> Paths: ...
 
     def value(self, policy: str) -> float:
-        """The expected discounted return under a target policy, up to the horizon."""
+        """Return the expected discounted return under a target policy, up to the horizon."""
         ...
 
 
 class TablePolicy:
-    """Probabilities ``(S, A)`` looked up by the state, which is the first component of the observation."""
+    """Policy whose probabilities ``(S, A)`` are looked up by the state, the first component of the observation."""
 
     def __init__(self, table: np.ndarray) -> None:
         self.table = table
@@ -98,16 +100,19 @@ class Process:
     Attributes:
         start: ``(S,)`` law of the first state.
         following: ``(S, A, S + 1)`` law of the next state; the last place is the end.
-        outcomes: ``(S, A, K)`` law of the reward.
-        rewards: ``(K,)``, or ``(S, A, K)``.
-        behavior: ``(S, A)``, the policy that made the log.
-        targets: name -> ``(S, A)``.
-        stated: ``(S, A)``, what the log says that the behaviour policy was; the truth by default.
-        visits: ``(S,)`` number of trajectories of a person who starts in a state, all of them from there.
-        observed: ``(S, d)``, what is seen of a state, where that is not its number; of a law whose policies are the
-            same in all states.
-        hazard: ``(S, A)`` probability with which a person is lost in a step, whose reward nobody then sees.
-        tells_hazard: whether the log states it.
+        outcomes: ``(S, A, K)`` law over the possible rewards.
+        rewards: ``(K,)`` or ``(S, A, K)`` the possible rewards.
+        behavior: ``(S, A)`` behaviour policy.
+        targets: name -> ``(S, A)`` target policy.
+        horizon: largest number of steps.
+        discount: gamma.
+        stated: ``(S, A)`` behaviour policy as the log states it. By default the true one.
+        visits: ``(S,)`` number of trajectories of a person by the state of the first one; all of them start there. By
+            default one.
+        observed: ``(S, d)`` observation of each state, by default the state's number. Only for laws whose policies are
+            the same in all states.
+        hazard: ``(S, A)`` probability that a person is lost in a step. Nobody sees the reward of that step.
+        tells_hazard: whether the log states the hazard.
     """
 
     start: np.ndarray
@@ -129,7 +134,7 @@ class Process:
         return {name: TablePolicy(table) for name, table in self.targets.items()}
 
     def values_by_state(self, policy: str) -> np.ndarray:
-        """``(S,)`` expected returns under a target policy from each state."""
+        """Return ``(S,)`` the expected return from each state under a target policy."""
         return np.array([replace(self, start=start).value(policy) for start in np.eye(len(self.start))])
 
     def draw(self, rng: np.random.Generator, people: int) -> Paths:
@@ -140,7 +145,7 @@ class Process:
         return self.follow(rng, self.behavior, first[person], person)
 
     def follow(self, rng: np.random.Generator, policy: np.ndarray, first: np.ndarray, person: np.ndarray) -> Paths:
-        """Trajectories of ``policy`` from the states ``first`` ``(N,)``."""
+        """Return trajectories of ``policy`` that start in the states ``first`` ``(N,)``."""
         count, states = len(first), len(self.start)
         shape = (count, self.horizon)
         state, action, rewards = np.zeros(shape, np.int64), np.zeros(shape, np.int64), np.zeros(shape)
@@ -164,7 +169,7 @@ class Process:
         return paths if self.hazard is None else self._lose(rng, paths, self.hazard[state, action])
 
     def _lose(self, rng: np.random.Generator, paths: Paths, hazard: np.ndarray) -> Paths:
-        """The same trajectories, up to the step in which each person was lost."""
+        """Return the same trajectories, each cut after the step in which the person was lost."""
         gone = (rng.random(hazard.shape) < hazard) & (np.arange(self.horizon) < paths.length[:, None])
         lost = gone.any(axis=1)
         length = np.where(lost, gone.argmax(axis=1) + 1, paths.length)
@@ -176,7 +181,7 @@ class Process:
         return self.value_of(self.targets[policy])
 
     def value_of(self, policy: np.ndarray) -> float:
-        """The value of any policy ``(S, A)``."""
+        """Return the value of any policy ``(S, A)``."""
         mean = np.sum(self.outcomes * self.rewards, axis=-1)
         ahead = np.zeros(len(self.start) + 1)
         for _ in range(self.horizon):
@@ -185,7 +190,7 @@ class Process:
 
 
 def _pick(rng: np.random.Generator, edges: np.ndarray) -> np.ndarray:
-    """``(N,)`` indices drawn from laws of which the rows of ``edges`` ``(N, K)`` are the cumulative sums."""
+    """Return ``(N,)`` indices, each drawn from the law whose cumulative sums are that row of ``edges`` ``(N, K)``."""
     draws, out = rng.random(len(edges)), np.zeros(len(edges), np.int64)
     for k in range(edges.shape[1] - 1):
         out += draws >= edges[:, k]
@@ -194,11 +199,11 @@ def _pick(rng: np.random.Generator, edges: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Population:
-    """Finitely many recorded trajectories, drawn with replacement; the true value is a sum over all of them.
+    """Finitely many recorded trajectories, drawn with replacement. The true value is a mean over all of them.
 
     Attributes:
-        recorded: the trajectories, with true probabilities of the behaviour policy.
-        stated: ``(N, H)`` in their place in the log, if it is to say something else.
+        recorded: the trajectories, with the true probabilities of the behaviour policy.
+        stated: ``(N, H)`` probabilities that the log states in their place. By default the true ones.
     """
 
     recorded: Paths
@@ -228,7 +233,11 @@ class Population:
 
 @dataclass(frozen=True)
 class Arms:
-    """A trial: an arm is drawn with equal chances, then one of the outcomes that were recorded in that arm."""
+    """A trial: an arm is drawn with equal chances, then an outcome from those that were recorded in that arm.
+
+    Attributes:
+        outcomes: recorded outcomes of each arm.
+    """
 
     outcomes: tuple[np.ndarray, ...]
 
@@ -254,24 +263,27 @@ class Arms:
 
 @dataclass(frozen=True)
 class Lives(Paths):
-    """People with one row each: the time until which they were seen, and in ``ended`` whether the event came then."""
+    """People with one row each, as in a trial of times to an event.
+
+    The reward is the time until which a person was seen, and ``ended`` says whether the event came then.
+    """
 
     def columns(self) -> dict[str, np.ndarray]:
-        """The log as columns of rows."""
+        """Return the log as columns."""
         assert self.ended is not None
         return super().columns() | {"terminated": self.ended}
 
 
 @dataclass(frozen=True)
 class Trial:
-    """A trial of times to an event, of which some are not seen: people leave, whatever their time would be.
+    """A trial of times to an event. Some times are not seen, since people leave, independently of their time.
 
     Attributes:
-        scales, shapes: of the times in each arm, which follow Weibull's law.
+        scales, shapes: parameters of Weibull's law, which the times in each arm follow.
         leaving: rate at which people leave.
         until: end of the trial.
-        chances: of the arms.
-        targets: name -> chances of the arms under a policy.
+        chances: probabilities of the arms.
+        targets: name -> probabilities of the arms under the target policy.
     """
 
     scales: tuple[float, ...]

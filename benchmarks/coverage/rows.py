@@ -1,6 +1,6 @@
 """The rows of the table: a law, a log's size, a budget, an algorithm with its options, and the declared bounds.
 
-A row is changed or left out only for a reason that stands here, never for how it came out.
+A row is changed or left out only for a reason that is written here, never because of its result.
 """
 
 from __future__ import annotations
@@ -22,17 +22,18 @@ class Row:
 
     Attributes:
         units: declared number of people or trajectories.
-        people: in the log, if fewer.
+        people: number of people in the log, if there are fewer than declared.
         bounds: all other declared facts.
-        flag: a note that must be given, because a declared fact is false.
-        counted: False where an interval is not promised, for a declared fact is false by more than nothing, yet by too
-            little for the mean weight to tell, or behaviour probabilities are: then the flag alone is judged, if any.
-        compare: differences of policies that are released besides, and counted.
-        subgroups: whose values and differences are released besides; of a law whose states are whole numbers.
-        best: whether the best of the policies is chosen, and the winner alone is counted.
-        learn: learner of a rule or policy; its value and its differences are counted. Empty where none is learned.
-        quick: whether the suite runs it too, with few logs.
-        needs: a package that is not among dprl's dependencies.
+        flag: note that a release must give, because a declared fact is false.
+        counted: False where no interval is promised: either a declared fact is false, but by too little for the mean
+            weight to tell, or the behaviour probabilities are false. Then only the flag is judged, if there is one.
+        compare: differences of policies that are also released and counted.
+        subgroups: subgroups whose values and differences are also released. Needs a law whose states are whole numbers.
+        best: whether the best of the policies is chosen. Then only the winner is counted.
+        learn: learner of a rule or policy; the learned one's value and differences are counted. Empty where nothing is
+            learned.
+        quick: whether the test suite also runs the row, with few logs.
+        needs: package that the row needs and that is not among dprl's dependencies.
     """
 
     name: str
@@ -68,17 +69,17 @@ def _recommended() -> Any:
 
 
 def _rare(chance: float = 0.05, elsewhere: float = 0.05) -> Domain:
-    """An action that was taken once in fifty times."""
+    """Return a law in which the target policy always takes an action that the log has once in fifty times."""
     return laws.one_decision((0.98, 0.02), {"other": (0.0, 1.0)}, (elsewhere, chance))
 
 
 def _mild(steps: int, **options: Any) -> Callable[[], Domain]:
-    """Ratios of at most 1.4."""
+    """Return a maker of a law with importance ratios of at most 1.4."""
     return lambda: laws.ladder(steps, (0.5, 0.5), (0.7, 0.3), **options)
 
 
 def _steep() -> Domain:
-    """Ratios of 2.5 and .625 over ten steps: products of up to 9,537."""
+    """Return a law of ten steps with importance ratios of 2.5 and .625, whose products reach 9,537."""
     return laws.ladder(10, (0.2, 0.8), (0.5, 0.5))
 
 
@@ -91,7 +92,7 @@ def _stratified() -> Any:
 
 
 def _four_strata() -> Process:
-    """Sicker people are treated more often, and do worse: the means of the treated and of the others deceive."""
+    """Return a law in which sicker people are treated more often and do worse, so that means per action mislead."""
     often = (0.25, 0.4, 0.6, 0.75)
     return laws.confounded(
         [(1.0 - p, p) for p in often], [(0.75 - 0.7 * p, 0.85 - 0.7 * p) for p in often],
@@ -100,14 +101,21 @@ def _four_strata() -> Process:
 
 
 def _by_stratum(treated: tuple[float, ...]) -> Process:
-    """Sicker people are treated more often, and do worse untreated; how they do treated is given."""
+    """Return a law in which sicker people are treated more often and do worse untreated.
+
+    Args:
+        treated: chance of success of treated people, by stratum.
+    """
     often, untreated = (0.25, 0.4, 0.6, 0.75), (0.7, 0.6, 0.4, 0.3)
     chances = list(zip(untreated, treated, strict=True))
     return laws.confounded([(1.0 - p, p) for p in often], chances, {"treated": (1, 1, 1, 1)})
 
 
 def _five_rungs() -> Process:
-    """Two policies on a ladder whose climbers climb more readily the higher they stand; products of at most 24."""
+    """Return a ladder with two target policies on which people choose to climb more often the higher they stand.
+
+    Products of importance ratios are at most 24.
+    """
     law, up = _falling(5), np.linspace(0.4, 0.6, 5)
     targets = {name: 0.5 + 0.5 * (table - 0.5) for name, table in law.targets.items()}
     return replace(law, behavior=np.stack([up, 1.0 - up], axis=1), targets=targets)
@@ -117,7 +125,7 @@ _STRATA = {"horizon": 1, "reward": (0.0, 1.0), "observation": ((0.0, 3.0),), "ac
 
 
 def _estimated(steps: int, units: int, epsilon: float) -> Row:
-    """Nobody wrote behaviour probabilities down."""
+    """Return a row whose log states no behaviour probabilities."""
     one = steps == 1
     several = {"horizon": 5, "observation": ((0.0, 4.0),), "max_importance_ratio": 1.8, "max_cumulative_ratio": 1.8**5}
     bounds = {**_STRATA, **({"max_importance_ratio": 4.0} if one else several), "strata": ("observation_0",)}
@@ -131,14 +139,14 @@ def _estimated(steps: int, units: int, epsilon: float) -> Row:
 
 
 def _groups_of_strata(units: int, epsilon: float) -> Row:
-    """Nobody wrote behaviour probabilities down, and groups are asked for: the healthiest, two strata, the sickest."""
+    """Return the row of :func:`_estimated` with subgroups: the healthiest, the two strata between, the sickest."""
     row = _estimated(1, units, epsilon)
     title = f"propensities estimated, groups of strata, epsilon {epsilon:g}"
     return replace(row, name=f"strata-groups-{units}-{epsilon:g}", title=title, subgroups=("observation_0:1,3",))
 
 
 def _any_age() -> Domain:
-    """The older and the sicker are treated more often, and do worse, in no simple way."""
+    """Return a law in which older and sicker people are treated more often and do worse, in no simple way."""
     return laws.graded(
         lambda age, ill: 1.4 * age + 1.2 * ill - 0.2,
         lambda age, ill: (
@@ -148,7 +156,7 @@ def _any_age() -> Domain:
 
 
 def _regression(units: int) -> Row:
-    """Propensities by a regression on continuous components."""
+    """Return a row whose propensities are estimated by a regression on continuous components."""
     bounds = {
         **_STRATA, "observation": ((-1.0, 1.0), (-1.0, 1.0)), "max_importance_ratio": 10.0,
         "strata": ("observation_0:linear", "observation_1:linear"),
@@ -161,18 +169,18 @@ def _regression(units: int) -> Row:
 
 
 def _lost_from_strata() -> Domain:
-    """The sicker people are, the more readily they are lost, above all untreated."""
+    """Return a law in which sicker people are lost more readily, above all where they are untreated."""
     return replace(_four_strata(), hazard=np.array([[0.05, 0.05], [0.1, 0.05], [0.2, 0.1], [0.3, 0.15]]))
 
 
 def _lost_from_rungs(told: bool) -> Domain:
-    """Those who stand low on the ladder are lost more readily."""
+    """Return a ladder on which people who stand low are lost more readily; ``told`` if the log states the hazard."""
     hazard = np.tile(np.linspace(0.12, 0.02, 5)[:, None], (1, 2))
     return replace(_five_rungs(), hazard=hazard, tells_hazard=told)
 
 
 def _lost(steps: int, units: int, epsilon: float, told: bool = False) -> Row:
-    """People are lost, at hazards that the log tells or that are estimated beside propensities."""
+    """Return a row in which people are lost. The log states the hazards, or they are estimated beside propensities."""
     row = _estimated(steps, units, epsilon)
     bounds = {**row.bounds, "censoring_hazard": "estimate", **({"max_importance_ratio": 6.0} if steps == 1 else {})}
     if told:
@@ -188,13 +196,13 @@ def _lost(steps: int, units: int, epsilon: float, told: bool = False) -> Row:
 
 
 def _falling(steps: int) -> Process:
-    """A policy that climbs, and one that falls."""
+    """Return a ladder with a target policy that climbs and one that falls."""
     law = laws.ladder(steps, (0.5, 0.5), (0.7, 0.3))
     return replace(law, targets={**law.targets, "falls": np.ones((5, 1)) * np.array([0.2, 0.8])})
 
 
 def _class_sizes(stated: tuple[float, ...] | None = None) -> Domain:
-    """A school log's shape: four years, three class types."""
+    """Return a law with the shape of a school's log: four years, three class types."""
     third = (1 / 3, 1 / 3, 1 / 3)
     if stated is None:
         return laws.ladder(4, third, (0.6, 0.2, 0.2), ends=0.1)
@@ -202,13 +210,16 @@ def _class_sizes(stated: tuple[float, ...] | None = None) -> Domain:
 
 
 def _three_arms(visits: int = 1) -> Domain:
-    """Two arms, and a policy that draws one of them."""
+    """Return a trial of two arms, with a third target policy that draws one of them."""
     arms = {"treat": (0.0, 1.0), "leave": (1.0, 0.0), "either": (0.3, 0.7)}
     return replace(laws.one_decision((0.5, 0.5), arms, (0.3, 0.5)), visits=np.array([visits]))
 
 
 def _lives(**targets: tuple[float, ...]) -> Callable[[], Domain]:
-    """Two arms, in which three and four of ten have the event in a year, and 30% of the others leave before."""
+    """Return a maker of a trial of two arms: in a year three and four of ten people have the event, by arm.
+
+    Of the others 30% leave before the year ends.
+    """
     arms = targets or {"first": (1.0, 0.0), "second": (0.0, 1.0)}
     return lambda: Trial((2.8, 1.4), (1.0, 2.0), 0.357, 1.0, (0.5, 0.5), arms)
 
@@ -218,7 +229,7 @@ def _survival(**options: Any) -> Callable[[], Any]:
 
 
 def _many(policies: int) -> Domain:
-    """Four actions, and policies that draw them with chances of their own: many are almost as good as the best."""
+    """Return a law with four actions and random target policies, of which many are almost as good as the best one."""
     drawn = np.random.default_rng(policies).dirichlet(np.ones(4), policies)
     targets = {f"policy_{k}": tuple(chances) for k, chances in enumerate(drawn)}
     return laws.one_decision((0.25, 0.25, 0.25, 0.25), targets, (0.2, 0.3, 0.4, 0.5))
@@ -229,9 +240,9 @@ def _projection(**options: Any) -> Callable[[], Any]:
 
 
 def _responders() -> Domain:
-    """Three covariates that lean together; treatment helps on one side of the first, and more at the ends of another.
+    """Return a law with three dependent covariates: treatment helps on one side of the first and at ends of the second.
 
-    No value is linear.
+    No value is linear in the covariates.
     """
     return laws.responders(
         (-0.9, -0.3, 0.2, 0.6), 3,
@@ -240,14 +251,14 @@ def _responders() -> Domain:
 
 
 def _rare_responders() -> Domain:
-    """An action that one in ten got, and outcomes of which few are rewarded."""
+    """Return a law in which one person in ten got the second action, and few outcomes are rewarded."""
     return laws.responders(
         (-0.8, 0.0, 0.8), 1, lambda x: (0.02 + 0.0 * x[:, 0], 0.08 + 0.07 * x[:, 0]), behavior=(0.9, 0.1)
     )
 
 
 def _by_state(gain: float) -> Domain:
-    """Eight states: the first action is worth more below the middle, and the second above, by ``gain``."""
+    """Return a law of eight states: below the middle the first action is better by ``gain``, above it the second is."""
     below = np.where(np.arange(8) < 4, gain, -gain) / 2.0
     success = np.stack([0.5 + below, 0.5 - below], axis=1)[..., None]
     return Process(
@@ -262,7 +273,9 @@ def _by_state(gain: float) -> Domain:
 
 
 def _to_the_right() -> Domain:
-    """Eight states over three steps: the second action mostly moves to the right, where success is likelier."""
+    """Return a process of eight states over three steps. Success is likelier to the right, where the second action
+    mostly moves.
+    """
     right, state = np.minimum(np.arange(8) + 1, 7), np.arange(8)
     following = np.zeros((8, 2, 9))
     for action, chance in enumerate((0.2, 0.8)):
@@ -281,7 +294,7 @@ def _to_the_right() -> Domain:
 
 
 def _near_the_top() -> Domain:
-    """A value near the end of the range: there it matters most that a few people are missing."""
+    """Return a law with a value near the end of the range, where a few missing people matter most."""
     return laws.one_decision((0.5, 0.5), {"other": (0.0, 1.0)}, (0.2, 0.95))
 
 

@@ -1,4 +1,4 @@
-"""What a row must show, and why it does not."""
+"""The standard that a row must meet, and the reasons why a row misses it."""
 
 from __future__ import annotations
 
@@ -6,15 +6,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 HITS, MISSES, OVERALL = 460 / 500, 25 / 500, 0.945
-"""Least share of intervals that hold in a row, largest share of misses on one side, least share over all rows."""
+"""Least share of intervals that hold in a row, largest share of misses on one side, and least share of intervals that
+hold over all rows."""
 WIDEST, USABLE_WIDTH, FLAGGED = 1.5, 0.5, 460 / 500
-"""Largest width over the known one, over the declared range where a row is marked usable; least share of flags."""
+"""Largest width relative to the known one, largest width relative to the declared range in a row that is marked usable,
+and least share of logs whose release gives the note that ``flag`` names."""
 PLANNED = 0.25
 """A row is marked usable if ``dprl plan`` expects a half-width of at most this share of the declared range."""
 
 
 def failures(record: Mapping[str, Any]) -> list[str]:
-    """What a row's record does not meet; empty where it meets everything."""
+    """Return what a row's record misses of the standard; empty where it misses nothing."""
     return [f"{p['policy']}: {why}" for p in record.get("policies", ()) for why in _failures(record, p)]
 
 
@@ -40,12 +42,12 @@ def _failures(record: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[s
 
 
 def usable(record: Mapping[str, Any], found: Mapping[str, Any]) -> bool:
-    """Whether a policy's row is marked usable: by its plan, which holds only if what was declared is true."""
+    """Return whether a policy's row is marked usable. Its plan decides, but only if the declared facts are true."""
     return bool(found["usable"]) and record["row"]["flag"] is None
 
 
 def overall(records: Sequence[Mapping[str, Any]]) -> tuple[int, int]:
-    """Hits and intervals over all rows that count."""
+    """Return how many intervals hold, and how many there are, over all rows that count."""
     counted = [
         (p["hits"], r["logs"])
         for r in records if r["row"]["counted"] for p in r.get("policies", ()) if "band" not in p
