@@ -79,12 +79,14 @@ def _kept(row: Row, again: bool) -> dict[str, Any]:
 
 
 def _sources() -> str:
-    """Return a digest of all code that a row's figures depend on."""
+    """Return the digest of all code that a row's figures depend on; comments and docstrings do not count."""
+    from dprl_papers.harness.versions import code_in
+
     found = hashlib.sha256()
     here = Path(__file__).resolve().parent
     for file in sorted([*(ROOT / "src" / "dprl").rglob("*.py"), *here.glob("*.py")]):
         if file.name not in ("page.py", "__main__.py", "standard.py", "rows.py"):
-            found.update(file.relative_to(ROOT).as_posix().encode() + b"\0" + file.read_bytes())
+            found.update(file.relative_to(ROOT).as_posix().encode() + b"\0" + code_in(file))
     return found.hexdigest()
 
 
