@@ -64,6 +64,12 @@ def test_a_table_is_prepared_planned_and_evaluated(dprl, trial):
     (trial / "tighter.toml").write_text("return_range = [0, 100]\n" + BOUNDS, encoding="utf-8")
     tighter = dprl("plan", *(arg if arg != "bounds.toml" else "tighter.toml" for arg in asked("trial.csv"))).done()
     assert advice not in tighter.out
+    for outcome, advised in (("sum", True), ("each", False)):
+        (trial / "other.toml").write_text(
+            BOUNDS.replace('outcome = "last"', f'outcome = "{outcome}"'), encoding="utf-8"
+        )
+        other = dprl("plan", *(arg if arg != "bounds.toml" else "other.toml" for arg in asked("trial.csv"))).done()
+        assert (advice in other.out) == advised
     values = []
     for log, out in (("trial.csv", "a"), ("log.parquet", "b")):
         dprl("evaluate", *asked(log, "--seed", 1, "--algorithm", "importance-sampling", "--out", out)).done()

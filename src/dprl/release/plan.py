@@ -41,7 +41,7 @@ _OF_PROPENSITIES = (
     "on the log, and can be more."
 )
 _OF_OUTCOME = (
-    "The outcome is the last reward of each trajectory, and the others are 0, yet returns are taken to lie between "
+    "Each trajectory has one reward, at its end, and the others are 0, yet returns are taken to lie between "
     "{:g} and {:g}: declare return_range, which the bounds of the reward may give, and noise and intervals are smaller."
 )
 
@@ -183,7 +183,7 @@ def plan_release(
     names = list(policies) if plan.first is None else list(plan.first.names)
     plan.refuse_the_hopeless()
     cautions = public_cautions(plan, names) + [_OF_PROPENSITIES] * (known.strata is not None)
-    if preparation is not None and preparation.outcome == "last" and known.horizon > 1 and known.return_range is None:
+    if preparation is not None and preparation.outcome != "each" and known.horizon > 1 and known.return_range is None:
         cautions.append(_OF_OUTCOME.format(*known.value_interval(plan.config.discount)))
     return {
         "algorithm": plan.name,
