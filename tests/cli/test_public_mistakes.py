@@ -214,6 +214,10 @@ USAGE = {
     "flag without a value": (["--out"], "--out needs a value"),
     "unknown flag": (["--espilon", "1"], "has no option --espilon: did you mean --epsilon?"),
     "flag of another algorithm": (["--steps", "1"], "--steps is an option of gpope, .* not of importance-sampling"),
+    "flag of another command": (
+        ["--learner", "rules"],
+        "--learner is an option of dprl learn, dprl plan: leave it out",
+    ),
     "flag of the algorithm": (
         ["--variance-margin", "much"],
         "flag: variance_margin of .* must be a number",

@@ -231,12 +231,23 @@ def configure(asked: Request, name: str, **given: Any) -> Any:
         owners = [other for other, entry in asked.algorithms().items() if option in entry.load_config().options()]
         if owners:
             mistakes.add(f"{_flag(option)} is an option of {', '.join(owners)}, not of {name}: leave it out.")
+        elif others := _commands_with(told):
+            mistakes.add(f"{_flag(told)} is an option of {', '.join(others)}: leave it out.")
         else:
             known = [*kind.options(), *(one.name for one in fields(asked) if one.metadata)]
             mistakes.add(unknown(_flag(option), map(_flag, known), name))
     configured = mistakes.attempt(merge, kind, [*asked.options, (given, "flag")])
     mistakes.check()
     return configured
+
+
+def _commands_with(option: str) -> list[str]:
+    """Return the commands that have an option of this name."""
+    from dprl.cli import COMMANDS, app
+
+    group = typer.main.get_command(app)
+    commands = {f"dprl {name}": group.get_command(None, name) for name in COMMANDS}  # type: ignore[attr-defined, arg-type]
+    return [name for name, command in commands.items() if option in {param.name for param in command.params}]
 
 
 def configure_named(asked: LogOptions) -> Any:
