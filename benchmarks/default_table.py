@@ -1,19 +1,5 @@
 """``make defaults``: compare the recommended default with every named algorithm, on problems not used for any choice.
 
-A row is a family of problems, on or off policy, with so many people and such a budget. The error is that of the value
-function: root mean square over the states that the log visits, over the width of the public value range, over two
-members of the family and fifteen logs of each. The default has its own share of the budget, as shipped; every named
-algorithm, the constant among them, has all of it. A named algorithm that is more than twice the best after three logs
-of each member stops there. A row that was computed is kept in ``results/default_table.json`` and not computed again; a
-row takes one to ten minutes of one core. Numbers were chosen on other seeds of the same families. But some decisions
-were made after rows of this table had been seen, of a first choice: that off-policy TD is checked, by which slack and
-clip, and that no statistics follow there; that on-policy a table is not left to few modes, in how many steps and how
-far TD follows there, that the less of its way is kept the more of it may be noise, and that ever less counts as noise
-as the budget grows; that of small budgets the descent has .4; that lengths are left to statistics from a strength of
-250 on; that the value function has as much of mu^2 after one decision as after several; and that this is .55 and not
-half of it. So members 102 to 105, which are in no row, were computed afterwards where all but the last three of these
-decisions matter: the last two tables, of three logs each.
-
 ``python -m benchmarks.default_table [--locked] [--most N] [--default] [--unseen] [--part I N]`` uses the seeds for
 judging. ``--locked`` uses the seeds of a release instead. ``--most`` computes at most N further rows. ``--default``
 computes only the default again, in all rows. ``--unseen`` takes members that are in no row. ``--part`` takes each N-th
@@ -55,6 +41,31 @@ from dprl_papers.baselines.lstd import lstd
 KEPT, PAGE = ROOT / "benchmarks" / "results" / "default_table.json", ROOT / "docs" / "defaults.md"
 DELTA, MEMBERS, FIRST_LOGS, LOGS = 1e-5, 2, 3, 15
 EXCESS, RESAMPLED = "at least above", 10_000
+_ABOUT = """\
+# The default beside every named algorithm
+
+Each row is a family of problems with logs on or off policy, a number of people and a budget. The error is that of the
+value function: the root mean square error over the states that the log visits, divided by the width of the public value
+range. It is taken over two members of the family and fifteen logs of each. The default spends its shipped share of the
+budget on the value function; every named algorithm, the constant among them, spends all of the budget on it. A named
+algorithm whose error is more than twice the best after three logs of each member stops there. Computed rows are kept in
+`benchmarks/results/default_table.json`; a row takes one to ten minutes of one core.
+
+The default's numbers were chosen on other seeds of the same families. Some decisions, however, were made after rows of
+this table had been seen for an earlier choice:
+
+* Off policy, TD is checked, with its slack and its clip, and no statistics follow it.
+* On policy, a table is not left to a few modes. TD follows, in so many steps and so far. The more of TD's move may be
+  noise, the less of it is kept, and less counts as noise as the budget grows.
+* With a small budget the descent has .4 of mu^2.
+* Where only lengths vary, statistics decide from a strength of 250 on.
+* The value function has the same share of mu^2 after one decision as after several.
+* That share is .55 and not half.
+
+So members 102 to 105, which are in no row, were computed afterwards where a decision but the last three matters: the
+last two tables, of three logs each.
+
+"""
 FAR = 2.0
 """A named algorithm whose error after the first logs is more than this factor times the best is not run any further."""
 UNSEEN = {False: ((1_000, 0.1), (1_000, 1.0), (5_000, 0.1)), True: ((1_000, 4.0), (5_000, 1.0))}
@@ -195,7 +206,7 @@ def page(kept: Mapping[str, Mapping[str, float]]) -> str:
     rest = f" In these it is: {'; '.join(worse)}." if worse else ""
     rest += f" {few} rows are still of {FIRST_LOGS} logs of each member, and judged by their means." if few else ""
     return (
-        f"# The default beside every named algorithm\n\n{(__doc__ or '').split(chr(10) * 2)[1]}\n\n"
+        f"{_ABOUT}"
         f"Of {len(lines)} rows {near} ({near / max(len(lines), 1):.0%}) are within 1.5 times the best of all others. "
         f"In {len(lines) - len(worse)} the error is not shown to be above 1.05 times that of the better of constant "
         f"and mid-range and a hundredth of the range (99% lower bounds by a paired bootstrap over logs).{rest}\n\n"
