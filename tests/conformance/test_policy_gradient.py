@@ -15,7 +15,7 @@ from dprl.audits.attacks.users import Pushing, canary_of_sums, exact_sums
 from dprl.audits.conformance.users import NOBODY, UNITS, Users
 from dprl.audits.lower_bound import audit
 from dprl.audits.people import CELLS
-from dprl.audits.record_replay import Comparison, Entry, ReleaseTrace, compare, record_replay
+from dprl.audits.record_replay import Comparison, RecordedRelease, ReleaseTrace, compare, record_replay
 from dprl.engine import program as engine
 from dprl.engine import unit_source
 from dprl.environments.bandit import Bandit
@@ -159,7 +159,7 @@ def test_what_is_no_neighbour_is_noticed():
 
     def tape(*moved: int) -> ReleaseTrace:
         nothing = np.zeros(mechanism.dimension)
-        entries = [Entry(tuple((times * unit).tolist()), nothing, nothing) for times in moved]
+        entries = [RecordedRelease(tuple((times * unit).tolist()), nothing, nothing) for times in moved]
         return ReleaseTrace(entries={0: entries}, mechanisms=[mechanism])
 
     nobody = tape(0, 0, 0, 0, 0)
