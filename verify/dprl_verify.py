@@ -221,7 +221,7 @@ def check_fields(what, table, content):
 # --- files ------------------------------------------------------------------------------------------------------------
 
 
-def read(path, most=2**23, verdict="unreadable", into=None):
+def read(path, most=2**25, verdict="unreadable", into=None):
     """Return the bytes of a regular file of at most ``most`` bytes; refuse any other file.
 
     Where ``into`` is a digest, add the bytes to the digest instead, and return no bytes.

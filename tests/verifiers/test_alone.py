@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import math
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
+from dprl import strict_json
 from dprl.accounting import certificate, events, field_verification, ledger_schema, renyi_filter, rows, verification
 from dprl.accounting.accountant import epsilon_of
 
@@ -110,3 +112,8 @@ def test_its_page_says_how_to_run_it(alone):
     page = (Path(SCRIPT).parents[1] / "docs" / "how-to" / "verify-without-dprl.md").read_text()
     for verdict, code in alone.CODES.items():
         assert f"| `{verdict}` | {code} |" in page
+
+
+def test_files_of_a_release_may_be_as_large_for_both(alone):
+    """With room for a thousand values and differences, each with linear projections and their curves."""
+    assert inspect.signature(alone.read).parameters["most"].default == strict_json.MOST_BYTES > 1000 * 26_200

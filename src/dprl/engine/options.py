@@ -143,8 +143,7 @@ class Query:
         sampling_rate: probability with which a unit takes part in a step; 1 for everybody.
         share: share of the query in mu^2; the shares of all queries add up to one.
         profile: relative noise of each step, a public schedule of at most 16 values
-            (:func:`~dprl.mechanisms.gaussian_sum.to_levels`); None for constant noise. Only the last stage may have a
-            profile.
+            (:func:`~dprl.mechanisms.gaussian_sum.to_levels`); None for constant noise. Only for the last stage.
         adaptive: adaptive noise in place of a profile; then the stage is the program's only one.
     """
 
@@ -361,9 +360,6 @@ class ValueFunctionConfig(EvaluationConfig):
         """Return the query for values, if the algorithm has an estimator of its own; None for importance sampling.
 
         Args:
-            bounds: public bounds of the log.
-            features: feature map of the value function.
-            policies: target policies.
             contrasts: pairs of places in ``policies`` whose differences are asked for.
         """
         del bounds, features, policies, contrasts
@@ -376,10 +372,7 @@ class ValueFunctionConfig(EvaluationConfig):
         return ValueFunction(theta, features, bounds.value_interval(self.discount))
 
     def queries(self, facts: PublicFacts) -> tuple[Query, ...]:
-        """Return the sums to ask for, from public facts; their shares add up to one.
-
-        Facts that the algorithm cannot serve are refused.
-        """
+        """Return the sums to ask for, whose shares add up to one; refuse facts that the algorithm cannot serve."""
         raise NotImplementedError
 
     def defaults(self, facts: PublicFacts, stages: tuple[Stage, ...]) -> dict[str, Any]:
@@ -400,7 +393,7 @@ class ValueFunctionConfig(EvaluationConfig):
     def claimed(self, facts: PublicFacts, shapes: Sequence[Query], budget: Budget) -> Claimed | None:
         """Return mechanisms for the queries ``shapes``; None where dprl calibrates them.
 
-        Only options of other distributions return mechanisms, such as those of dprl-papers with a paper's own noise.
+        Only options of other distributions return some, such as those of dprl-papers with a paper's own noise.
         """
         del facts, shapes, budget
         return None

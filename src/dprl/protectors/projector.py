@@ -2,9 +2,8 @@
 
 Paper: 002, "Learning to protect" (L2P): the scheduler sigma and the projector pi of appendix B, both coordinate-wise
 LSTMs. The protector here is a *correction of a hand schedule*: its step is ``gate * (the hand schedule's step) + free
-term``. With the weights that training starts from, the protector is the hand schedule. Everything here is
-post-processing of noisy sums, or public (docs/proofs/scheduled-noise.md, docs/proofs/renyi-filter.md). Symbols:
-docs/symbols.md.
+term``. Training starts from the hand schedule. Everything here is post-processing of noisy sums, or public
+(docs/proofs/scheduled-noise.md, docs/proofs/renyi-filter.md). Symbols: docs/symbols.md.
 """
 
 from __future__ import annotations
@@ -125,8 +124,7 @@ class HandSchedule:
         decay: exponent of ``1 - t/T``, the share of the steps that is left.
         offset: offset of a diminishing schedule; None for a schedule that does not diminish.
         tail: share of the iterates, counted from the last, whose mean is the answer; 0 for only the last iterate.
-        walk: largest L2 distance that the noise of all steps may move the parameters. Longer steps are shortened. None
-            for no limit.
+        walk: largest L2 move of the parameters by the noise of all steps; longer steps are shortened. None: no limit.
     """
 
     steps: int
@@ -394,10 +392,7 @@ class UpdateRule:
 def signal_of(running: jax.Array, noise: Any, count: Any) -> jax.Array:
     """Return () logarithm of a mean gradient's norm over the norm of its noise, from 0 to ``LARGEST_SIGNAL``.
 
-    Args:
-        running: ``(d,)`` mean of ``count`` noisy gradients.
-        noise: () standard deviation of the noise in each coordinate of a single noisy gradient.
-        count: number of gradients.
+    ``running`` ``(d,)`` is the mean of ``count`` noisy gradients, each with the standard deviation ``noise``.
     """
     alone = jnp.maximum(jnp.asarray(noise, jnp.float32) * jnp.sqrt(running.shape[0] / count), LEAST_NOISE)
     norm = 0.5 * jnp.log(jnp.sum(running * running) + 1e-12)
