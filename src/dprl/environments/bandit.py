@@ -245,7 +245,7 @@ def cells_of(
 
 @dataclass(frozen=True, kw_only=True)
 class LinearBandit:
-    """Simulator with standard normal contexts, in which the mean reward of an action is linear in the context.
+    """Simulator with standard normal contexts, in which a reward, before clipping, is linear in the context.
 
     The observation is the context, clamped to [-3, 3]. The reward is a linear function of it and of a constant, plus
     noise, and is clipped.

@@ -1,10 +1,10 @@
-"""Coins (random numbers) for people's actions and for everything else in learning that is random, except the noise.
+"""Coins (random numbers) for people's actions and other public chance in learning: not noise, nor who takes part.
 
 Every coin has an address: the step (which batch), the place (which person) and the number of the draw, which counts
 only that person's draws. In the learner of Q-functions the steps are rounds and the places are samples
 (``learning/q_learner.py``). So nobody else's coins change with who stands in one place, how often that person is asked,
 or whether that person answers at all. A proof may therefore fix all coins, whoever the people are
-(docs/proofs/one-pass-users.md, step 2). The coins hide nothing and may be known, because privacy rests on the noise.
+(docs/proofs/one-pass-users.md, step 2). These coins hide nothing and may be known, because privacy rests on the noise.
 """
 
 from __future__ import annotations

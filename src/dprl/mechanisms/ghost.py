@@ -66,7 +66,7 @@ def clip_of(mechanism: GaussianSum, layers: Sequence[Layer]) -> float:
 
 
 def ghost_sum(mechanism: GaussianSum, layers: Sequence[Layer], included: Any, statistics: Any = None) -> jax.Array:
-    """Return ``mechanism.clipped_sum`` of users' gradients without forming them, with a clip norm that is 0.3% smaller.
+    """Return ``mechanism.clipped_sum`` of users' gradients without forming them, with a clip norm about 0.3% smaller.
 
     Args:
         mechanism: mechanism whose first part is the gradient: for each layer in turn the weights ``(out, in)``, row by

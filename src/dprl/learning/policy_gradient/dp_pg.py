@@ -46,7 +46,7 @@ class DPPG(Config):
         policy: ``softmax`` (linear), ``softmax:fourier:ORDER``, ``gaussian`` (continuous actions), ``mlp:HIDDEN`` or
             ``mlp:HIDDEN:gaussian``.
         users: N, number of places for users; public, and never the number who came. For users who are sampled again, N
-            only sets the sampling rate and the normaliser: everybody in the log may take part, also beyond N.
+            sets the sampling rate and the normaliser, but no limit: everybody in the log may take part, also beyond N.
         batch: m, number of places in a batch, or the number of people expected in one; by default users / steps.
         steps: T, number of batches, fewer if some would be empty. By default 20 to 100 for episodes (at most 40 with a
             ``step_size`` of your own), and 25 for people who act once.

@@ -89,7 +89,7 @@ def check_engine(engine: str | None, shards: int | None, address: str | None) ->
 def open_engine(
     where: Workplace, log: Log, plan: Plan, policies: Sequence[Any], behavior: Any, exact: bool
 ) -> Iterator[Engine | None]:
-    """Start the engine of a log in parts; yields None for a log in memory. Only the engine's ``begin`` reads rows.
+    """Start the engine of a log in parts; yields None for a log in memory. No row is read before ``begin``.
 
     Args:
         where: result of :func:`check_engine`.
