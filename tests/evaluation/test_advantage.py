@@ -14,7 +14,7 @@ from dprl.engine.two_parts import TwoParts
 from dprl.errors import DprlError
 from dprl.evaluation.advantage import ADVANTAGE, KAPPA, Advantage
 from dprl.evaluation.fitted_q import NAME
-from dprl.evaluation.learned import plan_of_learned
+from dprl.evaluation.learned_policy import plan_of_learned
 from dprl.evaluation.teaching import LOUD, recommended_teaching
 from dprl.policies.greedy import Basis
 

@@ -18,7 +18,7 @@ from dprl.engine.rows import rows_of
 from dprl.engine.two_parts import TwoParts
 from dprl.errors import DprlError
 from dprl.evaluation.fitted_q import NAME, LinearQ, TableQ, Unused
-from dprl.evaluation.learned import plan_of_learned
+from dprl.evaluation.learned_policy import plan_of_learned
 from dprl.evaluation.teaching import make_teaching
 from dprl.mechanisms.noise import SeededNoise
 from dprl.policies.greedy import Basis

@@ -180,7 +180,7 @@ class CountingQuery(ValueQuery, Protocol):
         """Return the standard deviation of the noise in :meth:`count`."""
         ...
 
-    def of(self, people: float) -> Self:
+    def for_counted_people(self, people: float) -> Self:
         """Return the same query for units whose number was counted, with noise, instead of declared.
 
         Its intervals account for the noise in the count. No unit is taken to be missing from the count.

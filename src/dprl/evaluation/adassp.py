@@ -23,7 +23,7 @@ from dprl.engine.algorithm import Algorithm, Setting
 from dprl.engine.layouts import Block, apply, project
 from dprl.engine.program import PublicFacts, Query, Stage, ValueFunctionConfig
 from dprl.errors import DprlError
-from dprl.evaluation.start_level import StartedProgram, StartLevel, behind
+from dprl.evaluation.private_constant import StartedProgram, StartLevel, queries_after_start
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.value_functions.features import Columns, Features, Fourier, Tabular
 from dprl.value_functions.modes import MOST_COLUMNS, has_modes, make_modes
@@ -66,7 +66,7 @@ class StatisticsConfig(ValueFunctionConfig):
     @override
     def queries(self, facts: PublicFacts) -> tuple[Query, ...]:
         statistics = Query(STATISTICS, *self.statistics(facts))
-        return behind(self.released_start(facts), self.constant_share, statistics)
+        return queries_after_start(self.released_start(facts), self.constant_share, statistics)
 
     def statistics(self, facts: PublicFacts) -> tuple[int, float]:
         """Return the dimension of the statistics, and the largest norm of one unit's statistics."""
@@ -99,7 +99,7 @@ class AdaSSP(StatisticsConfig):
         return AdaSSPProgram(self.resolve(facts, stages), stages, facts)
 
 
-class State(NamedTuple):
+class StatisticsState(NamedTuple):
     """State of the program, made of noisy sums only, in public units."""
 
     level: Float[Array, ""]  # the constant value function
@@ -163,7 +163,7 @@ class ShrunkenMean(StartLevel):
     columns = ("returns", "start")
 
     @override
-    def shape(self) -> Query:
+    def query(self) -> Query:
         return Query(CONSTANT, 1, 1.0)
 
     @override
@@ -172,10 +172,10 @@ class ShrunkenMean(StartLevel):
 
     @override
     def level(self, noisy: Float[Array, " 1"], mechanism: GaussianSum) -> Float[Array, ""]:
-        return level_of(noisy[0], mechanism.noise_std, self.facts.ratio / self.facts.units)
+        return shrunken_level(noisy[0], mechanism.noise_std, self.facts.ratio / self.facts.units)
 
 
-def level_of(noisy: Float[Array, ...], noise: float, scale: float) -> Float[Array, ...]:
+def shrunken_level(noisy: Float[Array, ...], noise: float, scale: float) -> Float[Array, ...]:
     """Return the constant in [-1, 1] from its noisy sum, shrunk towards zero as far as the noise requires.
 
     The prior variance is 1/3, that of a uniform level.
@@ -210,18 +210,18 @@ class StatisticsProgram(StartedProgram):
     own_columns = ("returns", "start")
 
     @override
-    def start_at(self, level: Float[Array, ""]) -> State:
-        return State(level, jnp.zeros(self.facts.features.size, jnp.float64))
+    def start_at(self, level: Float[Array, ""]) -> StatisticsState:
+        return StatisticsState(level, jnp.zeros(self.facts.features.size, jnp.float64))
 
     @override
-    def advance(self, stage: int, state: State, noisy: Float[Array, " dim"], step: Any) -> State:
-        return State(state.level, self.solution(state.level, noisy))
+    def advance(self, stage: int, state: StatisticsState, noisy: Float[Array, " dim"], step: Any) -> StatisticsState:
+        return StatisticsState(state.level, self.solution(state.level, noisy))
 
     def solution(self, level: Float[Array, ""], noisy: Float[Array, " dim"]) -> Float[Array, " n"]:
         """Return ``(n,)`` weights of the function that is added to the constant ``level``, from noisy statistics."""
         raise NotImplementedError
 
-    def answer(self, state: State) -> Float[Array, " n"]:
+    def answer(self, state: StatisticsState) -> Float[Array, " n"]:
         """Return the weights of constant plus solution; weights of indicators are clipped to the value range."""
         box = self.facts.box
         return jnp.clip(state.level * self.facts.features.constant() + state.theta, -box, box)
@@ -252,7 +252,7 @@ class AdaSSPProgram(StatisticsProgram):
         return self.config.kappa * modes_bound(self.facts.features, self.config.modes)
 
     @override
-    def vectors(self, state: State, block: Block) -> Float[Array, "units dim"]:
+    def vectors(self, state: StatisticsState, block: Block) -> Float[Array, "units dim"]:
         """Return ``(svec sum w f f', kappa sum w f e)`` with ``e = (W y - level) / (W + |level|)``."""
         rows, returns = mixed_rows(block, self.config.start_weight)
         dtype, ratio = block.phi.dtype, self.facts.ratio

@@ -210,7 +210,7 @@ class GroupedQuery(BesideQuery):
         """Return the query for the values of one group of the axis at ``place``, whose noisy sum is ``total``."""
         del place, group
         # for less than one person the values say nothing, whatever they are: the noise in the number is far larger
-        return self.inner.of(max(self.inner.count(total), 1.0))
+        return self.inner.for_counted_people(max(self.inner.count(total), 1.0))
 
     # --- the values of everybody --------------------------------------------------------------------------------------
 
@@ -237,7 +237,7 @@ class GroupedQuery(BesideQuery):
         """Return the errors to expect in a group of each axis if all groups of the axis have the same size."""
         units = self.bounds.units
         return [
-            self.inner.of(units / size).expect(self.louder(mechanism, loud))
+            self.inner.for_counted_people(units / size).expect(self.louder(mechanism, loud))
             for size, loud in zip(self.sizes, self.shares.groups, strict=True)
         ]
 

@@ -27,7 +27,7 @@ from dprl.engine.options import ValuesConfig
 from dprl.engine.ratios import cumulative_ratios, step_ratios, usable
 from dprl.engine.value_query import Question
 from dprl.evaluation.importance_vectors import mixed
-from dprl.evaluation.intervals import Difference, apart, quantile
+from dprl.evaluation.intervals import Difference, interval_difference, quantile
 from dprl.evaluation.strategy import least_noise_strategy, optimal_strategy, public_patterns
 from dprl.evaluation.survival_intervals import EXPECTED, EXPOSURE, Law, SurvivalEstimate, cell_workload, nominal_shares
 from dprl.mechanisms.gaussian_sum import GaussianSum
@@ -178,7 +178,7 @@ class SurvivalQuery(Question):
         """Return one policy's probability less another's, for a pair among :attr:`contrasts`."""
         laws = [self._laws(mechanism, noisy)[policy] for policy in (a, b)]
         estimates = [law.estimate(self.edges.tolist()) for law in laws]
-        widest = apart(*estimates)
+        widest = interval_difference(*estimates)
         if any(e.notes for e in estimates) or any(law.known < law.bins for law in laws):
             return widest
         one, other = (law.last for law in laws)
