@@ -15,7 +15,7 @@ from dprl.engine.ratios import step_ratios
 from dprl.engine.two_parts import SHARE, TwoParts
 from dprl.errors import DprlError
 from dprl.evaluation.best_policy import CUT, POINTS, cut_of_choice, make_choice
-from dprl.evaluation.importance_vectors import further_columns, released_numbers
+from dprl.evaluation.importance_vectors import further_columns, unit_parts
 from dprl.evaluation.plan import make_plan, plan_of_best
 from dprl.mechanisms.gaussian_sum import ALTERS_ONE_PLACE
 from dprl.mechanisms.noise import SecureNoise
@@ -163,7 +163,7 @@ def test_an_interval_counts_that_the_number_of_people_in_a_part_varies():
         people = np.random.default_rng(trial).binomial(800, 0.5)
         for name, asked in (("part", plan), ("whole", whole)):
             query = asked.query
-            parts = [part @ query.strategy.T for part in released_numbers(query, above, below)]
+            parts = [part @ query.strategy.T for part in unit_parts(query, above, below)]
             one = np.concatenate([*parts, further_columns(query, above, below, np.ones(1))], axis=1)
             (estimate,) = query.decode(asked.value_mechanism, people * one[0])
             hits[name] += estimate.interval[0] <= 1.0 <= estimate.interval[1] and "says-nothing" not in estimate.notes

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from dprl.engine.remaining_return import ToCome, to_come
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,6 +18,7 @@ from dprl.engine.layouts import unit_rows
 from dprl.engine.plan import Plan
 from dprl.engine.program import noiseless, run_on_host
 from dprl.engine.ratios import step_ratios
+from dprl.engine.to_come import ToCome, to_come
 from dprl.errors import DprlError
 from dprl.evaluation import doubly_robust_estimates
 from dprl.evaluation.doubly_robust import DoublyRobust

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import dprl
 from dprl.accounting import events
 from dprl.errors import DprlError
-from dprl.evaluation.importance_vectors import further_columns, mixed, released_numbers
+from dprl.evaluation.importance_vectors import further_columns, mixed, unit_parts
 from dprl.evaluation.intervals import ValueEstimate, difference_of_means
 from dprl.evaluation.learned_policy import LEVELS, MOST_BESIDE, TOO_FAR, declared_cuts, plan_of_learned
 from dprl.evaluation.strategy import UnknownPolicy, public_patterns
@@ -145,7 +145,7 @@ def test_no_unit_of_an_unknown_rule_is_cut(of, chance, rule, outcome):
         ratios = np.array([rule / behaves, 1.0, *((a == done) / behaves for a in fixed)])
         share = ratios / largest
         above, below = (share * x for x in ((1.0 + outcome) / 2.0, (1.0 - outcome) / 2.0))
-        parts = released_numbers(query, above[None], below[None])
+        parts = unit_parts(query, above[None], below[None])
         vector = [mixed(part, query.strategy) for part in parts]
         vector.append(further_columns(query, above[None], below[None], np.ones(1)))
         assert np.linalg.norm(np.concatenate(vector, axis=1)) <= query.clip_norm * (1.0 + 1e-9)

@@ -141,13 +141,13 @@ class BlendedQuery(AroundReleased, BesideQuery):
         return interval_difference(estimates[a], estimates[b])
 
 
-def blend(sampled: ValueEstimate, around_value: float, noise: float, moved: float) -> ValueEstimate:
+def blend(sampled: ValueEstimate, around_value: float, noise: float, correction: float) -> ValueEstimate:
     """Return the mean of two values, weighted by their inverse squared errors, within the interval of ``sampled``.
 
     Args:
-        around_value, noise, moved: the value around V, the standard deviation of its noise, and its correction.
+        around_value, noise, correction: the value around V, the standard deviation of its noise, and its correction.
     """
-    left = math.hypot(noise, moved / CORRECTION_TO_ERROR)
+    left = math.hypot(noise, correction / CORRECTION_TO_ERROR)
     own = math.hypot(
         sampled.privacy_standard_error, sampled.sampling_standard_error, CUT_DIFFERENCE * sampled.bias_bound
     )

@@ -88,7 +88,7 @@ class DecodingFacts:
     counted: bool = False
     asked_share: float = 1.0
 
-    def error(self, variance: float, privacy: float) -> float:
+    def standard_error(self, variance: float, privacy: float) -> float:
         """Return the standard error of a mean, from one unit's variance and the noise in the mean."""
         return math.sqrt(max(variance, 0.0) / self.units + privacy**2)
 
@@ -107,7 +107,7 @@ class DecodingFacts:
         """Largest variance of one unit by public facts; larger for counted units, whose number is noisy."""
         return (1.0 + self.t * self.relative_count_noise) / self.scale.largest
 
-    def end(self, mean: float, error: float) -> float:
+    def upper_end(self, mean: float, error: float) -> float:
         """Return the upper end of the interval of a mean over units, without the margin for skewness."""
         return (
             largest_fitting_ratio(mean, error, 1.0, self.relative_count_noise, self.t)
@@ -177,7 +177,11 @@ def centred_estimate(facts: DecodingFacts, parts: list[float]) -> ValueEstimate:
     )
     upper = largest_variance(facts, variance, noise)
     away = min(abs(first), 1.0 / scale.largest)
-    half, error, margin = half_width(facts, upper, away), facts.error(upper, noise_std), _skewed(facts, upper, away)
+    half, error, margin = (
+        half_width(facts, upper, away),
+        facts.standard_error(upper, noise_std),
+        _skewed(facts, upper, away),
+    )
     reach = [unit * (_far(facts, m, error, share) + margin - m) for m in (-first, first)]
     reach = reach if facts.counted else [max(unit * half, far) for far in reach]
     missing = max(1.0 - mean_weight + facts.t * weight_error, 0.0) if WEIGHTS_BELOW_ONE in notes else 0.0
@@ -190,8 +194,8 @@ def centred_estimate(facts: DecodingFacts, parts: list[float]) -> ValueEstimate:
         value,
         interval,
         unit * math.hypot(noise_std, first * facts.relative_count_noise),
-        unit * facts.error(min(variance, facts.most_variance), 0.0),
-        unit * facts.error(most, 0.0),
+        unit * facts.standard_error(min(variance, facts.most_variance), 0.0),
+        unit * facts.standard_error(most, 0.0),
         mean_weight,
         weight_error,
         max(interval[1] - interval[0] - (plain[1] - plain[0]), 0.0),
@@ -202,7 +206,7 @@ def centred_estimate(facts: DecodingFacts, parts: list[float]) -> ValueEstimate:
 def _far(facts: DecodingFacts, mean: float, error: float, share: float) -> float:
     """Return the upper end of a mean distance to the baseline, where units may be missing or were counted."""
     if facts.counted:
-        return facts.end(mean, error)
+        return facts.upper_end(mean, error)
     return with_missing_people(mean + facts.t * error, mean, error, share, facts.share_noise, facts.t)
 
 
@@ -217,11 +221,11 @@ def half_width(facts: DecodingFacts, variance: float, away: float) -> float:
     The margin for skewness covers only the sampling part of the error, because the noise is normal. One unit lies at
     most ``1 + away`` from a mean that is ``away`` from zero.
     """
-    return facts.t * facts.error(variance, facts.noise_std) + _skewed(facts, variance, away)
+    return facts.t * facts.standard_error(variance, facts.noise_std) + _skewed(facts, variance, away)
 
 
 def _skewed(facts: DecodingFacts, variance: float, away: float) -> float:
-    error = facts.error(variance, facts.noise_std)
+    error = facts.standard_error(variance, facts.noise_std)
     sampled = 0.0 if error == 0.0 else variance / facts.units / error**2
     return sampled * skew_margin(facts.t, 1.0 + away, facts.units)
 
@@ -238,8 +242,10 @@ def bounded_estimate(facts: DecodingFacts, parts: list[float]) -> ValueEstimate:
     for mean, square in ((pair.above, pair.above_squared), (pair.below, pair.below_squared)):
         noise = math.hypot(_noise_of_second(noise_std, a), min(mean**2, 1.0) * facts.relative_count_noise)
         one = square - facts.asked_share * mean**2 + facts.asked_share * noise_std**2
-        error = math.hypot(facts.error(largest_variance(facts, one, noise), noise_std), facts.propensity_error(0.0))
-        ends.append(-scale.width * facts.end(-mean, error))
+        error = math.hypot(
+            facts.standard_error(largest_variance(facts, one, noise), noise_std), facts.propensity_error(0.0)
+        )
+        ends.append(-scale.width * facts.upper_end(-mean, error))
     floor, ceiling = scale.low + scale.width * pair.above, scale.high - scale.width * pair.below
     ratio = pair.ratio(noise_std)
     value = floor + (ceiling - floor) * ratio
@@ -324,8 +330,8 @@ class _Pair(NamedTuple):
         variance, noise, most = self.square(facts, ratio), self.noise_of_square(facts, ratio), facts.most_variance
         return (
             unit * noise_std * math.hypot(1.0 - ratio, ratio),
-            unit * facts.error(variance, 0.0),
-            unit * facts.error(variance_at_most(variance, noise, most, facts.t), 0.0),
+            unit * facts.standard_error(variance, 0.0),
+            unit * facts.standard_error(variance_at_most(variance, noise, most, facts.t), 0.0),
         )
 
     def square(self, facts: DecodingFacts, ratio: float) -> float:

@@ -39,9 +39,10 @@ from dprl.evaluation.importance_vectors import (
     further_columns,
     mixed,
     per_decision_scale,
-    released_numbers,
     scale_of_values,
     unit_pairs,
+    unit_parts,
+    with_least_norm,
 )
 from dprl.evaluation.intervals import (
     Difference,
@@ -126,8 +127,7 @@ class ImportanceQuery(Question):
             pair's distances to the baseline is released, too.
         largest_differences: for each of those pairs, the largest difference of its two distances in one unit.
         propensity_errors: where behaviour probabilities were estimated, for each policy the standard error that they
-            add to the mean of its weight, and the most that they add to the mean of its distance to the middle of the
-            range.
+            add to its mean weight, and the most that they add to its mean distance to the middle of the range.
         keeps_weights: whether estimated probabilities show that no product of ratios is cut, and none is lost.
         patterns: ``(J, K)`` patterns of weights that a unit can have over the policies.
         weight_scale: factor of the mean weight, relative to the value, where nothing can be cut.
@@ -155,19 +155,19 @@ class ImportanceQuery(Question):
     asked_share: float = 1.0
 
     @property
-    def pairs(self) -> bool:
+    def releases_pairs(self) -> bool:
         """Whether both numbers of a pair are released, or only their difference and, more faintly, their sum."""
         return _releases_pairs(self.estimator, self.bounds)
 
     @property
     def parts(self) -> int:
         """Released numbers per policy; where nothing can be cut, all policies together have one more."""
-        return 5 if self.pairs else 3
+        return 5 if self.releases_pairs else 3
 
     @property
     def dimension(self) -> int:
         """Length of a vector."""
-        products = 0 if self.pairs else len(self.contrasts)
+        products = 0 if self.releases_pairs else len(self.contrasts)
         return len(self.strategy) * self.parts + (self.remainder_scale is not None) + products
 
     @property
@@ -200,9 +200,7 @@ class ImportanceQuery(Question):
         pairs = [unit_pairs(self, log, own) for own in ratios]
         above, below = (np.stack(found, axis=1) for found in zip(*pairs, strict=True))
         rest = further_columns(self, above, below, unit_means(log, np.ones(log.episodes)))
-        return np.concatenate(
-            [*(mixed(part, self.strategy) for part in released_numbers(self, above, below)), rest], axis=1
-        )
+        return np.concatenate([*(mixed(part, self.strategy) for part in unit_parts(self, above, below)), rest], axis=1)
 
     def _facts(self, mechanism: GaussianSum) -> list[DecodingFacts]:
         """Return the public facts that turn each policy's released numbers into a value."""
@@ -234,10 +232,10 @@ class ImportanceQuery(Question):
     def decode(self, mechanism: GaussianSum, noisy: Float[np.ndarray, " dim"]) -> list[ValueEstimate]:
         """Return values and intervals of all target policies from the released vector: post-processing."""
         parts = self._decoded(noisy)
-        if not self.pairs:
+        if not self.releases_pairs:
             parts.append(np.full(len(self.strategy), self.count(noisy) / self.units))
         estimate = centred_estimate
-        if self.pairs:
+        if self.releases_pairs:
             estimate = bounded_estimate if self.bounds.cuts_products and not self.keeps_weights else normalised_estimate
         facts = self._facts(mechanism)
         return [estimate(of, [float(part[p]) for part in parts]) for p, of in enumerate(facts)]
@@ -257,14 +255,18 @@ class ImportanceQuery(Question):
         from the baseline.
         """
         away = 0.5 / self.scale.largest
-        scale = self.weight_scale if self.pairs else max(self.weight_scale, math.sqrt(away / math.hypot(1.0, away)))
-        return _with_norm(replace(self, weight_scale=scale, remainder_scale=1.0))
+        scale = (
+            self.weight_scale
+            if self.releases_pairs
+            else max(self.weight_scale, math.sqrt(away / math.hypot(1.0, away)))
+        )
+        return with_least_norm(replace(self, weight_scale=scale, remainder_scale=1.0))
 
     def count(self, noisy: Float[np.ndarray, " dim"]) -> float:
         """Return how many units there are, from the released vector of a question that tells this number."""
         parts, place = self._decoded(noisy), len(self.strategy) * self.parts
         assert self.remainder_scale is not None
-        weights = parts[0] + parts[1] if self.pairs else parts[1] / self.weight_scale
+        weights = parts[0] + parts[1] if self.releases_pairs else parts[1] / self.weight_scale
         return float(noisy[place]) / self.remainder_scale + self.units * float(weights.sum()) / self.most_weight
 
     def count_noise(self, mechanism: GaussianSum) -> float:
@@ -272,7 +274,7 @@ class ImportanceQuery(Question):
         if self.remainder_scale is None:
             return 0.0
         in_weights = float(np.linalg.norm(np.linalg.inv(self.strategy).sum(axis=0))) / self.most_weight
-        of_weight = math.sqrt(2.0) if self.pairs else 1.0 / self.weight_scale
+        of_weight = math.sqrt(2.0) if self.releases_pairs else 1.0 / self.weight_scale
         return mechanism.noise_std * math.hypot(1.0 / self.remainder_scale, of_weight * in_weights)
 
     def for_counted_people(self, people: float) -> ImportanceQuery:
@@ -282,7 +284,7 @@ class ImportanceQuery(Question):
     def difference(self, mechanism: GaussianSum, noisy: Float[np.ndarray, " dim"], a: int, b: int) -> Difference:
         """Return the value of policy ``a`` less that of ``b``, for a pair among :attr:`contrasts`."""
         estimates = self.decode(mechanism, noisy)
-        if self.pairs:
+        if self.releases_pairs:
             return interval_difference(estimates[a], estimates[b])
         inverse, first, each = np.linalg.inv(self.strategy), self._decoded(noisy)[0], len(self.strategy) * self.parts
         noise, facts = mechanism.noise_std / self.units, self._facts(mechanism)[a]
@@ -313,14 +315,14 @@ class ImportanceQuery(Question):
         """
         out = []
         for facts in self._facts(mechanism):
-            unit = self.scale.width * (1.0 if self.pairs else max(self.baseline, 1.0 - self.baseline))
+            unit = self.scale.width * (1.0 if self.releases_pairs else max(self.baseline, 1.0 - self.baseline))
             variance = 1.0 / self.scale.largest  # a weight is at most `largest`, and one in the mean
             widest = (facts.declared[1] - facts.declared[0]) / 2.0
             if not self.bounds.cuts_products:
                 upper = largest_variance(facts, variance, 0.0)
                 half = half_width(facts, upper, 0.0)
-                if not self.pairs:  # towards an end of the range it is wider, because people may be missing
-                    error, end = facts.error(upper, facts.noise_std), 1.0 / self.scale.largest
+                if not self.releases_pairs:  # towards an end of the range it is wider, because people may be missing
+                    error, end = facts.standard_error(upper, facts.noise_std), 1.0 / self.scale.largest
                     wider = facts.t * (math.hypot(error, facts.share_noise * end) - error)
                     # a part may have fewer people by chance, but hardly ever by three standard deviations
                     wider += 3.0 * math.sqrt((1.0 - facts.asked_share) / facts.units) * end
@@ -328,7 +330,7 @@ class ImportanceQuery(Question):
                 widest = min(widest, unit * half)
             # the noise in the number of counted units, at a value half way from the baseline
             privacy = math.hypot(facts.noise_std, facts.relative_count_noise / 2.0 / self.scale.largest)
-            out.append((unit * privacy, unit * facts.error(variance, 0.0), widest))
+            out.append((unit * privacy, unit * facts.standard_error(variance, 0.0), widest))
         return out
 
 
@@ -368,19 +370,7 @@ def make_query(
         for a, b in contrasts
     ]
     query = ImportanceQuery(config, estimator, bounds, strategy, 1.0, scale, most, tuple(contrasts), tuple(differences))
-    return _with_norm(replace(query, patterns=patterns, remainder_scale=None if pairs else WEIGHT_SCALE))
-
-
-def _with_norm(query: ImportanceQuery) -> ImportanceQuery:
-    """Return the query with the least clip norm that clips no vector of any pattern."""
-    clip, patterns = 0.0, query.patterns
-    for weight in np.linspace(0.0, 1.0, 9):
-        for above in np.linspace(0.0, 1.0, 9):
-            pair = patterns * weight * above, patterns * weight * (1.0 - above)
-            parts = [part @ query.strategy.T for part in released_numbers(query, *pair)]
-            vector = np.concatenate([*parts, further_columns(query, *pair, np.ones(len(patterns)))], axis=1)
-            clip = max(clip, float(np.linalg.norm(vector, axis=1).max()))
-    return replace(query, clip_norm=clip)
+    return with_least_norm(replace(query, patterns=patterns, remainder_scale=None if pairs else WEIGHT_SCALE))
 
 
 def _releases_pairs(estimator: Estimator, bounds: Bounds) -> bool:

@@ -6,6 +6,7 @@ A unit's numbers are made of its own rows only, entry by entry. So no unit chang
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -46,14 +47,14 @@ def _geometric(factor: float, terms: Any) -> Any:
     return terms * 1.0 if abs(factor - 1.0) < 1e-12 else (1.0 - factor**terms) / (1.0 - factor)
 
 
-def released_numbers(query: ImportanceQuery, above: np.ndarray, below: np.ndarray) -> list[np.ndarray]:
+def unit_parts(query: ImportanceQuery, above: np.ndarray, below: np.ndarray) -> list[np.ndarray]:
     """Return the numbers of units that are released, each ``(U, K)``, from their pairs.
 
     The second moments are shifted: they vanish where a pair is largest, and so cost no norm. What is subtracted in them
     is released, or known.
     """
     scale = query.config.second_moment_weight
-    if query.pairs:
+    if query.releases_pairs:
         return [above, below, scale * above * (above - 1.0), scale * below * (below - 1.0), scale * above * below]
     slope, intercept = chord_of_square(query.baseline)
     first, weight = _distances(query, above, below), above + below
@@ -79,10 +80,22 @@ def further_columns(query: ImportanceQuery, above: np.ndarray, below: np.ndarray
         for k in range(above.shape[1]):
             left -= (above[:, k] + below[:, k]) / query.most_weight
         columns.append(query.remainder_scale * left)
-    if not query.pairs:
+    if not query.releases_pairs:
         first = _distances(query, above, below)
         columns += [product_weight(query.contrasts) * first[:, a] * first[:, b] for a, b in query.contrasts]
     return np.stack(columns, axis=1) if columns else np.zeros((len(above), 0))
+
+
+def with_least_norm(query: ImportanceQuery) -> ImportanceQuery:
+    """Return the query with the least clip norm that clips no vector of any pattern."""
+    clip, patterns = 0.0, query.patterns
+    for weight in np.linspace(0.0, 1.0, 9):
+        for above in np.linspace(0.0, 1.0, 9):
+            pair = patterns * weight * above, patterns * weight * (1.0 - above)
+            parts = [part @ query.strategy.T for part in unit_parts(query, *pair)]
+            vector = np.concatenate([*parts, further_columns(query, *pair, np.ones(len(patterns)))], axis=1)
+            clip = max(clip, float(np.linalg.norm(vector, axis=1).max()))
+    return replace(query, clip_norm=clip)
 
 
 def mixed(part: np.ndarray, strategy: np.ndarray) -> np.ndarray:

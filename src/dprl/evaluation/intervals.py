@@ -29,7 +29,7 @@ VARIANCE_MARGIN = 1.0
 """Standard errors of its own noise by which a noisy variance is taken larger before an interval uses it."""
 PRODUCT_SCALE = 0.5
 """Weight of all products of two policies' distances together, against the distances."""
-FAULT = 0.00135
+FALSE_ALARM_CHANCE = 0.00135
 """Chance, over all policies of a release, that a mean weight of one is called too low by accident, or too high."""
 
 
@@ -139,7 +139,7 @@ def weight_notes(mean: float, error: float, policies: int) -> tuple[str, ...]:
         error: standard error that a mean weight of one would have.
         policies: number of policies in the release.
     """
-    limit = NormalDist().inv_cdf(1.0 - FAULT / policies) * error
+    limit = NormalDist().inv_cdf(1.0 - FALSE_ALARM_CHANCE / policies) * error
     if mean < 1.0 - limit:
         return (WEIGHTS_BELOW_ONE,)
     return (WEIGHTS_ABOVE_ONE,) if mean > 1.0 + limit else ()
