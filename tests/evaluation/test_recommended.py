@@ -125,7 +125,7 @@ def test_what_is_left_goes_to_td_of_a_table_where_the_check_agrees_and_else_to_s
     asked = statistics_options(program.facts, 0.99, 0.0)
     length, norm = asked.statistics(program.facts)
     alone = asked.program(program.facts, (program.stages[0], program.stages[3]))
-    expected = alone.vectors(adassp.StatisticsState(jnp.float64(0.3), jnp.zeros(size)), data.block(slice(None)))
+    expected = alone.vectors(adassp.State(jnp.float64(0.3), jnp.zeros(size)), data.block(slice(None)))
     made = one_shot.vectors(program, 3, state, data)
     np.testing.assert_allclose(made[:, :length], clip / norm * np.asarray(expected), rtol=1e-5, atol=1e-9)
     assert not made[:, length:].any()

@@ -48,7 +48,7 @@ def _(original: Any, end: Any, *mean: Any) -> Any:
 @fault(
     "the number of people of a subgroup is taken as it is",
     "the interval holds where the number of people is noisy",
-    (intervals, "largest_fitting_ratio"),
+    (intervals, "farthest_ratio"),
 )
 def _(original: Any, mean: float, error: float, share: float, share_error: float, t: float) -> Any:
     return mean + t * error

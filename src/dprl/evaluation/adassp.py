@@ -99,7 +99,7 @@ class AdaSSP(StatisticsConfig):
         return AdaSSPProgram(self.resolve(facts, stages), stages, facts)
 
 
-class StatisticsState(NamedTuple):
+class State(NamedTuple):
     """State of the program, made of noisy sums only, in public units."""
 
     level: Float[Array, ""]  # the constant value function
@@ -210,18 +210,18 @@ class StatisticsProgram(StartedProgram):
     own_columns = ("returns", "start")
 
     @override
-    def start_at(self, level: Float[Array, ""]) -> StatisticsState:
-        return StatisticsState(level, jnp.zeros(self.facts.features.size, jnp.float64))
+    def start_at(self, level: Float[Array, ""]) -> State:
+        return State(level, jnp.zeros(self.facts.features.size, jnp.float64))
 
     @override
-    def advance(self, stage: int, state: StatisticsState, noisy: Float[Array, " dim"], step: Any) -> StatisticsState:
-        return StatisticsState(state.level, self.solution(state.level, noisy))
+    def advance(self, stage: int, state: State, noisy: Float[Array, " dim"], step: Any) -> State:
+        return State(state.level, self.solution(state.level, noisy))
 
     def solution(self, level: Float[Array, ""], noisy: Float[Array, " dim"]) -> Float[Array, " n"]:
         """Return ``(n,)`` weights of the function that is added to the constant ``level``, from noisy statistics."""
         raise NotImplementedError
 
-    def answer(self, state: StatisticsState) -> Float[Array, " n"]:
+    def answer(self, state: State) -> Float[Array, " n"]:
         """Return the weights of constant plus solution; weights of indicators are clipped to the value range."""
         box = self.facts.box
         return jnp.clip(state.level * self.facts.features.constant() + state.theta, -box, box)
@@ -252,7 +252,7 @@ class AdaSSPProgram(StatisticsProgram):
         return self.config.kappa * modes_bound(self.facts.features, self.config.modes)
 
     @override
-    def vectors(self, state: StatisticsState, block: Block) -> Float[Array, "units dim"]:
+    def vectors(self, state: State, block: Block) -> Float[Array, "units dim"]:
         """Return ``(svec sum w f f', kappa sum w f e)`` with ``e = (W y - level) / (W + |level|)``."""
         rows, returns = mixed_rows(block, self.config.start_weight)
         dtype, ratio = block.phi.dtype, self.facts.ratio

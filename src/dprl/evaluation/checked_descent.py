@@ -238,7 +238,7 @@ class CheckedReturns(CheckedDescent):
         def padded(vectors: Float[Array, "units _"]) -> Float[Array, "units dim"]:
             return jnp.pad(vectors, ((0, 0), (0, len(state.released) - vectors.shape[1])))
 
-        around = adassp.StatisticsState(state.level, jnp.zeros_like(state.td.theta))
+        around = adassp.State(state.level, jnp.zeros_like(state.td.theta))
         asked = lambda: padded(self._scale * self._statistics.vectors(around, block))  # noqa: E731
         if not self._refines:
             return asked()

@@ -29,7 +29,7 @@ from dprl.engine.layouts import gather, unit_rows
 from dprl.engine.ratios import step_ratios
 from dprl.engine.rows import rows_of
 from dprl.engine.to_come import ToCome
-from dprl.evaluation.adassp import AdaSSPProgram, StatisticsState, modes_bound
+from dprl.evaluation.adassp import AdaSSPProgram, State, modes_bound
 from dprl.protocols import Bounds, Interval
 from dprl.value_functions.features import public_states
 from dprl.value_functions.linear import ValueFunction, in_public_units
@@ -116,7 +116,7 @@ class AdaSSPWithSums(AdaSSPProgram):
         """Return each unit's part of the sums, as the mechanisms clipped and counted it. Private."""
         facts = self.facts
         rows = rows_of(log, ratios, facts.features, facts.discount, facts.value, columns=self.columns)
-        units, state = unit_rows(rows, facts.units), StatisticsState(jnp.asarray(self._level(sums)), jnp.zeros(()))
+        units, state = unit_rows(rows, facts.units), State(jnp.asarray(self._level(sums)), jnp.zeros(()))
         own = np.empty((log.units, len(sums)))
         order, start = np.concatenate([np.zeros(0, np.int64), *(members for members, _ in units.buckets)]), 0
         for index, live in units.chunks(np.ones(log.units, dtype=bool)):
@@ -130,7 +130,7 @@ class AdaSSPWithSums(AdaSSPProgram):
 
 
 @partial(jax.jit, static_argnames=("program", "stage"))
-def _contribution(program: AdaSSPWithSums, stage: int, state: StatisticsState, columns: Any, index: Any) -> jax.Array:
+def _contribution(program: AdaSSPWithSums, stage: int, state: State, columns: Any, index: Any) -> jax.Array:
     with jax.default_matmul_precision("highest"):
         return program.contribution(stage, state, gather(columns, index))
 

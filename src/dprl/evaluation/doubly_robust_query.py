@@ -33,8 +33,8 @@ from dprl.evaluation.intervals import (
     Difference,
     ValueEstimate,
     difference_of_means,
+    farthest_ratio,
     interval_difference,
-    largest_fitting_ratio,
     product_weight,
     quantile,
     skew_margin,
@@ -313,7 +313,7 @@ class DoublyRobustQuery(Question):
                 error = math.hypot(math.sqrt(v / units), noise)
                 margin = widths[-side] / radius - t * error
                 if of_count > 0.0:
-                    far = largest_fitting_ratio(m, error, 1.0, of_count, t)
+                    far = farthest_ratio(m, error, 1.0, of_count, t)
                 else:
                     far = with_missing_people(m + t * error, m, error, share, self._share_noise(noise), t)
                 reach[side] = max(reach[side], radius * (far + margin - m))

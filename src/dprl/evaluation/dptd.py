@@ -76,31 +76,24 @@ class DPTD(PrimalDualConfig):
         protected.check_options(self)
 
     @property
-    def direction_in_force(self) -> Literal["corrected", "gradient"]:
+    def follows(self) -> Literal["corrected", "gradient"]:
         """The direction in force."""
         return "corrected" if self.direction is None else self.direction
 
     @override
     def step_count(self, facts: PublicFacts) -> int:
-        return (
-            GRADIENT_STEPS
-            if self.steps is None and self.direction_in_force == "gradient"
-            else super().step_count(facts)
-        )
+        return GRADIENT_STEPS if self.steps is None and self.follows == "gradient" else super().step_count(facts)
 
     @override
     def step_sizes(self, facts: PublicFacts, stage: Stage) -> tuple[float, float]:
         """Return the primal and the dual step size."""
-        if self.direction_in_force == "gradient":
+        if self.follows == "gradient":
             return noise_limited_steps(facts, stage, GRADIENT_PRIMAL, GRADIENT_DUAL)
         return super().step_sizes(facts, stage)
 
     @override
     def defaults(self, facts: PublicFacts, stages: tuple[Stage, ...]) -> dict[str, Any]:
-        found: dict[str, Any] = super().defaults(facts, stages) | {
-            "direction": self.direction_in_force,
-            "schedule": "constant",
-        }
+        found: dict[str, Any] = super().defaults(facts, stages) | {"direction": self.follows, "schedule": "constant"}
         for step, inner in (("primal_step", "kappa"), ("dual_step", "eta")):
             given, over = getattr(self, inner), getattr(self, step)
             found[step] = found[step] if given is None else given * self.nu

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from dprl.evaluation.intervals import (
     WEIGHTS_BELOW_ONE,
     ValueEstimate,
-    largest_fitting_ratio,
+    farthest_ratio,
     skew_margin,
     variance_at_most,
     weight_notes,
@@ -88,32 +88,28 @@ class DecodingFacts:
     counted: bool = False
     asked_share: float = 1.0
 
-    def standard_error(self, variance: float, privacy: float) -> float:
+    def std_error(self, variance: float, privacy: float) -> float:
         """Return the standard error of a mean, from one unit's variance and the noise in the mean."""
         return math.sqrt(max(variance, 0.0) / self.units + privacy**2)
 
-    def propensity_error(self, ratio: float) -> float:
+    def ratio_error(self, ratio: float) -> float:
         """Return the standard error that estimated probabilities add to the mean of ``above - ratio weight``."""
         weight, distance = self.propensity_errors
         return distance / 2.0 + abs(ratio - 0.5) * weight
 
     @property
-    def relative_count_noise(self) -> float:
+    def count_error(self) -> float:
         """Relative noise in the number of units; zero where it was declared."""
         return self.share_noise if self.counted else 0.0
 
     @property
     def most_variance(self) -> float:
         """Largest variance of one unit by public facts; larger for counted units, whose number is noisy."""
-        return (1.0 + self.t * self.relative_count_noise) / self.scale.largest
+        return (1.0 + self.t * self.count_error) / self.scale.largest
 
     def upper_end(self, mean: float, error: float) -> float:
         """Return the upper end of the interval of a mean over units, without the margin for skewness."""
-        return (
-            largest_fitting_ratio(mean, error, 1.0, self.relative_count_noise, self.t)
-            if self.counted
-            else mean + self.t * error
-        )
+        return farthest_ratio(mean, error, 1.0, self.count_error, self.t) if self.counted else mean + self.t * error
 
     def weight(self, mean: float, noise: float) -> tuple[float, float, tuple[str, ...]]:
         """Return the mean weight, its standard error and its notes, from the mean in units of the largest weight."""
@@ -123,17 +119,15 @@ class DecodingFacts:
         # a weight of at most W with mean m has a variance of at most W m - m^2
         error, if_one = (
             math.hypot(
-                math.sqrt((largest * m - self.asked_share * m * m) / self.units),
-                largest * noise,
-                m * self.relative_count_noise,
+                math.sqrt((largest * m - self.asked_share * m * m) / self.units), largest * noise, m * self.count_error
             )
             for m in (kept, 1.0)
         )
-        propensity_error = largest * self.propensity_errors[0]
+        ratio_error = largest * self.propensity_errors[0]
         return (
             found,
-            math.hypot(error, propensity_error),
-            weight_notes(found, math.hypot(if_one, propensity_error), self.policies),
+            math.hypot(error, ratio_error),
+            weight_notes(found, math.hypot(if_one, ratio_error), self.policies),
         )
 
 
@@ -163,7 +157,7 @@ def centred_estimate(facts: DecodingFacts, parts: list[float]) -> ValueEstimate:
     # the mean weight of this log: its released value and its expectation, weighted by the error of each
     noisy = (noise_std / facts.weight_scale) ** 2
     unknown = (1.0 - facts.asked_share / scale.largest) / scale.largest / facts.units
-    unknown += (facts.relative_count_noise / scale.largest) ** 2
+    unknown += (facts.count_error / scale.largest) ** 2
     trust = unknown / (unknown + noisy) if unknown + noisy > 0.0 else 0.5
     slope, intercept = chord_of_square(u)
     square = second + slope * first + intercept * (trust * weight + (1.0 - trust) / scale.largest)
@@ -173,15 +167,11 @@ def centred_estimate(facts: DecodingFacts, parts: list[float]) -> ValueEstimate:
         noise_std / a,
         (slope - 2.0 * facts.asked_share * min(max(first, -1.0), 1.0)) * noise_std,
         intercept * math.sqrt(trust * noisy),
-        min(first**2, 1.0) * facts.relative_count_noise,
+        min(first**2, 1.0) * facts.count_error,
     )
     upper = largest_variance(facts, variance, noise)
     away = min(abs(first), 1.0 / scale.largest)
-    half, error, margin = (
-        half_width(facts, upper, away),
-        facts.standard_error(upper, noise_std),
-        _skewed(facts, upper, away),
-    )
+    half, error, margin = half_width(facts, upper, away), facts.std_error(upper, noise_std), _skewed(facts, upper, away)
     reach = [unit * (_far(facts, m, error, share) + margin - m) for m in (-first, first)]
     reach = reach if facts.counted else [max(unit * half, far) for far in reach]
     missing = max(1.0 - mean_weight + facts.t * weight_error, 0.0) if WEIGHTS_BELOW_ONE in notes else 0.0
@@ -193,9 +183,9 @@ def centred_estimate(facts: DecodingFacts, parts: list[float]) -> ValueEstimate:
     return ValueEstimate(
         value,
         interval,
-        unit * math.hypot(noise_std, first * facts.relative_count_noise),
-        unit * facts.standard_error(min(variance, facts.most_variance), 0.0),
-        unit * facts.standard_error(most, 0.0),
+        unit * math.hypot(noise_std, first * facts.count_error),
+        unit * facts.std_error(min(variance, facts.most_variance), 0.0),
+        unit * facts.std_error(most, 0.0),
         mean_weight,
         weight_error,
         max(interval[1] - interval[0] - (plain[1] - plain[0]), 0.0),
@@ -221,11 +211,11 @@ def half_width(facts: DecodingFacts, variance: float, away: float) -> float:
     The margin for skewness covers only the sampling part of the error, because the noise is normal. One unit lies at
     most ``1 + away`` from a mean that is ``away`` from zero.
     """
-    return facts.t * facts.standard_error(variance, facts.noise_std) + _skewed(facts, variance, away)
+    return facts.t * facts.std_error(variance, facts.noise_std) + _skewed(facts, variance, away)
 
 
 def _skewed(facts: DecodingFacts, variance: float, away: float) -> float:
-    error = facts.standard_error(variance, facts.noise_std)
+    error = facts.std_error(variance, facts.noise_std)
     sampled = 0.0 if error == 0.0 else variance / facts.units / error**2
     return sampled * skew_margin(facts.t, 1.0 + away, facts.units)
 
@@ -240,11 +230,9 @@ def bounded_estimate(facts: DecodingFacts, parts: list[float]) -> ValueEstimate:
     mean_weight, weight_error, notes = facts.weight(pair.above + pair.below, math.sqrt(2.0) * noise_std)
     ends = []
     for mean, square in ((pair.above, pair.above_squared), (pair.below, pair.below_squared)):
-        noise = math.hypot(_noise_of_second(noise_std, a), min(mean**2, 1.0) * facts.relative_count_noise)
+        noise = math.hypot(_noise_of_second(noise_std, a), min(mean**2, 1.0) * facts.count_error)
         one = square - facts.asked_share * mean**2 + facts.asked_share * noise_std**2
-        error = math.hypot(
-            facts.standard_error(largest_variance(facts, one, noise), noise_std), facts.propensity_error(0.0)
-        )
+        error = math.hypot(facts.std_error(largest_variance(facts, one, noise), noise_std), facts.ratio_error(0.0))
         ends.append(-scale.width * facts.upper_end(-mean, error))
     floor, ceiling = scale.low + scale.width * pair.above, scale.high - scale.width * pair.below
     ratio = pair.ratio(noise_std)
@@ -272,8 +260,8 @@ def normalised_estimate(facts: DecodingFacts, parts: list[float]) -> ValueEstima
     linear = -2.0 * pair.above * total + 2.0 * t**2 * ((upper + pair.product) / n + noise_std**2)
     constant = pair.above**2 - t**2 * ((upper + margin) / n + noise_std**2)
 
-    def fits(propensity_error: float) -> Interval:
-        inside = linear**2 - 4.0 * square * (constant - (t * propensity_error) ** 2)
+    def fits(ratio_error: float) -> Interval:
+        inside = linear**2 - 4.0 * square * (constant - (t * ratio_error) ** 2)
         if square <= 0.0 or total <= 0.0 or inside < 0.0:
             return 0.0, 1.0
         middle, half = -linear / (2.0 * square), math.sqrt(inside) / (2.0 * square)
@@ -281,9 +269,9 @@ def normalised_estimate(facts: DecodingFacts, parts: list[float]) -> ValueEstima
         return middle - half, middle + half
 
     # the error that estimated probabilities add depends on R: that of the end with the larger error is taken
-    first = fits(facts.propensity_error(ratio))
+    first = fits(facts.ratio_error(ratio))
     ends = (
-        fits(max(facts.propensity_error(min(max(end, 0.0), 1.0)) for end in first))
+        fits(max(facts.ratio_error(min(max(end, 0.0), 1.0)) for end in first))
         if facts.propensity_errors[0] > 0.0
         else first
     )
@@ -330,8 +318,8 @@ class _Pair(NamedTuple):
         variance, noise, most = self.square(facts, ratio), self.noise_of_square(facts, ratio), facts.most_variance
         return (
             unit * noise_std * math.hypot(1.0 - ratio, ratio),
-            unit * facts.standard_error(variance, 0.0),
-            unit * facts.standard_error(variance_at_most(variance, noise, most, facts.t), 0.0),
+            unit * facts.std_error(variance, 0.0),
+            unit * facts.std_error(variance_at_most(variance, noise, most, facts.t), 0.0),
         )
 
     def square(self, facts: DecodingFacts, ratio: float) -> float:

@@ -322,15 +322,15 @@ class ImportanceQuery(Question):
                 upper = largest_variance(facts, variance, 0.0)
                 half = half_width(facts, upper, 0.0)
                 if not self.releases_pairs:  # towards an end of the range it is wider, because people may be missing
-                    error, end = facts.standard_error(upper, facts.noise_std), 1.0 / self.scale.largest
+                    error, end = facts.std_error(upper, facts.noise_std), 1.0 / self.scale.largest
                     wider = facts.t * (math.hypot(error, facts.share_noise * end) - error)
                     # a part may have fewer people by chance, but hardly ever by three standard deviations
                     wider += 3.0 * math.sqrt((1.0 - facts.asked_share) / facts.units) * end
                     half += wider if facts.counted else wider / 2.0
                 widest = min(widest, unit * half)
             # the noise in the number of counted units, at a value half way from the baseline
-            privacy = math.hypot(facts.noise_std, facts.relative_count_noise / 2.0 / self.scale.largest)
-            out.append((unit * privacy, unit * facts.standard_error(variance, 0.0), widest))
+            privacy = math.hypot(facts.noise_std, facts.count_error / 2.0 / self.scale.largest)
+            out.append((unit * privacy, unit * facts.std_error(variance, 0.0), widest))
         return out
 
 

@@ -116,10 +116,10 @@ def with_missing_people(end: float, mean: float, error: float, share: float, sha
         mean, error: the released mean, and its standard error, noise included.
         share, share_error: the released share of the declared people who are in the log, and the noise in it.
     """
-    return end if end <= 0.0 else max(end, largest_fitting_ratio(mean, error, share, share_error, t))
+    return end if end <= 0.0 else max(end, farthest_ratio(mean, error, share, share_error, t))
 
 
-def largest_fitting_ratio(mean: float, error: float, share: float, share_error: float, t: float) -> float:
+def farthest_ratio(mean: float, error: float, share: float, share_error: float, t: float) -> float:
     """Return the largest ratio that fits a mean over a share, both with errors (Fieller 1954); infinite if all fit.
 
     Args:
@@ -180,7 +180,7 @@ class Difference(NamedTuple):
     confounding: float | None = None
 
 
-def confounder_strength(strength: float) -> float:
+def confounder_odds(strength: float) -> float:
     """Return the factor G of odds at which ``sqrt(G) - 1/sqrt(G)`` is ``strength``; see docs/proofs/stratified.md."""
     return ((strength + math.sqrt(strength**2 + 4.0)) / 2.0) ** 2
 
@@ -243,7 +243,7 @@ def difference_of_means(
     away = min(abs(mean), largest)
     skew = (upper / units / error**2 if error > 0.0 else 0.0) * skew_margin(t, largest + away, units)
     ends = [
-        largest_fitting_ratio(m, error, share, share_noise, t)
+        farthest_ratio(m, error, share, share_noise, t)
         if counted
         else with_missing_people(m + t * error, m, error, share, share_noise, t)
         for m in (-mean, mean)

@@ -21,14 +21,7 @@ from typing_extensions import override
 from dprl.engine.algorithm import Algorithm, Setting
 from dprl.engine.layouts import Block, apply, project
 from dprl.engine.program import PublicFacts, Stage
-from dprl.evaluation.adassp import (
-    StatisticsConfig,
-    StatisticsProgram,
-    StatisticsState,
-    modes_basis,
-    modes_bound,
-    modes_of,
-)
+from dprl.evaluation.adassp import State, StatisticsConfig, StatisticsProgram, modes_basis, modes_bound, modes_of
 from dprl.evaluation.noisy_counts import Support, offsets_of, reward_bound, support_of
 
 
@@ -130,7 +123,7 @@ class PrivateLSTDProgram(StatisticsProgram):
         return self.config.kappa * self.entry_bound / self.feature_bound
 
     @override
-    def vectors(self, state: StatisticsState, block: Block) -> Float[Array, "units dim"]:
+    def vectors(self, state: State, block: Block) -> Float[Array, "units dim"]:
         """Return each unit's entries of A and of kappa b, with rewards less the part that the constant explains."""
         dtype = block.phi.dtype
         basis, level = jnp.asarray(self.basis, dtype=dtype), state.level.astype(dtype)

@@ -27,7 +27,7 @@ from dprl.evaluation.intervals import (
     VARIANCE_MARGIN,
     Difference,
     ValueEstimate,
-    confounder_strength,
+    confounder_odds,
     quantile,
     skew_margin,
     within_range,
@@ -222,7 +222,7 @@ class ResidualQuery(FoundQuestion):
         errors = noise, math.sqrt(variance / people), math.sqrt(surely / people)
         lost = design.lost if design.trims else design.lost & (table != 0.0)
         notes = (TRIMMED if design.trims else NO_OVERLAP,) if lost.any() else ()
-        found = Found(value, *errors, below, above, low + high, confounder_strength(strength), notes)
+        found = Found(value, *errors, below, above, low + high, confounder_odds(strength), notes)
         return found if design.told(t) else Found(0.0, noise, 1.0, 1.0, 2.0, 2.0, 4.0, 1.0, notes)
 
     def expect(self, mechanism: GaussianSum) -> list[tuple[float, float, float]]:

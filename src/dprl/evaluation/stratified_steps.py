@@ -26,7 +26,7 @@ from dprl.evaluation.intervals import (
     VARIANCE_MARGIN,
     Difference,
     ValueEstimate,
-    confounder_strength,
+    confounder_odds,
     interval_difference,
     quantile,
 )
@@ -124,7 +124,7 @@ class StratifiedStepsQuery(AroundReleased, BesideQuery):
         taken, needed = self.released.shares(self.min_propensity), self.table[[a, b]].max(axis=0) > 0.0
         reach = math.sqrt(self.bounds.units) * spread * float((1.0 - taken)[needed].max())
         distance = max(found.interval[0], -found.interval[1], 0.0)
-        return found._replace(confounding=confounder_strength(distance / max(reach, 1e-12)))
+        return found._replace(confounding=confounder_odds(distance / max(reach, 1e-12)))
 
     @property
     def _weight(self) -> float:

@@ -56,7 +56,7 @@ class PublishedDPTD(DPTD):
         )
 
     @property
-    def direction_in_force(self) -> Literal["corrected", "gradient"]:
+    def follows(self) -> Literal["corrected", "gradient"]:
         return "gradient"
 
     def rate(self, facts: PublicFacts) -> float:
