@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from dprl.evaluation import doubly_robust_query, strata_subgroups
+from dprl.evaluation import doubly_robust_estimates, doubly_robust_query, strata_subgroups
 from dprl.evaluation.doubly_robust_estimates import AdaSSPWithSums
 
 from .planting import fault, gives
@@ -15,7 +15,7 @@ from .planting import fault, gives
 @fault(
     "estimates cut at two half-widths of the value range",
     "it is unbiased for every value function",
-    (doubly_robust_query, "estimates"),
+    (doubly_robust_estimates, "estimates"),
 )
 def _(original: Any, query: Any, *more: Any) -> Any:
     *ends, weight = original(query, *more)
