@@ -15,7 +15,7 @@ from dprl.errors import DprlError
 from dprl.evaluation.advantage import ADVANTAGE, KAPPA, Advantage
 from dprl.evaluation.fitted_q import FITTED_Q
 from dprl.evaluation.learned import plan_of_learned
-from dprl.evaluation.learning_question import FITTED_Q_STRENGTH, recommended_learning_question
+from dprl.evaluation.learning_question import FITTED_Q_STRENGTH, recommended_question
 from dprl.policies.greedy import Basis
 
 from .helpers import bandit_bounds, columns_of
@@ -132,7 +132,7 @@ def test_public_facts_decide_which_learner_is_asked():
     budgets = [dprl.Budget(epsilon, 1e-5) for epsilon in (0.005, 0.1, 3.0)]
     wide = replace(BOUNDS, units=5_000)
     parts = TwoParts(wide.units, 0.4)
-    found = [recommended_learning_question(wide, DISCOUNT, budget, parts) for budget in budgets]
+    found = [recommended_question(wide, DISCOUNT, budget, parts) for budget in budgets]
     assert found[0] is None
     assert [one.program.name for one in found[1:]] == [ADVANTAGE, FITTED_Q]
     assert found[1].program.basis.kind == "table"

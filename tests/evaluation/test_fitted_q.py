@@ -19,7 +19,7 @@ from dprl.engine.two_parts import TwoParts
 from dprl.errors import DprlError
 from dprl.evaluation.fitted_q import FITTED_Q, LinearQ, NoFeatures, TableQ
 from dprl.evaluation.learned import plan_of_learned
-from dprl.evaluation.learning_question import make_learning_question
+from dprl.evaluation.learning_question import make_question
 from dprl.mechanisms.noise import SeededNoise
 from dprl.policies.greedy import Basis
 from dprl.policies.loading import LoggedPolicy
@@ -191,8 +191,8 @@ def test_each_part_may_spend_the_whole_budget_and_pays_for_the_draws_of_both():
 
 def test_the_basis_is_the_largest_that_the_budget_serves():
     def kind(epsilon, bounds=MANY):
-        teaching = plan(dprl.Budget(epsilon, 1e-5), bounds, learner="fitted-q").first
-        return teaching.program.basis.kind, teaching.larger_basis
+        question = plan(dprl.Budget(epsilon, 1e-5), bounds, learner="fitted-q").first
+        return question.program.basis.kind, question.larger_basis
 
     assert kind(1.0) == ("table", None)
     smaller, why = kind(0.05)
@@ -234,9 +234,9 @@ def test_a_table_does_not_propose_what_the_behaviour_policy_never_does():
         return np.where(states[:, :1] < 2.0, [[1.0, 0.0]], [[0.5, 0.5]])
 
     parts = TwoParts(BOUNDS.units, 0.4)
-    teaching = make_learning_question(BOUNDS, DISCOUNT, BUDGET, parts, behavior, "table")
-    assert teaching.program.allowed == ((True, False),) * 2 + ((True, True),) * 2
-    program = teaching.program.calibrated(BUDGET)
+    question = make_question(BOUNDS, DISCOUNT, BUDGET, parts, behavior, "table")
+    assert question.program.allowed == ((True, False),) * 2 + ((True, True),) * 2
+    program = question.program.calibrated(BUDGET)
     sums = np.zeros(program.query.dimension)
     sums[: 8 * program.destinations] = 1000.0
     sums[8 * program.destinations + 1 :: 2] = 4000.0  # the second action pays everywhere

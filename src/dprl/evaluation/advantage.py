@@ -121,8 +121,8 @@ class Advantage(FittedQ):
         gram = smat(noisy[self.actions * size :], size) * math.sqrt(size)
         # the more the noise hides the matrix, the nearer it is drawn to that of an orthonormal basis
         rows = self.bounds.units * self.bounds.horizon
-        usual, told = rows * jnp.eye(size), rows**2 * GRAM_DEVIATION
-        gram = usual + told / (told + noise**2 * size) * (gram - usual)
+        usual, expected = rows * jnp.eye(size), rows**2 * GRAM_DEVIATION
+        gram = usual + expected / (expected + noise**2 * size) * (gram - usual)
         scale, axes = jnp.linalg.eigh(gram)
         scale = jnp.maximum(scale, 0.0)
         shrunk = scale / (scale**2 + size * (scale + (noise / KAPPA) ** 2) + 1e-9)

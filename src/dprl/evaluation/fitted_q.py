@@ -215,9 +215,9 @@ class TableQ(FittedQ):
             future = gamma**2 * jnp.maximum(spread, 0.0)
             around = jnp.sum((gamma * values + middle / half - mean[..., None]) ** 2, axis=2)
             private = (noise / some) ** 2 * (self.kappa**-2 + around)
-            told, likely = self._lower_bounds(mean, future, private, some, seen)
+            lower, likely = self._lower_bounds(mean, future, private, some, seen)
             # among actions that nobody took, the likeliest one has the highest score
-            bound = jnp.where(seen, jnp.clip(told, least, most), least) + 1e-9 * likely
+            bound = jnp.where(seen, jnp.clip(lower, least, most), least) + 1e-9 * likely
             bound = jnp.where(allowed, bound, -1e300)
             return jnp.append(jnp.max(bound, axis=1), 0.0)[-self.destinations :], bound
 

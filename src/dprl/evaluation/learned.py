@@ -28,11 +28,7 @@ from dprl.evaluation.advantage import ADVANTAGE
 from dprl.evaluation.best import Choice, make_choice
 from dprl.evaluation.fitted_q import FITTED_Q
 from dprl.evaluation.importance_sampling import ImportanceSampling
-from dprl.evaluation.learning_question import (
-    learning_question_within_strata,
-    make_learning_question,
-    recommended_learning_question,
-)
+from dprl.evaluation.learning_question import make_question, question_within_strata, recommended_question
 from dprl.evaluation.least_noise import UnknownPolicy, public_states
 from dprl.evaluation.plan import after_first
 from dprl.evaluation.propensity_regression import declares_regression
@@ -143,11 +139,11 @@ def plan_of_learned(
     parts, first = TwoParts(bounds.units, checked_share(share)), None
     how = (asked, config.discount, budget, parts, behavior, basis)
     if isinstance(config, Stratified):
-        first = learning_question_within_strata(asked, config.discount, parts, config.min_propensity)
+        first = question_within_strata(asked, config.discount, parts, config.min_propensity)
     elif taught:
-        first = make_learning_question(*how, learner)
+        first = make_question(*how, learner)
     elif learner == "recommended" and asked.horizon > 1 and not for_rules:
-        first = recommended_learning_question(*how)
+        first = recommended_question(*how)
     if first is None:
         assert isinstance(config, ImportanceSampling)
         choice = make_choice(config.discount, config.estimator, asked, {LEARNED: None}, budget.epsilon, share)

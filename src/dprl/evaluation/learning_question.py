@@ -121,7 +121,7 @@ class LearningQuestion(FirstPart):
         return FromFirst(words, {self.called: policy, **self.beside})
 
 
-def make_learning_question(
+def make_question(
     bounds: Bounds,
     discount: float,
     budget: Budget,
@@ -159,9 +159,7 @@ def make_learning_question(
     return LearningQuestion(parts, _program(facts, discount, behavior, basis or CONSTANT_BASIS, learner), larger_basis)
 
 
-def learning_question_within_strata(
-    bounds: Bounds, discount: float, parts: TwoParts, min_propensity: float
-) -> LearningQuestion:
+def question_within_strata(bounds: Bounds, discount: float, parts: TwoParts, min_propensity: float) -> LearningQuestion:
     """Return the question from whose noisy sums a rule over declared strata is learned.
 
     See :mod:`dprl.evaluation.strata_q`.
@@ -180,23 +178,21 @@ def learning_question_within_strata(
     )
 
 
-def recommended_learning_question(
-    bounds: Bounds, discount: float, budget: Budget, *others: Any
-) -> LearningQuestion | None:
+def recommended_question(bounds: Bounds, discount: float, budget: Budget, *others: Any) -> LearningQuestion | None:
     """Return the question with the learner that public facts recommend.
 
-    The arguments are those of :func:`make_learning_question`. The learner is fitted Q iteration where the signal in its
+    The arguments are those of :func:`make_question`. The learner is fitted Q iteration where the signal in its
     largest basis is loud and every step has its own round. Otherwise it is advantages, in the largest basis that the
     budget serves. The result is None where that basis is a constant, or where no basis can leave out the actions that
     the behaviour policy never takes.
     """
     multiplier = noise_multiplier_for(events.gaussian, budget)
     with suppress(DprlError):
-        found = make_learning_question(bounds, discount, budget, *others)
+        found = make_question(bounds, discount, budget, *others)
         whole = found.program.basis.is_table or bounds.horizon <= ROUNDS
         if whole and found.larger_basis is None and found.program.strength(multiplier) >= FITTED_Q_STRENGTH:
             return found
-        found = make_learning_question(bounds, discount, budget, *others, learner=ADVANTAGE)
+        found = make_question(bounds, discount, budget, *others, learner=ADVANTAGE)
         return None if found.program.basis.kind == CONSTANT_BASIS else found
     return None
 

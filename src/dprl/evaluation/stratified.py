@@ -173,8 +173,8 @@ class StratifiedProgram(PublicProgram):
         counts = COUNT_WEIGHT * project(block.step, indicators)
         if bounds.horizon > 1:
             return counts
-        told = seen[seen % bounds.kinds < (bounds.actions or 1)]  # outcomes of people who were lost are unknown
-        return jnp.concatenate([counts, project(block.step_raw_reward, indicators[..., told])], axis=-1)
+        with_outcome = seen[seen % bounds.kinds < (bounds.actions or 1)]  # outcomes of people who were lost are unknown
+        return jnp.concatenate([counts, project(block.step_raw_reward, indicators[..., with_outcome])], axis=-1)
 
     def update(self, stage: int, state: Any, noisy: Float[Array, " dim"], step: Any) -> Float[Array, " dim"]:
         """Return the noisy sum."""

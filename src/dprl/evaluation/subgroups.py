@@ -194,8 +194,8 @@ class GroupedQuery(BesideQuery):
             for start, size, weight in zip(starts, self.sizes, self.weights[1:], strict=False)
         ]
         precise = self.weights / np.array([1.0, *self.sizes])
-        told = np.stack([blocks[0] / math.sqrt(self.weights[0]), *(part.sum(axis=0) for part in parts)])
-        whole = (precise[:, None] * told).sum(axis=0) / precise.sum()
+        estimates = np.stack([blocks[0] / math.sqrt(self.weights[0]), *(part.sum(axis=0) for part in parts)])
+        whole = (precise[:, None] * estimates).sum(axis=0) / precise.sum()
         return whole, [part + (whole - part.sum(axis=0)) / len(part) for part in parts]
 
     def inner_mechanism(self, mechanism: GaussianSum, factor: float) -> GaussianSum:
