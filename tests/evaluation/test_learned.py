@@ -16,7 +16,7 @@ from dprl.errors import DprlError
 from dprl.evaluation.importance_vectors import mixed, parts_of, rest_of
 from dprl.evaluation.intervals import ValueEstimate, of_distances
 from dprl.evaluation.learned import LEVELS, MOST_BESIDE, TOO_FAR, declared_cuts, plan_of_learned
-from dprl.evaluation.strategy import UnknownPolicy, public_patterns
+from dprl.evaluation.least_noise import UnknownPolicy, public_patterns
 from dprl.policies.loading import AlwaysPolicy, LoggedPolicy
 from dprl.protocols import Bounds
 

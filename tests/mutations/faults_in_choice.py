@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from dprl.engine.two_parts import TwoParts
-from dprl.evaluation import strategy
+from dprl.evaluation import least_noise
 from dprl.evaluation.best import Choice
 from dprl.mechanisms import noisy_maximum
 from dprl.mechanisms.noisy_maximum import NoisyMaximum
@@ -106,7 +106,7 @@ def _(original: Any, rows: Any, noise: Any, journal: Any) -> Any:
     return found, replace(second, log=rows.log.of_units(chooses, second.log.bounds))
 
 
-@fault("an unknown rule is taken to agree with nobody", "norm of an unknown rule", (strategy, "_with_unknown"))
+@fault("an unknown rule is taken to agree with nobody", "norm of an unknown rule", (least_noise, "_with_unknown"))
 def _(original: Any, policies: Any, *more: Any) -> Any:
     patterns = original(policies, *more)
     return patterns[patterns[:, 0] == 0.0]

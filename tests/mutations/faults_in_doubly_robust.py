@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from dprl.evaluation import around, left_out, reach, strata_subgroups
+from dprl.evaluation import around, left_out, reach, stratified
 
 from .planting import fault, gives
 
@@ -34,7 +34,7 @@ def _(original: Any, *facts: Any, both: Any) -> Any:
 @fault(
     "a trajectory is of every group of strata",
     "no unit is longer than the clip norm",
-    (strata_subgroups, "_members"),
+    (stratified, "_strata_of_groups"),
 )
 def _(original: Any, *given: Any) -> Any:
     found = original(*given)

@@ -10,7 +10,7 @@ import numpy as np
 
 from dprl.accounting import verification
 from dprl.evaluation.fitted_q import FittedQ
-from dprl.evaluation.teaching import Teaching
+from dprl.evaluation.learning_question import LearningQuestion
 from dprl.mechanisms import arithmetic, grid
 from dprl.release.touch import InMemory
 
@@ -58,7 +58,7 @@ def _(original: Any, self: Any, states: Any) -> Any:
     return found - found.mean(axis=0)
 
 
-fault("draws of a learner that nobody pays for", "costs of a learner", (Teaching, "draws"))(gives(0))
+fault("draws of a learner that nobody pays for", "costs of a learner", (LearningQuestion, "draws"))(gives(0))
 
 
 @fault("a learner with noise for twice the epsilon", "costs of a learner", (FittedQ, "calibrated"))

@@ -99,7 +99,7 @@ class GPOPE(ValueFunctionConfig):
     @override
     def queries(self, facts: PublicFacts) -> tuple[Query, ...]:
         if self.optimizer is not None:
-            return protected.protected_shapes(self, facts)
+            return protected.protected_queries(self, facts)
         return (Query("value function", 2 * facts.features.size, self.clip(facts), self.steps, self.sampling_rate),)
 
     @override

@@ -37,7 +37,7 @@ from dprl.evaluation.importance_intervals import (
 )
 from dprl.evaluation.importance_vectors import mixed, parts_of, per_decision_scale, rest_of, scale_of_values, unit_pairs
 from dprl.evaluation.intervals import Difference, ValueEstimate, apart, of_distances, product_weight, quantile
-from dprl.evaluation.strategy import least_noise_strategy, public_patterns
+from dprl.evaluation.least_noise import least_noise_strategy, public_patterns
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.protocols import Bounds
 

@@ -27,13 +27,13 @@ from dprl.protectors.protector import Protector
 
 C = TypeVar("C", bound=ValueFunctionConfig)
 FROM_PROTECTOR = Provenance("from the protector (stated public)")
-_DECIDED = (
+_DECIDED_BY_PROTECTOR = (
     "steps", "sampling_rate", "clip_norm", "step_size", "schedule", "offset", "average", "primal_step", "dual_step",
     "step_scale", "alpha", "beta", "kappa", "eta", "nu", "direction", "noise_multiplier",
 )  # fmt: skip
 
 
-def public_facts(facts: PublicFacts) -> dict[str, float]:
+def protector_facts(facts: PublicFacts) -> dict[str, float]:
     """Return the public facts of a log that are checked against a protector's ranges.
 
     ``strength`` is ``units mu / ratio``: one over the noise in a mean return, in half-widths of the value range.
@@ -49,7 +49,7 @@ def public_facts(facts: PublicFacts) -> dict[str, float]:
     }
 
 
-class Chosen(NamedTuple):
+class ProtectorChoice(NamedTuple):
     """Choices that follow from an ``optimizer`` option.
 
     Attributes:
@@ -68,7 +68,7 @@ def check_options(config: Any) -> None:
     if config.optimizer is None:
         return
     defaults = {f.name: f.default for f in dataclasses.fields(config)}
-    for name in _DECIDED:
+    for name in _DECIDED_BY_PROTECTOR:
         if (
             name in defaults
             and getattr(config, name) != defaults[name]
@@ -77,7 +77,7 @@ def check_options(config: Any) -> None:
             raise DprlError(f"{config.algorithm}: {name} is the optimizer's to decide: leave one of them out.")
 
 
-def loaded(config: C) -> C:
+def with_loaded_protector(config: C) -> C:
     """Return ``config`` with the loaded protector in place of its folder, which a release thus reads only once."""
     folder = getattr(config, "optimizer", None)
     if not isinstance(folder, str):
@@ -85,7 +85,7 @@ def loaded(config: C) -> C:
     return dataclasses.replace(config, optimizer=Protector.load(folder))  # type: ignore[call-arg]
 
 
-def choose(config: Any, facts: PublicFacts) -> Chosen:
+def choose_protector(config: Any, facts: PublicFacts) -> ProtectorChoice:
     """Load the protector of ``config.optimizer``, and choose the protector or its hand schedule by public facts.
 
     Raises:
@@ -97,7 +97,7 @@ def choose(config: Any, facts: PublicFacts) -> Chosen:
     if protector.algorithm != config.algorithm:
         whom = protector.algorithm or "tasks that are no policy evaluation"
         raise DprlError(f"The protector was learned for {whom}, and the algorithm is {config.algorithm}.")
-    reason = protector.serves(public_facts(facts), facts.features.name)
+    reason = protector.serves(protector_facts(facts), facts.features.name)
     if reason is not None:
         protector = protector.fallback()
     hand = protector.hand
@@ -109,12 +109,12 @@ def choose(config: Any, facts: PublicFacts) -> Chosen:
     }  # fmt: skip
     own = config.options()
     changes = {name: value for name, value in numbers.items() if name in own and value != 0.0}
-    return Chosen(config.replace(FROM_PROTECTOR, **changes), protector, reason)
+    return ProtectorChoice(config.replace(FROM_PROTECTOR, **changes), protector, reason)
 
 
-def protected_shapes(config: Any, facts: PublicFacts) -> tuple[Query, ...]:
+def protected_queries(config: Any, facts: PublicFacts) -> tuple[Query, ...]:
     """Return the queries of the algorithm's stages; the last one has the protector's noise."""
-    plain, protector, _ = choose(config, facts)
+    plain, protector, _ = choose_protector(config, facts)
     *first, last = dataclasses.replace(plain, optimizer=None).queries(facts)
     if protector.adaptive:
         if first:
@@ -130,7 +130,7 @@ def protected_shapes(config: Any, facts: PublicFacts) -> tuple[Query, ...]:
 
 def protected_program(config: Any, facts: PublicFacts, stages: tuple[Stage, ...]) -> Protected:
     """Return the algorithm's program under the protector."""
-    plain, protector, reason = choose(config, facts)
+    plain, protector, reason = choose_protector(config, facts)
     base = dataclasses.replace(plain, optimizer=None).program(facts, stages)
     return Protected(base, protector, plain, reason)
 

@@ -83,7 +83,7 @@ class SequentialQuery(AroundReleased, BesideQuery):
         del behavior
         place = self.released.strata.cells(log.observation), np.maximum(log.action, 0)
         done = replace(log, behavior_prob=(log.action >= 0).astype(np.float64))  # for the logged policy
-        log = replace(log, behavior_prob=self.released.shares(self.least)[place])
+        log = replace(log, behavior_prob=self.released.propensities(self.least)[place])
         moved = self._moves.of(log) / self._moves.largest
         weight = self._weight
         known = [isinstance(policy, LoggedPolicy) for policy in policies]
@@ -114,7 +114,7 @@ class SequentialQuery(AroundReleased, BesideQuery):
         if not self._keeps_weights:
             return found
         spread = sum(estimates[k].sampling_standard_error_at_most or math.inf for k in (a, b))
-        taken, needed = self.released.shares(self.least), self.table[[a, b]].max(axis=0) > 0.0
+        taken, needed = self.released.propensities(self.least), self.table[[a, b]].max(axis=0) > 0.0
         reach = math.sqrt(self.bounds.units) * spread * float((1.0 - taken)[needed].max())
         distance = max(found.interval[0], -found.interval[1], 0.0)
         return found._replace(confounding=confounder_of(distance / max(reach, 1e-12)))
@@ -142,7 +142,7 @@ class SequentialQuery(AroundReleased, BesideQuery):
         """Whether released propensities show that every action of every policy is supported, and no ratio is cut."""
         if self.bounds.cuts_products:
             return False
-        states = self.released.shares(self.least)
+        states = self.released.propensities(self.least)
         needed = self.table.max(axis=0)
         ratios = np.divide(needed, states, out=np.full_like(needed, np.inf), where=states > 0.0)
         return bool((ratios[needed > 0.0] <= self.bounds.max_importance_ratio).all())

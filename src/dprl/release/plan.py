@@ -233,7 +233,7 @@ def _subgroups(plan: Plan, names: Sequence[str]) -> list[dict[str, Any]]:
     if not isinstance(query, GroupedQuery):
         return []
     for place, (declared, axis, size, loud) in enumerate(
-        zip(query.declared, query.axes, query.sizes, query.shares.groups, strict=True)
+        zip(query.declared, query.axes, query.sizes, query.relative_noise.groups, strict=True)
     ):
         out.append({
             "axis": declared,
@@ -242,9 +242,9 @@ def _subgroups(plan: Plan, names: Sequence[str]) -> list[dict[str, Any]]:
             "people_standard_error": query.count_noise(mechanism)[place],
             "targets": [
                 {"name": name, "privacy_standard_error": privacy, "interval_half_width_at_most": widest}
-                for name, (privacy, _, widest) in zip(names, query.expect_of_equal(mechanism)[place], strict=True)
+                for name, (privacy, _, widest) in zip(names, query.expect_in_groups(mechanism)[place], strict=True)
             ],
-            "contrasts": _contrasts(plan, names, louder=size * loud / query.shares.whole),
+            "contrasts": _contrasts(plan, names, louder=size * loud / query.relative_noise.whole),
         })  # fmt: skip
     return out
 

@@ -25,8 +25,8 @@ from dprl.engine.value_query import release_vector, value_mechanism
 from dprl.evaluation import importance_sampling as importance
 from dprl.evaluation.doubly_robust import DoublyRobust
 from dprl.evaluation.importance_sampling import ImportanceQuery, ImportanceSampling
+from dprl.evaluation.least_noise import public_patterns
 from dprl.evaluation.plan import make_plan
-from dprl.evaluation.strategy import public_patterns
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.noise import SeededNoise
 from dprl_papers.harness.method import Method
