@@ -7,8 +7,8 @@ from dprl.data.readers import read_log as read_log
 from dprl.data.trajectories import Trajectories as Trajectories
 from dprl.environment_spec import EnvironmentSpec as EnvironmentSpec
 from dprl.environments.bandit import Bandit as Bandit
-from dprl.environments.user_stream import Interaction as Interaction
-from dprl.environments.user_stream import UserStream as UserStream
+from dprl.environments.people import Interaction as Interaction
+from dprl.environments.people import UserStream as UserStream
 from dprl.errors import DprlError as DprlError
 from dprl.errors import OverspendError as OverspendError
 from dprl.evaluation.adassp import AdaSSP as AdaSSP

@@ -45,7 +45,7 @@ class UsersTask:
         """
         program = self.program
         with suppress_warnings():
-            met = self.users.met(blocks, places, acting(program, state), self._aside)
+            met = self.users.answers_in_blocks(blocks, places, acting(program, state), self._aside)
             return sum_of_met(program, 0, program.mechanism, state, blocks.shape[1], met)
 
 
