@@ -39,7 +39,7 @@ from dprl.release.evaluate import learn as learn
 from dprl.release.train import TrainedPolicy as TrainedPolicy
 from dprl.release.train import TrainedRelease as TrainedRelease
 from dprl.release.train import train as train
-from dprl.value_functions.linear import load_value_function as load_value_function
 from dprl.value_functions.q_function import load_q_function as load_q_function
+from dprl.value_functions.value_function import load_value_function as load_value_function
 
 __version__: str

@@ -47,7 +47,7 @@ from dprl.evaluation.left_out import LeftOut
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.protocols import Bounds, Interval
 from dprl.value_functions.features import Features, public_states
-from dprl.value_functions.linear import ValueFunction, in_public_units
+from dprl.value_functions.value_function import ValueFunction, in_public_units
 
 WEIGHT_SCALE = 0.3
 """Weight of a unit's mean importance ratio against its estimates, and of what it leaves of one where nothing is cut."""

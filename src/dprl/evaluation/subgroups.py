@@ -25,7 +25,7 @@ from dprl.evaluation.intervals import SAYS_NOTHING, Difference, ValueEstimate
 from dprl.evaluation.strata import Axis, read_axes
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.protocols import Bounds, Interval
-from dprl.value_functions.linear import ValueFunction
+from dprl.value_functions.value_function import ValueFunction
 
 MOST = 50
 """Groups of all axes together."""

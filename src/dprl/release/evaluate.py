@@ -53,7 +53,7 @@ from dprl.release.plan import check_best, load_behavior, load_policies, named_po
 from dprl.release.run_folder import RunFolder
 from dprl.release.touch import PrivateRows, read_rows, references, release_rows
 from dprl.report.shown import frame_of
-from dprl.value_functions.linear import ValueFunction, load_value_function
+from dprl.value_functions.value_function import ValueFunction, load_value_function
 
 
 @dataclass(frozen=True)
