@@ -30,7 +30,7 @@ from dprl.evaluation.td import TD as TD
 from dprl.learning.functional_q import FunctionalQ as FunctionalQ
 from dprl.learning.policy_gradient.dp_pg import DPPG as DPPG
 from dprl.policies.loading import load_policy as load_policy
-from dprl.policies.released import ReleasedPolicy as ReleasedPolicy
+from dprl.policies.parametric import ReleasedPolicy as ReleasedPolicy
 from dprl.protocols import Bounds as Bounds
 from dprl.release.certificate_formats import export_certificate as export_certificate
 from dprl.release.evaluate import Release as Release

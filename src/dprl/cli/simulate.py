@@ -58,11 +58,11 @@ def simulate(
 
 
 def _behavior(spec: str, actions: int) -> Policy:
-    from dprl.policies.loading import UNASKED, load_policy
+    from dprl.policies.loading import LOG_ONLY_POLICIES, load_policy
 
     policy = load_policy(spec, actions)
     asked = "--policy must be uniform, FILE.py:function or a released policy's folder."
-    require(not isinstance(policy, UNASKED), f"A simulation has no log yet: {asked}")
+    require(not isinstance(policy, LOG_ONLY_POLICIES), f"A simulation has no log yet: {asked}")
     return policy
 
 

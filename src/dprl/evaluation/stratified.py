@@ -36,7 +36,7 @@ from dprl.evaluation.residuals import ResidualQuery
 from dprl.evaluation.sequential import SequentialQuery
 from dprl.evaluation.strata import Strata
 from dprl.evaluation.strategy import public_patterns
-from dprl.policies.loading import UNASKED
+from dprl.policies.loading import LOG_ONLY_POLICIES
 from dprl.protocols import Bounds
 from dprl.value_functions.features import Features
 
@@ -119,7 +119,10 @@ class Stratified(ValueFunctionConfig):
             (bounds.return_range is not None, "has the reward for its return: leave return_range out"),
             (bounds.max_importance_ratio == 1.0, "cuts weights: declare max_importance_ratio, such as 10"),
             (self.overlap == "trim", "trims nobody, and counts what it cuts: leave overlap out"),
-            (any(isinstance(policy, UNASKED) for policy in policies), "needs policies that are functions of states"),
+            (
+                any(isinstance(policy, LOG_ONLY_POLICIES) for policy in policies),
+                "needs policies that are functions of states",
+            ),
         ):
             if refused:
                 raise DprlError(f"stratified: a regression (:linear) {instead}.")

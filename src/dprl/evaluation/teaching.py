@@ -29,7 +29,7 @@ from dprl.evaluation.fitted_q import NAME, ROUNDS, FittedQ, LinearQ, TableQ, Unu
 from dprl.evaluation.strata import Strata
 from dprl.evaluation.strata_q import StrataBasis, StrataQ, check_depth
 from dprl.evaluation.strategy import public_states
-from dprl.policies.greedy import LONGEST, Basis, are_codes
+from dprl.policies.greedy import MOST_CHARACTERS, Basis, are_codes
 from dprl.policies.loading import UniformPolicy, policy_probabilities
 from dprl.protocols import Bounds
 
@@ -117,7 +117,7 @@ class Teaching(FirstPart):
         rows = rows_of(log, ratios, Unused(of.bounds.state), of.discount, value, columns=of.columns)
         _, weights = run_on_host(of, noise, unit_rows(rows, of.bounds.units), journal=journal)
         policy = of.policy(np.nan_to_num(np.asarray(weights, np.float64), nan=0.0, posinf=0.0, neginf=0.0))
-        words = policy.words if len(policy.words) <= LONGEST else "a rule of many comparisons"
+        words = policy.words if len(policy.words) <= MOST_CHARACTERS else "a rule of many comparisons"
         return FromFirst(words, {self.called: policy, **self.beside})
 
 

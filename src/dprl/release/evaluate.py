@@ -37,10 +37,10 @@ from dprl.evaluation.projections import Projections, load_projections
 from dprl.evaluation.propensities import Propensities, PropensityModel, load_propensities
 from dprl.evaluation.stratified import Stratified
 from dprl.mechanisms.gaussian_sum import RELATION
+from dprl.policies.given import OnePolicy, TargetPolicies
 from dprl.policies.greedy import GreedyPolicy
-from dprl.policies.kinds import OnePolicy, TargetPolicies
 from dprl.policies.loading import load_policy, policy_name
-from dprl.policies.released import FILE as POLICY
+from dprl.policies.parametric import FILE as POLICY
 from dprl.policies.rules import FILE as RULE
 from dprl.policies.rules import Rule
 from dprl.protocols import Bounds

@@ -25,7 +25,7 @@ from dprl.evaluation.plan import Algorithm, make_plan, plan_of_best
 from dprl.evaluation.subgroups import GroupedQuery
 from dprl.mechanisms.rounded_gaussian import TOTAL_VARIATION
 from dprl.policies.loading import (
-    UNASKED,
+    LOG_ONLY_POLICIES,
     ColumnPolicy,
     UniformPolicy,
     check_policy,
@@ -85,7 +85,7 @@ def load_policies(named: Mapping[str, Any], bounds: Bounds) -> dict[str, Any]:
     actions = bounds.actions, bounds.action_names
     policies = {name: load_policy(policy, *actions) for name, policy in named.items()}
     for name, policy in policies.items():
-        if not isinstance(policy, UNASKED):
+        if not isinstance(policy, LOG_ONLY_POLICIES):
             if bounds.actions is None:
                 raise DprlError("Actions are continuous: give the target policy as a column of the log (column:NAME).")
             check_policy(policy, bounds, name)
@@ -98,7 +98,7 @@ def load_behavior(named: Any, bounds: Bounds) -> Any:
         raise DprlError("bounds: behaviour probabilities are estimated within strata: leave the behaviour policy out.")
     behavior = None if named is None else load_policy(named, bounds.actions)
     if behavior is not None:
-        if isinstance(behavior, UNASKED):
+        if isinstance(behavior, LOG_ONLY_POLICIES):
             raise DprlError("The behaviour policy must be a function of states; a column of the log is behavior_prob.")
         check_policy(behavior, bounds, "behaviour policy")
     return behavior
@@ -122,7 +122,7 @@ def check_best(
         raise DprlError("best: the chosen policy is valued for all people together: leave subgroups out.")
     seen: dict[Any, str] = {}
     for name, policy in named.items():
-        key = policy if isinstance(policy, (str, Path, *UNASKED)) else id(policy)
+        key = policy if isinstance(policy, (str, Path, *LOG_ONLY_POLICIES)) else id(policy)
         if key in seen:
             raise DprlError(f"best: the policies {seen[key]} and {name} are one and the same: name it once.")
         seen[key] = name

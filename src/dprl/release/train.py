@@ -34,8 +34,8 @@ from dprl.learning.policy_gradient import trainer
 from dprl.learning.policy_gradient.dp_pg import DPPG, UNIT
 from dprl.learning.policy_gradient.pg_plan import PGPlan, make_pg_plan, program_of
 from dprl.learning.policy_gradient.users import Simulated
-from dprl.policies.released import FILE as POLICY
-from dprl.policies.released import ReleasedPolicy, read_policy
+from dprl.policies.parametric import FILE as POLICY
+from dprl.policies.parametric import ReleasedPolicy, read_policy
 from dprl.protocols import NO_JOURNAL, Bounds
 from dprl.registry import find_audited
 from dprl.release.certificate import status_of
