@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from dprl.data import prepared
-from dprl.data.prepared import _Making
+from dprl.data import table_to_log
+from dprl.data.table_to_log import _Making
 
 from .planting import fault
 
@@ -28,7 +28,7 @@ def _(original: Any, making: Any) -> Any:
     return np.diff(running, prepend=0.0)
 
 
-@fault("a value that is not declared becomes the most frequent one", ALONE, (prepared, "places"))
+@fault("a value that is not declared becomes the most frequent one", ALONE, (table_to_log, "places"))
 def _(original: Any, column: Any, texts: Any) -> Any:
     found = original(column, texts)
     return np.where(found < 0, np.bincount(found[found >= 0], minlength=len(texts)).argmax(), found)

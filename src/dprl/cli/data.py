@@ -30,13 +30,15 @@ def template(
     person_column: Annotated[str | None, typer.Option(help="Column that identifies the person.")] = None,
 ) -> None:
     """Write a bounds file to fill in, from the names and types of a log's columns: no row is read."""
-    from dprl.data.bounds_file import ASKED
+    from dprl.data.bounds_file import PLACEHOLDER
     from dprl.data.template import bounds_template
 
     text = bounds_template(str(log), person_column)
     require(not os.path.lexists(out), f"{out.name!r} is there already: name another file with --out.")
     write_atomically(out, text.encode())
-    typer.echo(f"{out}: say what is public wherever it says {ASKED}; then `dprl plan` says what a release would tell.")
+    typer.echo(
+        f"{out}: say what is public wherever it says {PLACEHOLDER}; then `dprl plan` says what a release would tell."
+    )
 
 
 @data_app.command("prepare", cls=Command)

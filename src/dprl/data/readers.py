@@ -17,12 +17,12 @@ import pyarrow.parquet as pq
 
 from dprl.data import schema as schemas
 from dprl.data.bounds_file import read_public
-from dprl.data.cells import codes, lists, numbers
-from dprl.data.memory import Columns
+from dprl.data.cells import identifier_codes, lists, numbers
+from dprl.data.memory import ColumnsInMemory
 from dprl.data.parts import MANIFEST, Parts, codes_in_parts
 from dprl.data.preparation import Preparation
-from dprl.data.prepared import as_log
 from dprl.data.sources import LogSource, is_minari, open_source, path_of
+from dprl.data.table_to_log import as_log
 from dprl.data.trajectories import TRANSITION, Trajectories, assemble
 from dprl.errors import DprlError
 from dprl.files import replacing
@@ -106,7 +106,7 @@ class Log:
 
     def _raw(self, table: pa.Table) -> dict[str, np.ndarray]:
         """Return the columns of some rows, as :func:`~dprl.data.trajectories.assemble` takes them."""
-        ranked = codes_in_parts if isinstance(self.source, Parts) else codes
+        ranked = codes_in_parts if isinstance(self.source, Parts) else identifier_codes
         rows = table.num_rows
         out: dict[str, np.ndarray] = {}
         for part, names in self.schema.vectors.items():
@@ -211,7 +211,7 @@ def read_log(
             "bounds: max_importance_ratio is 1, and the log has a column 'uncensored_prob': it must bound the ratio of "
             "target to behaviour probability over the chance of staying, which is above 1."
         )
-    if isinstance(opened, Columns):
+    if isinstance(opened, ColumnsInMemory):
         opened.check_lengths(found.columns())
     if isinstance(opened, Parts):
         _check_unit(opened, unit, found)

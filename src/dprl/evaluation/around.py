@@ -417,7 +417,7 @@ def estimates(
     weight, lost = np.ones(trajectories.episodes), np.zeros(trajectories.episodes)
     sides = [np.zeros(trajectories.episodes) for _ in range(query.sides)]
     power = 1.0
-    for t, who in trajectories.in_step():
+    for t, who in trajectories.episodes_by_step():
         rows, before = trajectories.episode_offsets[who] + t, weight[who]
         after = np.minimum(before * ratios[rows], limit)
         v = known.low[t] + fractions[rows] * width[t]

@@ -17,9 +17,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dprl.data.cells import codes, numbers, one_array, plain
-from dprl.data.memory import ANY, NUMBER, Columns
-from dprl.data.preparation import ByValue, Preparation, varies
+from dprl.data.cells import identifier_codes, numbers, one_array, plain
+from dprl.data.memory import NUMBER, UNTYPED, ColumnsInMemory
+from dprl.data.preparation import ByValue, Preparation, has_step_label
 from dprl.data.schema import OpenedLog, is_text, plain_type
 from dprl.data.trajectories import group, starts
 from dprl.user_code import quietly
@@ -30,21 +30,23 @@ _BLANK = r"^\s*(|\.|NA|N/A|NaN|nan|NULL|null)\s*$"
 def as_log(source: OpenedLog, preparation: Preparation) -> OpenedLog:
     """Return the log that a table becomes when its rows are read; refuse a table that the section does not fit."""
     kinds = source.kinds
-    if isinstance(source, Columns):
-        kinds = {name: None if kind is ANY else kind for name, kind in kinds.items()}  # without a type: read as text
+    if isinstance(source, ColumnsInMemory):
+        kinds = {
+            name: None if kind is UNTYPED else kind for name, kind in kinds.items()
+        }  # without a type: read as text
     preparation.check(source.names, kinds)
-    if isinstance(source, Columns):
+    if isinstance(source, ColumnsInMemory):
         source.check_lengths(preparation.columns())
     identifiers = {name: pa.string() if kind is None else plain_type(kind) for name, kind in kinds.items()}
-    written = preparation.written(identifiers)
+    written = preparation.log_schema(identifiers)
 
     def rows(names: list[str]) -> pa.Table:
-        return _Making(source.rows(preparation.columns()), preparation).log(written).select(names)
+        return _TableToLog(source.rows(preparation.columns()), preparation).log(written).select(names)
 
     return OpenedLog(source.name, written.names, written.types, rows, raw=source)
 
 
-class _Making:
+class _TableToLog:
     """Table on its way to a log, with CSV cells as text: it has a row for each step, in the order of the table.
 
     Attributes:
@@ -66,8 +68,8 @@ class _Making:
         self.rows = len(self.row)
         self.there = self._present()
         step = self._steps()
-        person = self._each(made.person, codes) if made.person else self.row
-        episode = self._each(made.episode, codes) if made.episode else np.zeros(self.rows, dtype=np.int64)
+        person = self._each(made.person, identifier_codes) if made.person else self.row
+        episode = self._each(made.episode, identifier_codes) if made.episode else np.zeros(self.rows, dtype=np.int64)
         # rows without a name belong to nobody: together they would be one trajectory, to which any person may add rows
         self.there &= (person >= 0) & (episode >= 0)
         if not (made.step or made.steps):  # every row is a trajectory of its own
@@ -90,7 +92,7 @@ class _Making:
         self.sound = each(~broken[grouped.index])
 
     def log(self, written: pa.Schema) -> pa.Table:
-        """Return the log with the columns ``written``, which :meth:`Preparation.written` returns."""
+        """Return the log with the columns ``written``, which :meth:`Preparation.log_schema` returns."""
         made, columns = self.made, dict[str, Any]()
         if made.person:
             columns["person_id"] = self._identifiers(made.person)
@@ -127,7 +129,7 @@ class _Making:
 
     def _present(self) -> np.ndarray:
         """Tell which steps of a row are there: those up to the last step with an action or a reward."""
-        cells = [name for name in (*self.made.action, self.made.reward) if varies(name)]
+        cells = [name for name in (*self.made.action, self.made.reward) if has_step_label(name)]
         if self.wide == 1 or not cells:
             return np.ones(self.rows, dtype=bool)
         absent = [
@@ -200,7 +202,7 @@ class _Making:
         if isinstance(named, bool):
             return np.where(self.last, float(named), 0.0)
         ends = _truths(self._values(named))
-        return ends if varies(named) or not self.made.steps else np.where(self.last, ends, 0.0)
+        return ends if has_step_label(named) or not self.made.steps else np.where(self.last, ends, 0.0)
 
     def _lost(self, reward: np.ndarray) -> np.ndarray:
         """Return ``(R,)`` whether the person was lost in a step, NaN where the table does not say.
@@ -254,7 +256,7 @@ def count_unread(table: pa.Table, made: Preparation) -> dict[str, tuple[int, int
 
 def count_nameless(table: pa.Table, made: Preparation) -> int:
     """Return how many rows of the table are in no log, because their person or episode has no name. NOT private."""
-    named = [codes(plain(table.column(column))) >= 0 for column in (made.person, made.episode) if column]
+    named = [identifier_codes(plain(table.column(column))) >= 0 for column in (made.person, made.episode) if column]
     return int((~np.logical_and.reduce(named)).sum()) if named else 0
 
 
