@@ -48,11 +48,11 @@ def prepare(
     out: Annotated[Path, typer.Option(help="New Parquet file for the log.")] = Path("log.parquet"),
 ) -> None:
     """Make a log of a table as people have it, by the section [prepare] of the bounds. Nothing is learned from rows."""
-    from dprl.data.bounds_file import read_public
+    from dprl.data.bounds_file import read_bounds_and_preparation
     from dprl.data.readers import prepare as make
 
     with Progress():
-        made, (_, declared) = make(str(table), bounds, out), read_public(bounds)
+        made, (_, declared) = make(str(table), bounds, out), read_bounds_and_preparation(bounds)
     typer.echo("NOT private: the log holds what the table holds, and is to be kept as it is.")
     typer.echo(f"{out}: {', '.join(name for name in made.schema.names if not name.startswith('observation_'))}")
     for i, component in enumerate(declared.components() if declared else ()):

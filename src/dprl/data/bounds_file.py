@@ -30,10 +30,10 @@ def read_bounds(source: Bounds | Mapping[str, Any] | str | Path | None, **defaul
     Args:
         defaults: values of the names that a file or mapping may leave out.
     """
-    return source if isinstance(source, Bounds) else read_public(source, **defaults)[0]
+    return source if isinstance(source, Bounds) else read_bounds_and_preparation(source, **defaults)[0]
 
 
-def read_public(source: Any, **defaults: Any) -> tuple[Bounds, Preparation | None]:
+def read_bounds_and_preparation(source: Any, **defaults: Any) -> tuple[Bounds, Preparation | None]:
     """Return bounds, and the declared preparation of a table where the same file or mapping has one.
 
     Args:

@@ -174,7 +174,7 @@ class Parts:
         """Return the rows of ``(k,)`` units, given by their numbers in ascending order.
 
         No page of any other unit is needed. Where the numbers are consecutive, the columns are views of the files,
-        whose pages :meth:`forget` gives back. Elsewhere they are copies.
+        whose pages :meth:`release_pages` gives back. Elsewhere they are copies.
         """
         schema, found = self._schema(columns), []
         for part, mine in self._by_part(units):
@@ -186,7 +186,7 @@ class Parts:
                 lengths = stops - starts
                 rows = np.repeat(stops - np.cumsum(lengths), lengths) + np.arange(lengths.sum())
                 found.append(batch.take(pa.array(rows)))
-                self.forget()
+                self.release_pages()
         return pa.Table.from_batches(found, schema)
 
     def columns_in_blocks(self, columns: Sequence[str], rows: int = 1 << 16, check: bool = False) -> Iterator[pa.Table]:
@@ -202,9 +202,9 @@ class Parts:
             batch = self._opened(part)[0].select(columns)
             for start in range(0, batch.num_rows, rows):
                 yield pa.Table.from_batches([batch.slice(start, rows)], schema)
-            self.forget()
+            self.release_pages()
 
-    def forget(self) -> None:
+    def release_pages(self) -> None:
         """Give back the memory of pages that were read; pages that are needed again are read again from the files."""
         if hasattr(mmap, "MADV_DONTNEED"):
             for mapped in chain.from_iterable(maps for _, _, maps in self._maps.values()):

@@ -54,7 +54,7 @@ class UsersInParts:
             if not len(some):
                 continue
             seen, paid = vectors_of(self.parts.table(wanted[some], columns), self.schema)
-            self.parts.forget()
+            self.parts.release_pages()
             index = np.repeat(np.arange(len(some)), lengths[some])
             visit = np.arange(len(index)) - np.repeat(np.cumsum(lengths[some]) - lengths[some], lengths[some])
             used = visit < horizon
@@ -64,11 +64,11 @@ class UsersInParts:
         return found
 
     def answers_in_blocks(
-        self, blocks: np.ndarray, places: np.ndarray, act: Act, aside: ThreadPoolExecutor
+        self, blocks: np.ndarray, places: np.ndarray, act: Act, reader: ThreadPoolExecutor
     ) -> Iterator[Answers]:
         """Yield the answers block by block, of users by number ``(B, size)`` who are in ``places`` ``(B, size)``.
 
-        A thread of ``aside`` reads the next users while the previous ones are in use.
+        The thread of ``reader`` reads the next users while the previous ones are in use.
         """
         if not len(blocks):
             return
@@ -82,11 +82,11 @@ class UsersInParts:
             with np.errstate(all="ignore"):  # NumPy keeps this setting per thread
                 return self.cells(piece.ravel())
 
-        following = aside.submit(read, pieces[0])
+        following = reader.submit(read, pieces[0])
         for number, piece in enumerate(pieces):
             cells = following.result()
             if number + 1 < len(pieces):
-                following = aside.submit(read, pieces[number + 1])
+                following = reader.submit(read, pieces[number + 1])
             for block in range(len(piece)):
                 one = Cells(*(part[block * size : (block + 1) * size] for part in cells))
                 yield answers_to_policy(one, places[number * some + block], act)
@@ -117,7 +117,7 @@ class BanditInParts(LoggedPeople):
     def __post_init__(self) -> None:
         self.people = "named"
         self._numbers: np.ndarray | None = None
-        self._aside: ThreadPoolExecutor | None = None
+        self._reader: ThreadPoolExecutor | None = None
 
     @classmethod
     def of_folder(cls, folder: str | Path, bounds: Bounds | Mapping[str, Any] | str | Path | None) -> BanditInParts:
@@ -180,7 +180,7 @@ class BanditInParts(LoggedPeople):
     def answers_in_blocks(self, blocks: np.ndarray, act: Act) -> Iterator[Answers]:
         """Yield what the people in ``blocks`` do, block by block."""
         # one thread for all batches, because each new thread would take memory and keep it
-        self._aside = self._aside or ThreadPoolExecutor(1)
+        self._reader = self._reader or ThreadPoolExecutor(1)
         return self.users.answers_in_blocks(
-            self.numbers(blocks.ravel()).reshape(blocks.shape), blocks, act, self._aside
+            self.numbers(blocks.ravel()).reshape(blocks.shape), blocks, act, self._reader
         )

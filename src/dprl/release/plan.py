@@ -13,7 +13,7 @@ from typing import Any
 from dprl.accounting import events
 from dprl.accounting.accountant import RELATION, accountant_name
 from dprl.accounting.budget import Budget
-from dprl.data.bounds_file import read_bounds, read_public
+from dprl.data.bounds_file import read_bounds, read_bounds_and_preparation
 from dprl.data.readers import UNITS, Log, read_log
 from dprl.data.sources import LogSource
 from dprl.data.trajectories import Trajectories
@@ -153,7 +153,7 @@ def plan_release(
 
     Only the names and types of a log's columns are read. For a rule that is to be learned, no policies are named.
     """
-    known, preparation = read_public(bounds)
+    known, preparation = read_bounds_and_preparation(bounds)
     policies = load_policies(named_policies(target_policy), known)
     behavior = load_behavior(behavior_policy, known)
     if source is not None:
