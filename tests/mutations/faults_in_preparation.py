@@ -7,21 +7,21 @@ from typing import Any
 import numpy as np
 
 from dprl.data import table_to_log
-from dprl.data.table_to_log import _Making
+from dprl.data.table_to_log import _TableToLog
 
 from .planting import fault
 
 ALONE = "a persons rows become what they become alone"
 
 
-@fault("what was before may be another person's", ALONE, (_Making, "_before"))
+@fault("what was before may be another person's", ALONE, (_TableToLog, "_before"))
 def _(original: Any, making: Any, values: Any, lag: int, first: float) -> Any:
     shifted = np.empty_like(values)
     shifted[making.order] = np.roll(values[making.order], lag)
     return shifted
 
 
-@fault("outcomes are differences of running sums", ALONE, (_Making, "_reward"))
+@fault("outcomes are differences of running sums", ALONE, (_TableToLog, "_reward"))
 def _(original: Any, making: Any) -> Any:
     rewards = original(making)
     running = np.cumsum(rewards)
