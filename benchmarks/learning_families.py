@@ -22,7 +22,7 @@ from benchmarks.families import JUDGING, member
 from benchmarks.harness import goal, table
 from dprl.accounting.budget import Budget
 from dprl.environments.cart_pole import CartPole
-from dprl.environments.user_source import facts_of
+from dprl.environments.simulators import facts_of
 from dprl.learning.policy_gradient.dp_pg import DPPG
 from dprl.learning.policy_gradient.pg_plan import make_pg_plan, program_of
 from dprl.learning.policy_gradient.trainer import released, run_compiled

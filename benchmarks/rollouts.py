@@ -28,7 +28,7 @@ def serve_candidates() -> None:
     import numpy as np
 
     from benchmarks.harness import serve
-    from dprl.environments.cart_pole import OBSERVED, CartPole
+    from dprl.environments.cart_pole import OBSERVATION_LIMITS, CartPole
     from dprl.learning.policy_gradient.users import rollout
     from dprl.mechanisms.noise import SeededNoise
     from dprl.policies.parametric import Parametric
@@ -36,7 +36,7 @@ def serve_candidates() -> None:
     environment = CartPole(horizon=HORIZON)
     policy = Parametric("softmax", environment.observation_bounds, environment.actions)
     simulate = jax.jit(lambda theta, coins: rollout(policy, environment, theta, coins, USERS, HORIZON))
-    scale, keys = np.asarray(OBSERVED), iter(range(2**31))
+    scale, keys = np.asarray(OBSERVATION_LIMITS), iter(range(2**31))
 
     def ours(weights: np.ndarray) -> Callable[[], int]:
         theta = jnp.asarray(np.concatenate([np.zeros(5), weights]), jnp.float32)

@@ -19,7 +19,7 @@ from dprl.audits.record_replay import Comparison, RecordedRelease, ReleaseTrace,
 from dprl.engine import program as engine
 from dprl.engine import unit_source
 from dprl.environments.bandit import Bandit
-from dprl.environments.user_stream import Interaction, UserStream
+from dprl.environments.people import Interaction, UserStream
 from dprl.learning.policy_gradient import trainer, users
 from dprl.learning.policy_gradient.users import AskedPeople
 from dprl.mechanisms import arithmetic

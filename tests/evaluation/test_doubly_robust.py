@@ -27,7 +27,7 @@ from dprl.evaluation.plan import make_plan
 from dprl.mechanisms.noise import SeededNoise
 from dprl.protocols import Bounds
 from dprl.value_functions.features import make_features
-from dprl.value_functions.linear import in_public_units
+from dprl.value_functions.value_function import in_public_units
 
 from . import one_shot
 from .doubly_robust_logs import GAMMA, one_decision, process_bounds, small_process, trajectories, walk

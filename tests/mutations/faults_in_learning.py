@@ -129,7 +129,7 @@ def _(original: Any, answers: Any, *more: Any, **options: Any) -> Any:
 fault(
     "anybody's environment compiled as the library's own",
     "a second release is made of its own rewards",
-    (learning_source, "is_own"),
+    (learning_source, "is_unchanged_walk"),
 )(gives(True))
 
 

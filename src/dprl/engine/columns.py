@@ -110,7 +110,7 @@ def returns_to_go(inputs: RowInputs) -> Float[np.ndarray, " rows"]:
     alive = ~log.terminated
     reward = (log.reward - centre * (1.0 - discount * alive)) / half
     out, running = np.zeros(len(reward)), _continuation(inputs)
-    for back, who in log.in_step():
+    for back, who in log.episodes_by_step():
         rows = log.episode_offsets[who + 1] - 1 - back
         after = reward[rows] + discount * alive[rows] * running[who]
         out[rows] = running[who] = np.clip(ratios[rows] * after, -limit, limit)
@@ -138,7 +138,7 @@ def _logged_returns(inputs: RowInputs) -> Float[np.ndarray, " rows"]:
     """
     log, known = inputs.log, to_come(inputs.log.bounds, inputs.discount)
     out, running = np.zeros(len(log.reward)), np.zeros(log.episodes)
-    for back, who in log.in_step():
+    for back, who in log.episodes_by_step():
         rows = log.episode_offsets[who + 1] - 1 - back
         out[rows] = running[who] = log.reward[rows] + inputs.discount * running[who]
     middle = (known.low + known.high)[np.minimum(log.time(), log.bounds.horizon - 1)] / 2.0

@@ -19,7 +19,7 @@ from dprl.errors import DprlError
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.protocols import Bounds, Claim, Interval
 from dprl.value_functions.features import Features
-from dprl.value_functions.linear import ValueFunction
+from dprl.value_functions.value_function import ValueFunction
 
 State = Any
 

@@ -201,7 +201,7 @@ class Shard:
 
     def _taken(self, units: np.ndarray) -> Trajectories:
         found = self._task.log.take(self._start + units)
-        self._task.parts.forget()
+        self._task.parts.release_pages()
         if found.units != len(units):
             raise RuntimeError("A unit of a log in parts has no row of its own.")
         return found

@@ -29,7 +29,7 @@ from dprl.engine.value_query import AroundReleased, BesideQuery
 from dprl.evaluation.importance_sampling import ImportanceQuery
 from dprl.evaluation.intervals import Difference, ValueEstimate, apart
 from dprl.mechanisms.gaussian_sum import GaussianSum
-from dprl.value_functions.linear import in_public_units
+from dprl.value_functions.value_function import in_public_units
 
 # All numbers were chosen on the seeds for choosing of benchmarks/families.py.
 CUT = 5.0

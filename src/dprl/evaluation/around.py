@@ -47,7 +47,7 @@ from dprl.evaluation.left_out import LeftOut
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.protocols import Bounds, Interval
 from dprl.value_functions.features import Features, public_states
-from dprl.value_functions.linear import ValueFunction, in_public_units
+from dprl.value_functions.value_function import ValueFunction, in_public_units
 
 WEIGHT_SCALE = 0.3
 """Weight of a unit's mean importance ratio against its estimates, and of what it leaves of one where nothing is cut."""
@@ -417,7 +417,7 @@ def estimates(
     weight, lost = np.ones(trajectories.episodes), np.zeros(trajectories.episodes)
     sides = [np.zeros(trajectories.episodes) for _ in range(query.sides)]
     power = 1.0
-    for t, who in trajectories.in_step():
+    for t, who in trajectories.episodes_by_step():
         rows, before = trajectories.episode_offsets[who] + t, weight[who]
         after = np.minimum(before * ratios[rows], limit)
         v = known.low[t] + fractions[rows] * width[t]

@@ -26,7 +26,7 @@ from dprl.evaluation.around import AroundQuery
 from dprl.evaluation.left_out import KeptSums, LeftOut
 from dprl.protocols import Bounds
 from dprl.value_functions.features import Features
-from dprl.value_functions.linear import ValueFunction
+from dprl.value_functions.value_function import ValueFunction
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,7 +24,7 @@ from dprl.engine.ratios import step_ratios
 from dprl.engine.rows import rows_of
 from dprl.evaluation.adassp import AdaSSPProgram, State, modes_bound
 from dprl.value_functions.features import public_states
-from dprl.value_functions.linear import ValueFunction
+from dprl.value_functions.value_function import ValueFunction
 
 _NUMBERS = 1 << 22  # numbers in units' sums that are held at a time
 _ROWS = 1 << 14  # rows at a time

@@ -121,7 +121,7 @@ class PrimalDualConfig(ValueFunctionConfig):
         if self.clip_norm is not None:
             return self.clip_norm
         factor = TRANSITION_CLIP if facts.unit == "transition" else CLIP
-        return factor * math.sqrt(facts.features.mean_square())
+        return factor * math.sqrt(facts.features.mean_gradient_square())
 
     def starts_at(self, facts: PublicFacts) -> Literal["constant", "mid-range", "zero", "random"]:
         """Return the kind of start: a released constant, or public numbers."""
@@ -185,7 +185,7 @@ def limited(facts: PublicFacts, stage: Stage, primal: float, dual: float, gain: 
         primal, dual: steps in units of ``1 / B^2``.
         gain: noise that one noisy mean brings into the iterates over many steps, relative to what it brings in one.
     """
-    square, mechanism = facts.features.mean_square(), stage.mechanism
+    square, mechanism = facts.features.mean_gradient_square(), stage.mechanism
     noise = gain * mechanism.noise_std / mechanism.expected(facts.units)
     walk = (LINEAR_WALK if facts.features.linear else NOISE_TRAVEL_BUDGET) / (
         noise * math.sqrt(square * mechanism.steps)

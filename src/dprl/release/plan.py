@@ -5,36 +5,45 @@ Only the names and types of a log's columns are read here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
-
 from dprl.accounting import events
-from dprl.accounting.accountant import RELATION, accountant_name
+from dprl.accounting.accountant import RELATION
+from dprl.accounting.accountant import accountant_name
 from dprl.accounting.budget import Budget
-from dprl.data.bounds_file import read_bounds, read_public
-from dprl.data.readers import UNITS, Log, read_log
+from dprl.data.bounds_file import read_bounds
+from dprl.data.bounds_file import read_bounds_and_preparation
+from dprl.data.readers import Log
+from dprl.data.readers import UNITS
+from dprl.data.readers import read_log
 from dprl.data.sources import LogSource
 from dprl.data.trajectories import Trajectories
 from dprl.engine.plan import Plan
 from dprl.errors import DprlError
-from dprl.evaluation.contrasts import asked_pairs, expected_noise
-from dprl.evaluation.learned import plan_of_learned, values_of_learned
-from dprl.evaluation.plan import Algorithm, make_plan, plan_of_best
+from dprl.evaluation.contrasts import asked_pairs
+from dprl.evaluation.contrasts import expected_noise
+from dprl.evaluation.learned import plan_of_learned
+from dprl.evaluation.learned import values_of_learned
+from dprl.evaluation.plan import Algorithm
+from dprl.evaluation.plan import make_plan
+from dprl.evaluation.plan import plan_of_best
 from dprl.evaluation.subgroups import GroupedQuery
 from dprl.mechanisms.rounded_gaussian import TOTAL_VARIATION
-from dprl.policies.loading import (
-    UNASKED,
-    ColumnPolicy,
-    UniformPolicy,
-    check_policy,
-    load_policy,
-    policies_in_file,
-    policy_name,
-)
+from dprl.policies.loading import ColumnPolicy
+from dprl.policies.loading import LOG_ONLY_POLICIES
+from dprl.policies.loading import UniformPolicy
+from dprl.policies.loading import check_policy
+from dprl.policies.loading import load_policy
+from dprl.policies.loading import policies_in_file
+from dprl.policies.loading import policy_name
 from dprl.protocols import Bounds
-from dprl.release.artifacts import MEAN_REWARD, RETURN, mechanism_rows, public_cautions
+from dprl.release.artifacts import MEAN_REWARD
+from dprl.release.artifacts import RETURN
+from dprl.release.artifacts import mechanism_rows
+from dprl.release.artifacts import public_cautions
+from pathlib import Path
+from typing import Any
 
 _OF_PROPENSITIES = (
     "The privacy noise above is that with known behaviour probabilities; what the noise in estimated ones adds depends "
@@ -85,7 +94,7 @@ def load_policies(named: Mapping[str, Any], bounds: Bounds) -> dict[str, Any]:
     actions = bounds.actions, bounds.action_names
     policies = {name: load_policy(policy, *actions) for name, policy in named.items()}
     for name, policy in policies.items():
-        if not isinstance(policy, UNASKED):
+        if not isinstance(policy, LOG_ONLY_POLICIES):
             if bounds.actions is None:
                 raise DprlError("Actions are continuous: give the target policy as a column of the log (column:NAME).")
             check_policy(policy, bounds, name)
@@ -98,7 +107,7 @@ def load_behavior(named: Any, bounds: Bounds) -> Any:
         raise DprlError("bounds: behaviour probabilities are estimated within strata: leave the behaviour policy out.")
     behavior = None if named is None else load_policy(named, bounds.actions)
     if behavior is not None:
-        if isinstance(behavior, UNASKED):
+        if isinstance(behavior, LOG_ONLY_POLICIES):
             raise DprlError("The behaviour policy must be a function of states; a column of the log is behavior_prob.")
         check_policy(behavior, bounds, "behaviour policy")
     return behavior
@@ -122,7 +131,7 @@ def check_best(
         raise DprlError("best: the chosen policy is valued for all people together: leave subgroups out.")
     seen: dict[Any, str] = {}
     for name, policy in named.items():
-        key = policy if isinstance(policy, (str, Path, *UNASKED)) else id(policy)
+        key = policy if isinstance(policy, (str, Path, *LOG_ONLY_POLICIES)) else id(policy)
         if key in seen:
             raise DprlError(f"best: the policies {seen[key]} and {name} are one and the same: name it once.")
         seen[key] = name
@@ -153,7 +162,7 @@ def plan_release(
 
     Only the names and types of a log's columns are read. For a rule that is to be learned, no policies are named.
     """
-    known, preparation = read_public(bounds)
+    known, preparation = read_bounds_and_preparation(bounds)
     policies = load_policies(named_policies(target_policy), known)
     behavior = load_behavior(behavior_policy, known)
     if source is not None:

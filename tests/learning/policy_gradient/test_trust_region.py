@@ -12,7 +12,7 @@ import pytest
 
 from dprl.accounting.budget import Budget
 from dprl.environments.people import People
-from dprl.environments.user_source import facts_of
+from dprl.environments.simulators import facts_of
 from dprl.learning.policy_gradient.dp_pg import DPPG
 from dprl.learning.policy_gradient.estimator import Trajectory
 from dprl.learning.policy_gradient.pg_plan import make_pg_plan, program_of

@@ -23,7 +23,7 @@ from dprl.environments.acrobot import Acrobot
 from dprl.environments.bandit import LinearBandit
 from dprl.environments.cart_pole import CartPole
 from dprl.environments.pendulum import Pendulum
-from dprl.environments.user_source import facts_of
+from dprl.environments.simulators import facts_of
 from dprl.learning.policy_gradient.dp_pg import DPPG
 from dprl.learning.policy_gradient.estimator import Rates, RunShape
 from dprl.learning.policy_gradient.pg_plan import make_pg_plan

@@ -26,7 +26,7 @@ from dprl.engine.options import Stage
 from dprl.engine.program import run_steps
 from dprl.environments.cart_pole import MAX_ANGLE, MAX_POSITION, CartPole
 from dprl.environments.rollout import Columns, environment_bounds, rollout
-from dprl.environments.user_source import facts_of
+from dprl.environments.simulators import facts_of
 from dprl.learning.policy_gradient.dp_pg import DPPG
 from dprl.learning.policy_gradient.pg_plan import make_pg_plan, program_of
 from dprl.learning.policy_gradient.trainer import PolicyGradient, run

@@ -94,7 +94,7 @@ class AskedPeople:
     def total(self, program: Any, stage: int, mechanism: Any, state: Any, included: Included) -> np.ndarray:
         """Return the sum of a batch; see :class:`~dprl.engine.unit_source.Source`."""
         blocks = blocks_of(program.block_size(mechanism), included)
-        met = self.people.met(blocks, acting(program, state))
+        met = self.people.answers_in_blocks(blocks, acting(program, state))
         return sum_of_met(program, stage, mechanism, state, blocks.shape[1], met)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from dprl.environments.user_source import facts_of
+from dprl.environments.simulators import facts_of
 from dprl.policies.parametric import Parametric
 from dprl.report.formatting import number, plain
 from dprl_papers.harness.programmed import Run, drawn, make_claim, make_table, mean_text
