@@ -6,12 +6,13 @@ Privacy unit, relation and event: see :mod:`dprl.evaluation.fitted_q` and :mod:`
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
-from dataclasses import field
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
 from dprl.accounting import events
 from dprl.accounting.budget import Budget
 from dprl.accounting.calibration import noise_multiplier_for
@@ -19,35 +20,18 @@ from dprl.config import DERIVED
 from dprl.data.trajectories import Trajectories
 from dprl.engine.layouts import unit_rows
 from dprl.engine.program import run_on_host
-from dprl.engine.ratios import policy_columns
-from dprl.engine.ratios import step_ratios
+from dprl.engine.ratios import policy_columns, step_ratios
 from dprl.engine.rows import rows_of
-from dprl.engine.two_parts import FirstPart
-from dprl.engine.two_parts import FromFirst
-from dprl.engine.two_parts import TwoParts
-from dprl.errors import DprlError
-from dprl.errors import require
-from dprl.evaluation.advantage import ADVANTAGE
-from dprl.evaluation.advantage import Advantage
-from dprl.evaluation.fitted_q import FITTED_Q
-from dprl.evaluation.fitted_q import FittedQ
-from dprl.evaluation.fitted_q import LinearQ
-from dprl.evaluation.fitted_q import NoFeatures
-from dprl.evaluation.fitted_q import ROUNDS
-from dprl.evaluation.fitted_q import TableQ
+from dprl.engine.two_parts import FirstPart, FromFirst, TwoParts
+from dprl.errors import DprlError, require
+from dprl.evaluation.advantage import ADVANTAGE, Advantage
+from dprl.evaluation.fitted_q import FITTED_Q, ROUNDS, FittedQ, LinearQ, NoFeatures, TableQ
 from dprl.evaluation.least_noise import public_states
 from dprl.evaluation.strata import Strata
-from dprl.evaluation.strata_q import StrataBasis
-from dprl.evaluation.strata_q import StrataQ
-from dprl.evaluation.strata_q import check_depth
-from dprl.policies.greedy import Basis
-from dprl.policies.greedy import MOST_CHARACTERS
-from dprl.policies.greedy import are_codes
-from dprl.policies.loading import UniformPolicy
-from dprl.policies.loading import policy_probabilities
+from dprl.evaluation.strata_q import StrataBasis, StrataQ, check_depth
+from dprl.policies.greedy import MOST_CHARACTERS, Basis, are_codes
+from dprl.policies.loading import UniformPolicy, policy_probabilities
 from dprl.protocols import Bounds
-from typing import Any
-import numpy as np
 
 # All numbers were chosen on the seeds for choosing of benchmarks/learn_many_steps.py.
 LEAST_TABLE, LEAST_LINEAR = 3.0, 2.0

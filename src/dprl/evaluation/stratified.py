@@ -17,56 +17,37 @@ Proof, assumptions, errors and intervals: docs/proofs/stratified.md.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from collections.abc import Sequence
-from dataclasses import dataclass
-from dataclasses import replace
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, ClassVar, Literal
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float
+from typing_extensions import override
+
 from dprl.data.trajectories import Trajectories
-from dprl.engine.algorithm import Algorithm
-from dprl.engine.algorithm import Setting
-from dprl.engine.layouts import Block
-from dprl.engine.layouts import project
-from dprl.engine.program import PublicFacts
-from dprl.engine.program import PublicProgram
-from dprl.engine.program import Query
-from dprl.engine.program import Stage
-from dprl.engine.program import ValueFunctionConfig
+from dprl.engine.algorithm import Algorithm, Setting
+from dprl.engine.layouts import Block, project
+from dprl.engine.program import PublicFacts, PublicProgram, Query, Stage, ValueFunctionConfig
 from dprl.errors import DprlError
-from dprl.evaluation.importance_sampling import ImportanceSampling
-from dprl.evaluation.importance_sampling import make_query
+from dprl.evaluation.importance_sampling import ImportanceSampling, make_query
 from dprl.evaluation.least_noise import public_patterns
-from dprl.evaluation.propensities import COUNT_WEIGHT
-from dprl.evaluation.propensities import Propensities
-from dprl.evaluation.propensities import PropensityModel
-from dprl.evaluation.propensities import released_size
-from dprl.evaluation.propensity_regression import RegressionProgram
-from dprl.evaluation.propensity_regression import RegressionTerms
-from dprl.evaluation.propensity_regression import declares_regression
+from dprl.evaluation.propensities import COUNT_WEIGHT, Propensities, PropensityModel, released_size
+from dprl.evaluation.propensity_regression import RegressionProgram, RegressionTerms, declares_regression
 from dprl.evaluation.regression_values import RegressionQuery
-from dprl.evaluation.residual_design import GroupDesign
-from dprl.evaluation.residual_design import ResidualDesign
+from dprl.evaluation.residual_design import GroupDesign, ResidualDesign
 from dprl.evaluation.residuals import ResidualQuery
 from dprl.evaluation.sequential import SequentialQuery
-from dprl.evaluation.strata import Axis
-from dprl.evaluation.strata import Strata
-from dprl.evaluation.subgroups import GroupedAroundQuery
-from dprl.evaluation.subgroups import least_noise_weights
-from dprl.evaluation.subgroups import subgroup_axes
+from dprl.evaluation.strata import Axis, Strata
+from dprl.evaluation.subgroups import GroupedAroundQuery, least_noise_weights, subgroup_axes
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.policies.loading import LOG_ONLY_POLICIES
 from dprl.protocols import Bounds
 from dprl.value_functions.features import Features
-from functools import cached_property
-from jaxtyping import Array
-from jaxtyping import Bool
-from jaxtyping import Float
-from typing import Any
-from typing import ClassVar
-from typing import Literal
-from typing_extensions import override
-import jax.numpy as jnp
-import math
-import numpy as np
+
 
 @dataclass(frozen=True, kw_only=True)
 class Stratified(ValueFunctionConfig):

@@ -8,33 +8,24 @@ vector of the values without subgroups. Proof, allocation and intervals: docs/pr
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+
 from dprl.data.trajectories import Trajectories
 from dprl.engine.ratios import usable
-from dprl.engine.value_query import BesideQuery
-from dprl.engine.value_query import CountingQuery
-from dprl.engine.value_query import ValueQuery
+from dprl.engine.value_query import BesideQuery, CountingQuery, ValueQuery
 from dprl.errors import DprlError
-from dprl.evaluation.contrasts import Contrast
-from dprl.evaluation.contrasts import contrasts_of
-from dprl.evaluation.intervals import Difference
-from dprl.evaluation.intervals import SAYS_NOTHING
-from dprl.evaluation.intervals import ValueEstimate
-from dprl.evaluation.strata import Axis
-from dprl.evaluation.strata import read_axes
+from dprl.evaluation.contrasts import Contrast, contrasts_of
+from dprl.evaluation.intervals import SAYS_NOTHING, Difference, ValueEstimate
+from dprl.evaluation.strata import Axis, read_axes
 from dprl.mechanisms.gaussian_sum import GaussianSum
-from dprl.protocols import Bounds
-from dprl.protocols import Interval
+from dprl.protocols import Bounds, Interval
 from dprl.value_functions.value_function import ValueFunction
-from jaxtyping import Float
-from jaxtyping import Int
-from typing import Any
-from typing import ClassVar
-from typing import NamedTuple
-import math
-import numpy as np
 
 MOST_GROUPS = 50
 """Groups of all axes together."""

@@ -5,45 +5,36 @@ Only the names and types of a log's columns are read here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
 from dprl.accounting import events
-from dprl.accounting.accountant import RELATION
-from dprl.accounting.accountant import accountant_name
+from dprl.accounting.accountant import RELATION, accountant_name
 from dprl.accounting.budget import Budget
-from dprl.data.bounds_file import read_bounds
-from dprl.data.bounds_file import read_bounds_and_preparation
-from dprl.data.readers import Log
-from dprl.data.readers import UNITS
-from dprl.data.readers import read_log
+from dprl.data.bounds_file import read_bounds, read_bounds_and_preparation
+from dprl.data.readers import UNITS, Log, read_log
 from dprl.data.sources import LogSource
 from dprl.data.trajectories import Trajectories
 from dprl.engine.plan import Plan
 from dprl.errors import DprlError
-from dprl.evaluation.contrasts import asked_pairs
-from dprl.evaluation.contrasts import expected_noise
-from dprl.evaluation.learned import plan_of_learned
-from dprl.evaluation.learned import values_of_learned
-from dprl.evaluation.plan import Algorithm
-from dprl.evaluation.plan import make_plan
-from dprl.evaluation.plan import plan_of_best
+from dprl.evaluation.contrasts import asked_pairs, expected_noise
+from dprl.evaluation.learned import plan_of_learned, values_of_learned
+from dprl.evaluation.plan import Algorithm, make_plan, plan_of_best
 from dprl.evaluation.subgroups import GroupedQuery
 from dprl.mechanisms.rounded_gaussian import TOTAL_VARIATION
-from dprl.policies.loading import ColumnPolicy
-from dprl.policies.loading import LOG_ONLY_POLICIES
-from dprl.policies.loading import UniformPolicy
-from dprl.policies.loading import check_policy
-from dprl.policies.loading import load_policy
-from dprl.policies.loading import policies_in_file
-from dprl.policies.loading import policy_name
+from dprl.policies.loading import (
+    LOG_ONLY_POLICIES,
+    ColumnPolicy,
+    UniformPolicy,
+    check_policy,
+    load_policy,
+    policies_in_file,
+    policy_name,
+)
 from dprl.protocols import Bounds
-from dprl.release.artifacts import MEAN_REWARD
-from dprl.release.artifacts import RETURN
-from dprl.release.artifacts import mechanism_rows
-from dprl.release.artifacts import public_cautions
-from pathlib import Path
-from typing import Any
+from dprl.release.artifacts import MEAN_REWARD, RETURN, mechanism_rows, public_cautions
 
 _OF_PROPENSITIES = (
     "The privacy noise above is that with known behaviour probabilities; what the noise in estimated ones adds depends "
