@@ -201,7 +201,7 @@ def dp_pg_work(size: Size) -> Work:
 
     from dprl.learning.policy_gradient.one_step import policy_layers
     from dprl.mechanisms.gaussian_sum import GaussianSum
-    from dprl.mechanisms.ghost import ghost_sum
+    from dprl.mechanisms.ghost_clipping import ghost_sum
     from dprl.mechanisms.noise import SecureNoise
     from dprl.policies.parametric import Parametric
 

@@ -23,7 +23,7 @@ def main(size: str, cores: int) -> None:
     from dprl.learning.policy_gradient.estimator import weighted_score
     from dprl.learning.policy_gradient.one_step import policy_layers
     from dprl.mechanisms.gaussian_sum import GaussianSum
-    from dprl.mechanisms.ghost import clip_of, ghost_sum, ghost_sum_in_float
+    from dprl.mechanisms.ghost_clipping import clip_of, ghost_sum, ghost_sum_in_float
     from dprl.mechanisms.noise import SecureNoise, SeededNoise
     from dprl.policies import parametric
     from dprl.policies.parametric import Parametric

@@ -22,8 +22,8 @@ from dprl.engine.layouts import padded_units, unit_rows
 from dprl.engine.rows import rows_of
 from dprl.errors import DprlError
 from dprl.evaluation.plan import make_plan, program_for
+from dprl.evaluation.protected import to_levels
 from dprl.mechanisms.filtered_sum import FilteredGaussianSum
-from dprl.mechanisms.gaussian_sum import to_levels
 from dprl.mechanisms.noise import SeededNoise
 from dprl.mechanisms.run_key import RunKey
 from dprl.release.journal import FolderJournal

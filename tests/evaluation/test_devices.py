@@ -90,7 +90,7 @@ class Drawn:
     units, stability = 135, ALTERS_ONE_PLACE
 
     def block(self, units: Any, state: Any) -> Trajectory:
-        drawn = state.coins.of_batch(state.step).uniforms(units[0], len(units), 0, 3)
+        drawn = state.coins.for_batch(state.step).uniforms(units[0], len(units), 0, 3)
         action = POLICY.draw(state.theta, drawn[:2].T, drawn[2])[:, None]
         seen = drawn[:2].T[:, None]
         ones = jnp.ones(len(units), jnp.int32)

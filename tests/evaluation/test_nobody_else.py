@@ -27,7 +27,7 @@ from dprl.engine.ratios import cumulative_ratios, step_ratios
 from dprl.engine.rows import rows_of
 from dprl.evaluation import gpope
 from dprl.evaluation.plan import make_plan, program_for
-from dprl.mechanisms.grid import clip_to_grid, grid_step
+from dprl.mechanisms.arithmetic import clip_to_grid, grid_step
 from dprl.mechanisms.noise import SeededNoise
 from dprl.registry import evaluating
 from dprl.value_functions.features import make_features

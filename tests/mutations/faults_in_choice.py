@@ -30,7 +30,7 @@ def _(original: Any, exponent: Any, words: Any) -> bool:
     return original(2 * exponent, words)
 
 
-@fault("the first with heads wins, not each alike", WINNER, (noisy_maximum, "below"))
+@fault("the first with heads wins, not each alike", WINNER, (noisy_maximum, "uniform_below"))
 def _(original: Any, count: int, words: Any) -> int:
     return count - 1
 

@@ -11,7 +11,7 @@ import numpy as np
 from dprl.accounting import verification
 from dprl.evaluation.fitted_q import FittedQ
 from dprl.evaluation.teaching import Teaching
-from dprl.mechanisms import arithmetic, grid
+from dprl.mechanisms import arithmetic
 from dprl.release.touch import InMemory
 
 from .faults_in_choice import in_both_parts, rows_divided
@@ -42,7 +42,7 @@ fault("a rule in strata is made of sums without noise", "neighbours of a rule in
 
 @fault("advantages that nobody clips", "neighbours of advantages", (arithmetic, "clip_to_grid"), traced=True)
 def _(original: Any, vectors: Any, clip_norm: float, *step: float) -> Any:
-    return jnp.trunc(vectors.astype(jnp.float64) / grid.grid_step(clip_norm)).astype(jnp.int64)
+    return jnp.trunc(vectors.astype(jnp.float64) / arithmetic.grid_step(clip_norm)).astype(jnp.int64)
 
 
 fault("advantages without noise", "neighbours of advantages", traced=True)(go_on_without_noise)

@@ -121,7 +121,11 @@ def _(original: Any, self: Any, rewards: Any, positions: Any, actions: Any, roun
     return original(self, rewards, positions, np.asarray(actions) + 2 * int(round_), round_)
 
 
-@fault("no memo where two observations share a cell", "a memo where the proof needs one", (learning_plan, "Memo"))
+@fault(
+    "no memo where two observations share a cell",
+    "a memo where the proof needs one",
+    (learning_plan, "MemoisedAnswers"),
+)
 def _(original: Any, answers: Any, *more: Any, **options: Any) -> Any:
     return answers
 

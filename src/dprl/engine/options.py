@@ -143,7 +143,7 @@ class Query:
         sampling_rate: probability with which a unit takes part in a step; 1 for everybody.
         share: share of the query in mu^2; the shares of all queries add up to one.
         profile: relative noise of each step, a public schedule of at most 16 values
-            (:func:`~dprl.mechanisms.gaussian_sum.to_levels`); None for constant noise. Only for the last stage.
+            (:func:`~dprl.evaluation.protected.to_levels`); None for constant noise. Only for the last stage.
         adaptive: adaptive noise in place of a profile; then the stage is the program's only one.
     """
 

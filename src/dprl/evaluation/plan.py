@@ -24,8 +24,8 @@ from dprl.evaluation.protected import loaded
 from dprl.evaluation.residuals import ResidualQuery
 from dprl.evaluation.strata_subgroups import grouped_in_strata
 from dprl.evaluation.subgroups import grouped
+from dprl.mechanisms.arithmetic import MAX_UNITS
 from dprl.mechanisms.gaussian_sum import GaussianSum
-from dprl.mechanisms.grid import MAX_UNITS
 from dprl.protocols import Bounds
 from dprl.value_functions.features import Features, make_features
 

@@ -13,7 +13,7 @@ import pytest
 
 from dprl.errors import DprlError
 from dprl.mechanisms.gaussian_sum import GaussianSum
-from dprl.mechanisms.ghost import CHUNK, Layer, clip_of, ghost_sum
+from dprl.mechanisms.ghost_clipping import CHUNK, Layer, clip_of, ghost_sum
 
 INPUTS, HIDDEN, OUT = 5, 7, 3
 SIZE = HIDDEN * INPUTS + OUT * HIDDEN + OUT
