@@ -16,7 +16,7 @@ from dprl.audits.conformance.users import NOBODY, UNITS, Users
 from dprl.audits.lower_bound import audit
 from dprl.audits.people import CELLS
 from dprl.audits.record_replay import Comparison, RecordedRelease, ReleaseTrace, compare, record_replay
-from dprl.engine import program as engine
+from dprl.engine import loop as engine
 from dprl.engine import unit_source
 from dprl.environments.bandit import Bandit
 from dprl.environments.user_stream import Interaction, UserStream

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import dprl
-from dprl.engine.options import Stage
-from dprl.engine.two_parts import TwoParts
+from dprl.engine.program import Stage
+from dprl.engine.sample_split import SampleSplit
 from dprl.errors import DprlError
 from dprl.evaluation.advantage import ADVANTAGE, KAPPA, Advantage
 from dprl.evaluation.fitted_q import NAME
@@ -131,7 +131,7 @@ def test_what_noise_hides_of_the_gram_matrix_is_taken_to_be_orthonormal():
 def test_public_facts_decide_which_learner_is_asked():
     budgets = [dprl.Budget(epsilon, 1e-5) for epsilon in (0.005, 0.1, 3.0)]
     wide = replace(BOUNDS, units=5_000)
-    parts = TwoParts(wide.units, 0.4)
+    parts = SampleSplit(wide.units, 0.4)
     found = [recommended_teaching(wide, DISCOUNT, budget, parts) for budget in budgets]
     assert found[0] is None
     assert [one.program.name for one in found[1:]] == [ADVANTAGE, NAME]

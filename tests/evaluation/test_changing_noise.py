@@ -17,7 +17,7 @@ from dprl.accounting import events, verification
 from dprl.accounting.accountant import epsilon_of
 from dprl.accounting.renyi_filter import WHOLE
 from dprl.data.readers import read_log
-from dprl.engine import program as engine
+from dprl.engine import loop as engine
 from dprl.engine.layouts import padded_units, unit_rows
 from dprl.engine.rows import rows_of
 from dprl.errors import DprlError

@@ -24,7 +24,7 @@ from benchmarks import devices
 
 import dprl
 from dprl.engine import layouts, unit_source
-from dprl.engine import program as engine
+from dprl.engine import loop as engine
 from dprl.engine.layouts import unit_rows
 from dprl.engine.rows import Rows
 from dprl.environments.people import LoggedPeople, People

@@ -11,11 +11,11 @@ import pytest
 import dprl
 from dprl.accounting import events
 from dprl.engine.layouts import gather, unit_rows
-from dprl.engine.options import Stage
-from dprl.engine.program import run_on_host
+from dprl.engine.loop import run_on_host
+from dprl.engine.program import Stage
 from dprl.engine.ratios import step_ratios
 from dprl.engine.rows import rows_of
-from dprl.engine.two_parts import TwoParts
+from dprl.engine.sample_split import SampleSplit
 from dprl.errors import DprlError
 from dprl.evaluation.fitted_q import NAME, LinearQ, TableQ, Unused
 from dprl.evaluation.learned import plan_of_learned
@@ -231,7 +231,7 @@ def test_a_table_does_not_propose_what_the_behaviour_policy_never_does():
     def behavior(states):
         return np.where(states[:, :1] < 2.0, [[1.0, 0.0]], [[0.5, 0.5]])
 
-    parts = TwoParts(BOUNDS.units, 0.4)
+    parts = SampleSplit(BOUNDS.units, 0.4)
     teaching = make_teaching(BOUNDS, DISCOUNT, BUDGET, parts, behavior, "table")
     assert teaching.program.allowed == ((True, False),) * 2 + ((True, True),) * 2
     program = teaching.program.calibrated(BUDGET)

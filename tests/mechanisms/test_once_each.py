@@ -15,8 +15,8 @@ from scipy.stats import chi2
 
 from dprl.accounting import events
 from dprl.accounting.user_relation import MECHANISM
-from dprl.engine import program as engine
-from dprl.engine.options import Stage
+from dprl.engine import loop as engine
+from dprl.engine.program import Stage
 from dprl.errors import DprlError
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.noise import SecureNoise, SeededNoise

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dprl.engine.two_parts import TwoParts
+from dprl.engine.sample_split import SampleSplit
 from dprl.evaluation import strategy
 from dprl.evaluation.best import Choice
 from dprl.mechanisms import noisy_maximum
@@ -63,7 +63,7 @@ def in_both_parts(original: Any, rows: Any, noise: Any, journal: Any) -> Any:
 @fault(
     "people are divided by order, up to a share of those who are there",
     "neighbours of a choice",
-    (TwoParts, "in_first"),
+    (SampleSplit, "in_first"),
 )
 def _(original: Any, parts: Any, noise: Any, units: int, *more: Any) -> Any:
     return np.arange(units) < round(parts.share * units)

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dprl.engine import program as engine
+from dprl.engine import loop as engine
 from dprl.engine.layouts import UnitRows
 from dprl.mechanisms import arithmetic
 from dprl.mechanisms.gaussian_sum import GaussianSum

@@ -32,7 +32,7 @@ from dprl import x64 as x64
 from dprl.accounting.renyi_filter import NORM_ROUNDING, WHOLE
 from dprl.accounting.user_relation import CLIPS
 from dprl.audits.record_rewards import Question, RecordingAnswers, compare_questions
-from dprl.engine.two_parts import STREAM
+from dprl.engine.sample_split import STREAM
 from dprl.mechanisms.arithmetic import grid_step
 from dprl.mechanisms.filtered_sum import FilteredGaussianSum
 from dprl.mechanisms.function_noise import FunctionNoise

@@ -19,8 +19,7 @@ from jaxtyping import Array, Float
 from typing_extensions import override
 
 from dprl.engine.algorithm import Algorithm, Setting
-from dprl.engine.bands import banded_gradients
-from dprl.engine.layouts import Block
+from dprl.engine.layouts import Block, banded_gradients
 from dprl.engine.program import PublicFacts, PublicProgram, Query, Stage, ValueFunctionConfig
 from dprl.evaluation import protected
 from dprl.protocols import Attack

@@ -21,7 +21,7 @@ from jaxtyping import Array, Float, Int
 
 from dprl.arrays import AnyArray
 from dprl.config import Provenance
-from dprl.engine.options import Adaptive, PublicFacts, Query, Stage, ValueFunctionConfig
+from dprl.engine.program import Adaptive, PublicFacts, Query, Stage, ValueFunctionConfig
 from dprl.errors import DprlError
 from dprl.mechanisms.filtered_sum import FilteredGaussianSum
 from dprl.protectors.projector import ProtectorState

@@ -67,7 +67,7 @@ class Layer(NamedTuple):
         return self.deltas.shape[1] * (self.inputs.shape[1] + self.bias)
 
 
-def clip_of(mechanism: GaussianSum, layers: Sequence[Layer]) -> float:
+def reduced_clip_norm(mechanism: GaussianSum, layers: Sequence[Layer]) -> float:
     """Return the norm to which gradients are clipped: the clip norm of the first part, less what rounding can add."""
     widest = max(layer.inputs.shape[1] + layer.deltas.shape[1] for layer in layers)
     rounding = (2 * (CHUNK + 2) ** 2 / math.sqrt(3.0) + widest + 32) * _UNIT
@@ -101,7 +101,7 @@ def ghost_sum(mechanism: GaussianSum, layers: Sequence[Layer], included: Any, st
     users = included.shape[0]
     if users > MOST_USERS:
         raise DprlError(f"A block has at most {MOST_USERS} users.")
-    bound, biases = clip_of(mechanism, layers), [layer.bias for layer in layers]
+    bound, biases = reduced_clip_norm(mechanism, layers), [layer.bias for layer in layers]
     chunks = -(-users // CHUNK)
     groups = -(-chunks // _SIDE_BY_SIDE)
     each = -(-chunks // groups)

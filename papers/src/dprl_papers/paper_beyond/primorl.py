@@ -22,8 +22,8 @@ from dprl.accounting import events
 from dprl.accounting.budget import Budget
 from dprl.accounting.calibration import noise_multiplier_for
 from dprl.engine.layouts import Block, PaddedUnits
-from dprl.engine.options import Stage
-from dprl.engine.program import run_steps
+from dprl.engine.loop import run_steps
+from dprl.engine.program import Stage
 from dprl.environments.cart_pole import MAX_ANGLE, MAX_POSITION, CartPole
 from dprl.environments.rollout import Columns, environment_bounds, rollout
 from dprl.environments.user_source import facts_of
