@@ -31,8 +31,9 @@ def main(path: str, cores: int) -> None:
 
     from benchmarks import gpope_numpy
     from dprl.engine.layouts import SharedTransitions
+    from dprl.engine.loop import run_steps
     from dprl.engine.plan import program_at
-    from dprl.engine.program import PublicFacts, run_steps
+    from dprl.engine.program import PublicFacts
     from dprl.evaluation import gpope
     from dprl.mechanisms import threefry
     from dprl.mechanisms.noise import SeededNoise

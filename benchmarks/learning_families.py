@@ -197,7 +197,7 @@ def learned(environment: Any, config: DPPG, budget: Budget, seed: int) -> tuple[
     """Return the policy, and the parameters that ``config`` learns in the environment."""
     plan = make_pg_plan(config, facts_of(environment), budget)
     program, rates = program_of(plan)
-    people, coins = Simulated(environment, program.shape), ActionCoins.of_key(jax.random.key(seed))
+    people, coins = Simulated(environment, program.shape), ActionCoins.from_jax_key(jax.random.key(seed))
     state, history = run_compiled(program, people, SeededNoise.from_seed(seed), rates, coins)
     return plan.policy, jnp.asarray(released(plan.config, plan.policy, state, history, coins))
 

@@ -42,7 +42,7 @@ def serve_candidates() -> None:
         theta = jnp.asarray(np.concatenate([np.zeros(5), weights]), jnp.float32)
 
         def go() -> int:
-            jax.block_until_ready(simulate(theta, SeededNoise.from_seed(next(keys)).actions().of_batch(0)))
+            jax.block_until_ready(simulate(theta, SeededNoise.from_seed(next(keys)).actions().for_batch(0)))
             return USERS
 
         return go
@@ -78,7 +78,7 @@ def serve_candidates() -> None:
     for name, numbers in POLICIES.items():
         weights = np.asarray(numbers)
         theta = jnp.asarray(np.concatenate([np.zeros(5), weights]), jnp.float32)
-        lengths[name] = float(np.mean(simulate(theta, SeededNoise.from_seed(0).actions().of_batch(0)).length))
+        lengths[name] = float(np.mean(simulate(theta, SeededNoise.from_seed(0).actions().for_batch(0)).length))
         several = 30 if name == "starting policy" else 3
         candidates |= {
             f"{OURS}, {name}": ours(weights),

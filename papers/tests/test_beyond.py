@@ -14,7 +14,7 @@ from scipy.stats import chi2
 from dprl.accounting import events
 from dprl.accounting.accountant import epsilon_of
 from dprl.accounting.budget import Budget
-from dprl.engine.program import run_steps
+from dprl.engine.loop import run_steps
 from dprl.evaluation.adassp import smat
 from dprl.mechanisms.noise import SeededNoise
 from dprl_papers.paper_beyond import primorl, value_iteration

@@ -15,7 +15,7 @@ from dprl.accounting.budget import Budget
 from dprl.accounting.calibration import gaussian_noise_multiplier
 from dprl.data.readers import read_log
 from dprl.engine.layouts import padded_units
-from dprl.engine.program import noiseless, run
+from dprl.engine.loop import noiseless, run
 from dprl.engine.ratios import step_ratios
 from dprl.engine.rows import rows_of
 from dprl.errors import DprlError

@@ -10,7 +10,7 @@ from jax import random
 
 from dprl.accounting import accountant
 from dprl.mechanisms.gaussian_sum import GaussianSum
-from dprl.mechanisms.ghost_rows import ghost_sum_of_rows, norms_of
+from dprl.mechanisms.ghost_clipping import ghost_sum_of_rows, norms_of
 from dprl_papers.paper_003_dp_pg import favourites, language
 from dprl_papers.paper_003_dp_pg.transformer import Transformer
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from dprl.accounting.budget import Budget
-from dprl.engine import program as engine
+from dprl.engine import loop as engine
 from dprl.engine.layouts import padded_units
 from dprl.engine.rows import rows_of
 from dprl.evaluation.plan import program_for

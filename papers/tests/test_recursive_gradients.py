@@ -15,7 +15,7 @@ from papers.tests.test_primal_dual_methods import trials_of
 from scipy import stats
 
 from dprl.accounting.budget import Budget
-from dprl.engine.options import PublicFacts
+from dprl.engine.program import PublicFacts
 from dprl.evaluation.nonlinear_td import unit_gradients
 from dprl_papers.baselines.primal_dual_sgd import DPSGDA
 from dprl_papers.methods import recursive_gradients

@@ -7,19 +7,18 @@ from dataclasses import replace
 import jax
 import numpy as np
 import pytest
+from helpers import bandit_bounds, columns_of
+from test_fitted_q import ACTIONS, BOUNDS, BUDGET, DISCOUNT, HORIZON, STATES, log_of, rows_for
 
 import dprl
-from dprl.engine.options import Stage
-from dprl.engine.two_parts import TwoParts
+from dprl.engine.program import Stage
+from dprl.engine.sample_split import SampleSplit
 from dprl.errors import DprlError
 from dprl.evaluation.advantage import ADVANTAGE, KAPPA, Advantage
 from dprl.evaluation.fitted_q import FITTED_Q
 from dprl.evaluation.learned import plan_of_learned
 from dprl.evaluation.learning_question import FITTED_Q_STRENGTH, recommended_question
 from dprl.policies.greedy import Basis
-
-from .helpers import bandit_bounds, columns_of
-from .test_fitted_q import ACTIONS, BOUNDS, BUDGET, DISCOUNT, HORIZON, STATES, log_of, rows_for
 
 
 def vectors(program, columns, person=None):
@@ -131,7 +130,7 @@ def test_what_noise_hides_of_the_gram_matrix_is_taken_to_be_orthonormal():
 def test_public_facts_decide_which_learner_is_asked():
     budgets = [dprl.Budget(epsilon, 1e-5) for epsilon in (0.005, 0.1, 3.0)]
     wide = replace(BOUNDS, units=5_000)
-    parts = TwoParts(wide.units, 0.4)
+    parts = SampleSplit(wide.units, 0.4)
     found = [recommended_question(wide, DISCOUNT, budget, parts) for budget in budgets]
     assert found[0] is None
     assert [one.program.name for one in found[1:]] == [ADVANTAGE, FITTED_Q]

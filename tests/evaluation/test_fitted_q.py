@@ -7,15 +7,16 @@ from dataclasses import replace
 import jax
 import numpy as np
 import pytest
+from helpers import columns_of
 
 import dprl
 from dprl.accounting import events
 from dprl.engine.layouts import gather, unit_rows
-from dprl.engine.options import Stage
-from dprl.engine.program import run_on_host
+from dprl.engine.loop import run_on_host
+from dprl.engine.program import Stage
 from dprl.engine.ratios import step_ratios
 from dprl.engine.rows import rows_of
-from dprl.engine.two_parts import TwoParts
+from dprl.engine.sample_split import SampleSplit
 from dprl.errors import DprlError
 from dprl.evaluation.fitted_q import FITTED_Q, LinearQ, NoFeatures, TableQ
 from dprl.evaluation.learned import plan_of_learned
@@ -24,8 +25,6 @@ from dprl.mechanisms.noise import SeededNoise
 from dprl.policies.greedy import Basis
 from dprl.policies.loading import LoggedPolicy
 from dprl.protocols import Bounds
-
-from .helpers import columns_of
 
 BUDGET = dprl.Budget(1.0, 1e-5)
 STATES, ACTIONS, HORIZON, DISCOUNT = 4, 2, 3, 0.9
@@ -233,7 +232,7 @@ def test_a_table_does_not_propose_what_the_behaviour_policy_never_does():
     def behavior(states):
         return np.where(states[:, :1] < 2.0, [[1.0, 0.0]], [[0.5, 0.5]])
 
-    parts = TwoParts(BOUNDS.units, 0.4)
+    parts = SampleSplit(BOUNDS.units, 0.4)
     question = make_question(BOUNDS, DISCOUNT, BUDGET, parts, behavior, "table")
     assert question.program.allowed == ((True, False),) * 2 + ((True, True),) * 2
     program = question.program.calibrated(BUDGET)

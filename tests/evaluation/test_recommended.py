@@ -13,7 +13,8 @@ import pytest
 
 from dprl.accounting.budget import Budget
 from dprl.engine.layouts import padded_units
-from dprl.engine.program import PublicFacts, Stage, run
+from dprl.engine.loop import run
+from dprl.engine.program import PublicFacts, Stage
 from dprl.engine.rows import rows_of
 from dprl.evaluation import adassp
 from dprl.evaluation.adassp import AdaSSPProgram, modes_of

@@ -123,7 +123,7 @@ def test_whatever_is_learned_the_values_have_one_mechanism():
         known = list(found.first.beside.values())
         for action in range(3):
             rule = program(bounds).policy(np.eye(3)[np.full(program(bounds).basis.size, action)].T.ravel())
-            query = found.query.of_policies([rule, *known])
+            query = found.query.with_policies([rule, *known])
             assert (query.dimension, query.clip_norm) == (found.query.dimension, found.query.clip_norm)
 
 

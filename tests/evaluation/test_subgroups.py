@@ -261,8 +261,8 @@ def test_intervals_of_all_groups_are_simultaneous():
     plan, units = plan_of(), 4_000
     total = vectors_of(plan, units).sum(axis=0)
     groups = subgroups_of(plan.query, plan.value_mechanism, total, PAIRS)
-    values = subgroups_of(plan.query.at(1.0 - 0.05 / 6), plan.value_mechanism, total, PAIRS)
-    differences = subgroups_of(plan.query.at(1.0 - 0.05 / 3), plan.value_mechanism, total, PAIRS)
+    values = subgroups_of(plan.query.with_confidence(1.0 - 0.05 / 6), plan.value_mechanism, total, PAIRS)
+    differences = subgroups_of(plan.query.with_confidence(1.0 - 0.05 / 3), plan.value_mechanism, total, PAIRS)
     for group, wide, wider in zip(groups, values, differences, strict=True):
         assert list(group.simultaneous_intervals) == [v.interval for v in wide.values]
         assert group.contrasts[0].simultaneous_interval == pytest.approx(wider.contrasts[0].interval)

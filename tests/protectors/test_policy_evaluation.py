@@ -11,7 +11,7 @@ import pytest
 
 from dprl.accounting.budget import Budget
 from dprl.engine.layouts import padded_units
-from dprl.engine.program import run
+from dprl.engine.loop import run
 from dprl.engine.rows import rows_of
 from dprl.errors import DprlError
 from dprl.evaluation import gpope

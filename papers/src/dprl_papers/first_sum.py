@@ -8,7 +8,7 @@ from typing import Any
 from dprl.accounting.budget import Budget
 from dprl.cli.running import rounded_down
 from dprl.data.bounds_file import read_bounds
-from dprl.engine.options import ValueFunctionConfig
+from dprl.engine.program import ValueFunctionConfig
 from dprl.evaluation.plan import make_plan
 from dprl.mechanisms.rounded_gaussian import TOTAL_VARIATION
 from dprl.policies.loading import ColumnPolicy

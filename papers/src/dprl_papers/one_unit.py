@@ -16,7 +16,7 @@ import jax.numpy as jnp
 
 from dprl.accounting.user_relation import CLIPS
 from dprl.config import Config, Provenance
-from dprl.engine.options import Claimed, PublicFacts, Query, Stage
+from dprl.engine.program import Claimed, PublicFacts, Query, Stage
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.protocols import Claim, Precondition
 

@@ -191,7 +191,7 @@ def _people(asked: Calibrate, budget: Any) -> Calibrated:
 
     from dprl.accounting import accountant
     from dprl.accounting.user_relation import CLIPS, WORDS
-    from dprl.mechanisms.strategy import Correlation
+    from dprl.mechanisms.step_noise import Correlation
 
     multiplier, relation, name = found["noise_multiplier"], config.relation_words, accountant.accountant_name()
     clips = {relation: 1.0} if sampled else {words: CLIPS[each] for each, words in WORDS.items()}

@@ -22,7 +22,7 @@ from dprl.protocols import Interval
 
 NAME = "interval-walk"
 LONGEST_MOVE = 0.25
-_DEPTHS = {1: 20, 2: 10, 3: 7}  # as in dprl.mechanisms.ornstein_uhlenbeck
+_DEPTHS = {1: 20, 2: 10, 3: 7}  # as in dprl.accounting.reward_relation
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,7 +27,7 @@ from dprl.accounting import events
 from dprl.accounting.budget import Budget
 from dprl.accounting.calibration import noise_multiplier_for
 from dprl.engine.layouts import Block
-from dprl.engine.options import Query
+from dprl.engine.program import Query
 from dprl.evaluation.adassp import smat
 from dprl.evaluation.fitted_q import FittedQ
 from dprl.policies.greedy import GreedyPolicy

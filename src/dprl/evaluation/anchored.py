@@ -25,7 +25,7 @@ from jaxtyping import Float
 from dprl.data.trajectories import Trajectories
 from dprl.engine.columns import scale_of
 from dprl.engine.ratios import cumulative_ratios, step_ratios, unit_means
-from dprl.engine.value_query import AroundReleased, BesideQuery
+from dprl.engine.value_query import ExtendedQuery, FollowUpQuery
 from dprl.evaluation.importance_sampling import ImportanceQuery
 from dprl.evaluation.intervals import Difference, ValueEstimate, apart
 from dprl.mechanisms.gaussian_sum import GaussianSum
@@ -45,7 +45,7 @@ CUT_ALIKE = 0.25
 
 
 @dataclass(frozen=True)
-class AnchoredQuery(AroundReleased, BesideQuery):
+class AnchoredQuery(FollowUpQuery, ExtendedQuery):
     """Question to the units, made from public facts only, beside the question of importance sampling.
 
     The question of importance sampling (``inner``) gives the interval. The value function is released first.
@@ -131,9 +131,9 @@ class AnchoredQuery(AroundReleased, BesideQuery):
         """Return the standard deviation of the noise in :meth:`count`."""
         return self.inner.count_noise(mechanism)
 
-    def of(self, people: float) -> AnchoredQuery:
+    def for_counted_people(self, people: float) -> AnchoredQuery:
         """Return the same question for a number of people that was counted with the noise of :meth:`count_noise`."""
-        return replace(self, inner=self.inner.of(people))
+        return replace(self, inner=self.inner.for_counted_people(people))
 
     def difference(self, mechanism: GaussianSum, noisy: Float[np.ndarray, " dim"], a: int, b: int) -> Difference:
         """Return the difference of the two policies' intervals, which allow for whatever was cut."""

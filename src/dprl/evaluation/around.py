@@ -21,10 +21,9 @@ import numpy as np
 from jaxtyping import Float
 
 from dprl.data.trajectories import Trajectories
-from dprl.engine.columns import scale_of
+from dprl.engine.columns import RemainingReturn, remaining_return, scale_of
 from dprl.engine.ratios import step_ratios, unit_means, usable
-from dprl.engine.to_come import ToCome, to_come
-from dprl.engine.value_query import Question
+from dprl.engine.value_query import BaseValueQuery
 from dprl.errors import DprlError
 from dprl.evaluation import reach
 from dprl.evaluation.intervals import (
@@ -86,7 +85,7 @@ class Baseline:
 
 
 @dataclass(frozen=True)
-class AroundQuery(Question):
+class AroundQuery(BaseValueQuery):
     """Question to the units, made from public facts only.
 
     Attributes:
@@ -158,9 +157,9 @@ class AroundQuery(Question):
         return 1.0 if self.sides == 1 else 0.5
 
     @cached_property
-    def to_come(self) -> ToCome:
+    def remaining_return(self) -> RemainingReturn:
         """Returns that can still come, by step."""
-        return to_come(self.bounds, self.config.discount)
+        return remaining_return(self.bounds, self.config.discount)
 
     @property
     def centre(self) -> float:
@@ -171,23 +170,23 @@ class AroundQuery(Question):
     def losses(self) -> Float[np.ndarray, " horizon"]:
         """``(H,)`` ``gamma^t D_t``: the most value that a weight lost at a step can hide; made not increasing."""
         power = self.config.discount ** np.arange(self.bounds.horizon, dtype=np.float64)
-        hidden = power * (self.to_come.high - self.to_come.low)
+        hidden = power * (self.remaining_return.high - self.remaining_return.low)
         return np.maximum(np.maximum.accumulate(hidden[::-1])[::-1], 1e-300)
 
-    def radius(self, baseline: ToCome) -> float:
+    def radius(self, baseline: RemainingReturn) -> float:
         """Return the largest distance of an estimate from the middle of the value range.
 
         Args:
             baseline: range of the baseline at each step.
         """
         discount, both = self.config.discount, self.sides == 2
-        return reach.farthest(self.bounds, discount, self.to_come, baseline, self.centre, both=both)
+        return reach.farthest(self.bounds, discount, self.remaining_return, baseline, self.centre, both=both)
 
     def around(self, function: ValueFunction | None) -> AroundQuery:
         """Return the query with a released value function as its baseline: post-processing."""
         if function is None:
             return self
-        widths = self.to_come.width
+        widths = self.remaining_return.width
         width = 1.0 + float(np.mean(widths)) / max(float(widths[0]), 1e-300)
         if isinstance(function, LeftOut):
             there, margin = function.on_public_states()
@@ -195,7 +194,7 @@ class AroundQuery(Question):
             there, margin = in_public_units(function, public_states(function.features)), 0.0
         ends = there.min() - margin, there.max() + margin
         least, most = (float(np.clip((1.0 + end) / width, 0.0, 1.0)) for end in ends)
-        baseline = Baseline(function, width, least, most, self.radius(self.to_come.part(least, most)))
+        baseline = Baseline(function, width, least, most, self.radius(self.remaining_return.part(least, most)))
         return replace(self, baseline=baseline)
 
     @property
@@ -287,7 +286,7 @@ class AroundQuery(Question):
         """Return the standard deviation of the noise in :meth:`count`."""
         return self.units * self._share_noise(self._noise(mechanism))
 
-    def of(self, people: float) -> AroundQuery:
+    def for_counted_people(self, people: float) -> AroundQuery:
         """Return the same question for a number of people that was counted with the noise of :meth:`count_noise`."""
         return replace(self, people=people)
 
@@ -379,7 +378,7 @@ class AroundQuery(Question):
             The privacy standard error around a constant in the middle of the value range, the largest sampling standard
             error that the bounds allow, and the half-width of the interval at that error around the worst baseline.
         """
-        bounds, known, discount = self.bounds, self.to_come, self.config.discount
+        bounds, known, discount = self.bounds, self.remaining_return, self.config.discount
         t, noise = quantile(self.config.confidence), self._noise(mechanism)
         least, most = (self.radius(x) for x in (known.part(0.5, 0.5), known))
         steps = np.arange(bounds.horizon, dtype=np.float64)
@@ -412,7 +411,7 @@ def estimates(
     could be cut, V is replaced: in L by the least return that can still come, in U by the largest. The loop takes one
     step of all episodes at a time.
     """
-    bounds, known, width = query.bounds, query.to_come, query.to_come.width
+    bounds, known, width = query.bounds, query.remaining_return, query.remaining_return.width
     limit, ratio = bounds.cumulative_ratio, bounds.max_importance_ratio
     weight, lost = np.ones(trajectories.episodes), np.zeros(trajectories.episodes)
     sides = [np.zeros(trajectories.episodes) for _ in range(query.sides)]

@@ -23,9 +23,9 @@ from jaxtyping import Float
 
 from dprl.data.trajectories import Trajectories
 from dprl.engine.algorithm import Algorithm, Setting
-from dprl.engine.options import ValuesConfig
+from dprl.engine.program import ValuesConfig
 from dprl.engine.ratios import step_ratios, unit_means
-from dprl.engine.value_query import Question
+from dprl.engine.value_query import BaseValueQuery
 from dprl.evaluation.importance_sampling import ImportanceQuery, ImportanceSampling
 from dprl.evaluation.importance_vectors import mixed, unit_pairs
 from dprl.evaluation.intervals import WEIGHTS_ABOVE_ONE, WEIGHTS_BELOW_ONE, Difference, ValueEstimate, product_weight
@@ -121,7 +121,7 @@ class MomentWeights(NamedTuple):
 
 
 @dataclass(frozen=True)
-class ProjectionQuery(Question):
+class ProjectionQuery(BaseValueQuery):
     """Question to the units, made from public facts only; it turns their noisy sum into values and projections.
 
     Attributes:
@@ -184,9 +184,11 @@ class ProjectionQuery(Question):
         scale = math.sqrt((1.0 - self.config.value_budget_fraction) / longest)
         return MomentWeights._make(scale * weight for weight in alone)
 
-    def at(self, confidence: float) -> ProjectionQuery:
+    def with_confidence(self, confidence: float) -> ProjectionQuery:
         """Return the same query with intervals of another nominal confidence."""
-        return replace(self, config=self.config.replace(confidence=confidence), inner=self.inner.at(confidence))
+        return replace(
+            self, config=self.config.replace(confidence=confidence), inner=self.inner.with_confidence(confidence)
+        )
 
     # --- a unit's vector ----------------------------------------------------------------------------------------------
 

@@ -25,8 +25,8 @@ from jaxtyping import Array, Float
 from dprl.accounting.budget import Budget
 from dprl.engine.columns import scale_of
 from dprl.engine.layouts import Block
-from dprl.engine.options import Query, Stage
 from dprl.engine.plan import calibrated_stages
+from dprl.engine.program import Query, Stage
 from dprl.evaluation.adassp import smat
 from dprl.policies.greedy import Basis, GreedyPolicy
 from dprl.policies.loading import LoggedPolicy

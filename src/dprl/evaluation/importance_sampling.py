@@ -21,9 +21,9 @@ from jaxtyping import Float
 
 from dprl.data.trajectories import Trajectories
 from dprl.engine.algorithm import Algorithm, Setting
-from dprl.engine.options import ValuesConfig
+from dprl.engine.program import ValuesConfig
 from dprl.engine.ratios import step_ratios, unit_means
-from dprl.engine.value_query import Question
+from dprl.engine.value_query import BaseValueQuery
 from dprl.errors import DprlError
 from dprl.evaluation.importance_intervals import (
     WEIGHT_SCALE,
@@ -100,7 +100,7 @@ class ImportanceSampling(ValuesConfig):
 
 
 @dataclass(frozen=True)
-class ImportanceQuery(Question):
+class ImportanceQuery(BaseValueQuery):
     """Question to the units, made from public facts only; it turns their noisy sum back into values.
 
     Attributes:
@@ -258,7 +258,7 @@ class ImportanceQuery(Question):
         of_weight = math.sqrt(2.0) if self.pairs else 1.0 / self.weight_scale
         return mechanism.noise_std * math.hypot(1.0 / self.left_scale, of_weight * in_weights)
 
-    def of(self, people: float) -> ImportanceQuery:
+    def for_counted_people(self, people: float) -> ImportanceQuery:
         """Return the same question for a number of people that was counted with the noise of :meth:`count_noise`."""
         return replace(self, people=people)
 

@@ -22,7 +22,7 @@ import numpy as np
 from dprl.accounting.budget import Budget
 from dprl.accounting.rows import MOST_CANDIDATES
 from dprl.engine.plan import Plan
-from dprl.engine.two_parts import TwoParts, checked_share
+from dprl.engine.sample_split import SampleSplit, checked_share
 from dprl.errors import DprlError
 from dprl.evaluation.advantage import ADVANTAGE
 from dprl.evaluation.best import Choice, make_choice
@@ -136,7 +136,7 @@ def plan_of_learned(
     pairs = tuple((0, place) for place in range(1, len(beside) + 1))
     valued = [UnknownPolicy(), *beside.values()]
     rest = (config, bounds, budget, valued, "columns", total_variation, unit, pairs)
-    parts, first = TwoParts(bounds.units, checked_share(share)), None
+    parts, first = SampleSplit(bounds.units, checked_share(share)), None
     how = (asked, config.discount, budget, parts, behavior, basis)
     if isinstance(config, Stratified):
         first = question_within_strata(asked, config.discount, parts, config.min_propensity)

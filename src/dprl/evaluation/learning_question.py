@@ -19,10 +19,10 @@ from dprl.accounting.calibration import noise_multiplier_for
 from dprl.config import DERIVED
 from dprl.data.trajectories import Trajectories
 from dprl.engine.layouts import unit_rows
-from dprl.engine.program import run_on_host
+from dprl.engine.loop import run_on_host
 from dprl.engine.ratios import policy_columns, step_ratios
 from dprl.engine.rows import rows_of
-from dprl.engine.two_parts import FirstPart, FromFirst, TwoParts
+from dprl.engine.sample_split import FirstPartQuestion, FirstPartRelease, SampleSplit
 from dprl.errors import DprlError, require
 from dprl.evaluation.advantage import ADVANTAGE, Advantage
 from dprl.evaluation.fitted_q import FITTED_Q, ROUNDS, FittedQ, LinearQ, NoFeatures, TableQ
@@ -49,7 +49,7 @@ LEARNED_POLICY = "the learned policy"
 
 
 @dataclass(frozen=True)
-class LearningQuestion(FirstPart):
+class LearningQuestion(FirstPartQuestion):
     """Question to the first part of the people, from whose noisy sums a policy is learned.
 
     Attributes:
@@ -108,7 +108,7 @@ class LearningQuestion(FirstPart):
         for policy in self.beside.values():
             yield policy_columns(policy, log, behavior)
 
-    def released(self, log: Trajectories, behavior: Any, noise: Any, journal: Any) -> FromFirst:
+    def released(self, log: Trajectories, behavior: Any, noise: Any, journal: Any) -> FirstPartRelease:
         """Learn the policy from the rows; return it with the other policies that are valued."""
         of = self.program
         log = replace(log, bounds=of.bounds)  # if the unit is a transition, trajectories have one step
@@ -118,14 +118,14 @@ class LearningQuestion(FirstPart):
         _, weights = run_on_host(of, noise, unit_rows(rows, of.bounds.units), journal=journal)
         policy = of.policy(np.nan_to_num(np.asarray(weights, np.float64), nan=0.0, posinf=0.0, neginf=0.0))
         words = policy.words if len(policy.words) <= MOST_CHARACTERS else "a rule of many comparisons"
-        return FromFirst(words, {self.called: policy, **self.beside})
+        return FirstPartRelease(words, {self.called: policy, **self.beside})
 
 
 def make_question(
     bounds: Bounds,
     discount: float,
     budget: Budget,
-    parts: TwoParts,
+    parts: SampleSplit,
     behavior: Any = None,
     basis: str | None = None,
     learner: str = FITTED_Q,
@@ -159,7 +159,9 @@ def make_question(
     return LearningQuestion(parts, _program(facts, discount, behavior, basis or CONSTANT_BASIS, learner), larger_basis)
 
 
-def question_within_strata(bounds: Bounds, discount: float, parts: TwoParts, min_propensity: float) -> LearningQuestion:
+def question_within_strata(
+    bounds: Bounds, discount: float, parts: SampleSplit, min_propensity: float
+) -> LearningQuestion:
     """Return the question from whose noisy sums a rule over declared strata is learned.
 
     See :mod:`dprl.evaluation.strata_q`.

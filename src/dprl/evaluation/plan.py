@@ -12,10 +12,10 @@ from dprl.accounting.accountant import epsilon_of
 from dprl.accounting.budget import Budget
 from dprl.accounting.calibration import noise_multiplier_for
 from dprl.added import in_calibration
-from dprl.engine.options import Program, PublicFacts, Query, Stage, ValueFunctionConfig, ValuesConfig
 from dprl.engine.plan import Plan, calibrated_stages, epsilon_within, event_of_stages, filtered_stage, without_sampler
-from dprl.engine.two_parts import FirstPart, checked_share
-from dprl.engine.value_query import BesideQuery, ValueQuery, value_mechanism
+from dprl.engine.program import Program, PublicFacts, Query, Stage, ValueFunctionConfig, ValuesConfig
+from dprl.engine.sample_split import FirstPartQuestion, checked_share
+from dprl.engine.value_query import ExtendedQuery, ValueQuery, value_mechanism
 from dprl.errors import DprlError
 from dprl.evaluation.anchored import AnchoredQuery
 from dprl.evaluation.best import make_choice
@@ -24,8 +24,8 @@ from dprl.evaluation.protected import with_loaded_protector
 from dprl.evaluation.residuals import ResidualQuery
 from dprl.evaluation.stratified import with_subgroups_of_strata
 from dprl.evaluation.subgroups import with_subgroups
+from dprl.mechanisms.arithmetic import MAX_UNITS
 from dprl.mechanisms.gaussian_sum import GaussianSum
-from dprl.mechanisms.grid import MAX_UNITS
 from dprl.protocols import Bounds
 from dprl.value_functions.features import Features, make_features
 
@@ -154,7 +154,7 @@ def plan_of_best(
 
 
 def after_first(
-    first: FirstPart,
+    first: FirstPartQuestion,
     config: Algorithm,
     bounds: Bounds,
     budget: Budget,
@@ -251,7 +251,7 @@ def _of_a_part(query: ValueQuery, share: float, name: str) -> ValueQuery:
     """Return the query to a ``share`` of the people; a coin decides who is asked."""
     if share == 1.0 or isinstance(query, ResidualQuery):  # a residual query counts the people itself
         return query
-    if isinstance(query, BesideQuery):
+    if isinstance(query, ExtendedQuery):
         return replace(query, inner=_of_a_part(query.inner, share, name))
     if not isinstance(query, ImportanceQuery):
         raise DprlError(f"{name} has no intervals for a part of the people: use another algorithm.")

@@ -25,7 +25,7 @@ from dprl.engine.layouts import Block
 from dprl.engine.program import PublicFacts, Query, Stage, ValueFunctionConfig
 from dprl.evaluation.nonlinear_td import COLUMNS, unit_gradients
 from dprl.evaluation.start_level import StartedProgram, StartLevel, behind, start_level
-from dprl.mechanisms.grid import grid_step
+from dprl.mechanisms.arithmetic import grid_step
 from dprl.protocols import Attack
 
 FUNCTION = "value function"

@@ -9,19 +9,21 @@ computes from noisy sums is post-processing. With a public schedule the noise di
 from __future__ import annotations
 
 import dataclasses
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
 
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int
 
 from dprl.arrays import AnyArray
 from dprl.config import Provenance
-from dprl.engine.options import Adaptive, PublicFacts, Query, Stage, ValueFunctionConfig
+from dprl.engine.program import Adaptive, PublicFacts, Query, Stage, ValueFunctionConfig
 from dprl.errors import DprlError
 from dprl.mechanisms.filtered_sum import FilteredGaussianSum
-from dprl.mechanisms.gaussian_sum import to_levels
 from dprl.protectors.projector import ProtectorState
 from dprl.protectors.protector import Protector
 
@@ -126,6 +128,31 @@ def protected_queries(config: Any, facts: PublicFacts) -> tuple[Query, ...]:
     elif protector.profile is not None:
         last = dataclasses.replace(last, profile=to_levels(protector.profile))
     return (*first, last)
+
+
+def to_levels(profile: Sequence[float], levels: int = 8) -> tuple[float, ...]:
+    """Round a public profile of noise to at most ``levels`` distinct values w, scaled so that 1/w^2 has mean one.
+
+    The values are rounded on a logarithmic grid between the smallest and the largest, then scaled. The profile is
+    public and the accountant sees the rounded one, so rounding costs no privacy. The time to calibrate is in proportion
+    to the number of levels.
+
+    >>> to_levels([2.0, 2.0, 2.0])
+    (1.0, 1.0, 1.0)
+    >>> [round(w, 3) for w in to_levels([1.0, 1.01, 4.0, 3.97], 2)]
+    [0.729, 0.729, 2.915, 2.915]
+    """
+    values = np.asarray(profile, dtype=np.float64)
+    if values.ndim != 1 or not values.size or not np.all((values > 0.0) & np.isfinite(values)):
+        raise DprlError("A noise profile consists of positive finite numbers.")
+    logs = np.log(values)
+    distinct = np.unique(logs)
+    if len(distinct) > levels:
+        grid = np.linspace(distinct[0], distinct[-1], levels)
+        logs = grid[np.argmin(np.abs(logs[:, None] - grid), axis=1)]
+    scale = 0.5 * math.log(float(np.mean(np.exp(-2.0 * logs))))
+    # equal levels give equal floats, whatever the order of the steps
+    return tuple(float(w) for w in np.exp(logs + scale))
 
 
 def protected_program(config: Any, facts: PublicFacts, stages: tuple[Stage, ...]) -> Protected:

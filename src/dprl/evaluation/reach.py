@@ -11,7 +11,7 @@ import math
 
 import numpy as np
 
-from dprl.engine.to_come import ToCome
+from dprl.engine.columns import RemainingReturn
 from dprl.protocols import Bounds, Interval
 
 DIRECTIONS = 16
@@ -19,7 +19,9 @@ _SMALLEST = 1e-9  # smaller weights do not matter
 ROUNDING = 1.0 + 1e-9
 
 
-def farthest(bounds: Bounds, discount: float, known: ToCome, baseline: ToCome, centre: float, *, both: bool) -> float:
+def farthest(
+    bounds: Bounds, discount: float, known: RemainingReturn, baseline: RemainingReturn, centre: float, *, both: bool
+) -> float:
     """Return the largest distance of a unit's lower estimate L from ``centre``.
 
     Args:
@@ -41,7 +43,9 @@ def farthest(bounds: Bounds, discount: float, known: ToCome, baseline: ToCome, c
     return max(radius / math.cos(math.pi / DIRECTIONS), 1e-300) * ROUNDING
 
 
-def largest(bounds: Bounds, discount: float, known: ToCome, baseline: ToCome, a: float, b: float) -> float:
+def largest(
+    bounds: Bounds, discount: float, known: RemainingReturn, baseline: RemainingReturn, a: float, b: float
+) -> float:
     """Return the largest ``a L + b U`` that the rows of a trajectory can make, or an upper bound of it."""
     rewards = _back(bounds, discount, known, baseline, a, b, bounds.reward)
     low, high = bounds.reward
@@ -53,7 +57,13 @@ def largest(bounds: Bounds, discount: float, known: ToCome, baseline: ToCome, a:
 
 
 def _back(
-    bounds: Bounds, discount: float, known: ToCome, baseline: ToCome, a: float, b: float, rewards: Interval
+    bounds: Bounds,
+    discount: float,
+    known: RemainingReturn,
+    baseline: RemainingReturn,
+    a: float,
+    b: float,
+    rewards: Interval,
 ) -> float:
     """Return the largest ``a L + b U`` with rewards in this range, by dynamic programming over the weight.
 

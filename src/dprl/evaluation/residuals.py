@@ -18,9 +18,9 @@ from jaxtyping import Float, Int
 from typing_extensions import override
 
 from dprl.data.trajectories import Trajectories
-from dprl.engine.columns import in_range, scale_of
+from dprl.engine.columns import scale_of, scaled_to_unit_range
 from dprl.engine.ratios import unit_means, usable
-from dprl.engine.value_query import AroundReleased, Question
+from dprl.engine.value_query import BaseValueQuery, FollowUpQuery
 from dprl.evaluation.intervals import (
     NO_OVERLAP,
     TRIMMED,
@@ -64,7 +64,7 @@ class Estimate(NamedTuple):
 
 
 @dataclass(frozen=True)
-class EstimateQuery(AroundReleased, Question):
+class EstimateQuery(FollowUpQuery, BaseValueQuery):
     """Query for values of one decision, which can estimate any weighted sum of the policies' values.
 
     Attributes:
@@ -107,7 +107,7 @@ class EstimateQuery(AroundReleased, Question):
             return out
         first = np.minimum(log.episode_offsets[:-1], len(log.reward) - 1)
         sound = usable(log) & (log.action[first] >= 0) & (True if log.stays is None else log.stays[first] > 0.0)
-        outcome = in_range(log.reward[first], self.bounds.reward)
+        outcome = scaled_to_unit_range(log.reward[first], self.bounds.reward)
         columns = self._columns(policies, log.observation[first], np.maximum(log.action[first], 0), outcome)
         for column, values in enumerate(columns):
             out[:, column] = unit_means(log, np.where(sound, values, 0.0))
@@ -173,7 +173,7 @@ class ResidualQuery(EstimateQuery):
         """The table, with the logged policy's probabilities if all actions were equally likely in every stratum."""
         return np.where(self.table.any(axis=(1, 2), keepdims=True), self.table, 1.0 / self.table.shape[2])
 
-    def of_policies(self, policies: Sequence[Any]) -> ResidualQuery:
+    def with_policies(self, policies: Sequence[Any]) -> ResidualQuery:
         """Return the same query for policies that are known by now; its dimension and clip norm stay."""
         return replace(self, table=Strata(self.bounds).table(policies))
 

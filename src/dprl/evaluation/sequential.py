@@ -19,7 +19,7 @@ from typing_extensions import override
 
 from dprl.data.trajectories import Trajectories
 from dprl.engine.ratios import step_ratios, unit_means
-from dprl.engine.value_query import AroundReleased, BesideQuery
+from dprl.engine.value_query import ExtendedQuery, FollowUpQuery
 from dprl.evaluation.importance_sampling import ImportanceQuery
 from dprl.evaluation.importance_vectors import unit_pairs
 from dprl.evaluation.intervals import VARIANCE_MARGIN, Difference, ValueEstimate, apart, confounder_of, quantile
@@ -34,7 +34,7 @@ FAINTNESS = 0.5
 
 
 @dataclass(frozen=True)
-class SequentialQuery(AroundReleased, BesideQuery):
+class SequentialQuery(FollowUpQuery, ExtendedQuery):
     """Query to the units around released propensities, which adds moves to the query of importance sampling.
 
     Propensities are released before it. Expected errors are computed as if the propensities were known.
@@ -72,7 +72,7 @@ class SequentialQuery(AroundReleased, BesideQuery):
         """L2 norm that no vector exceeds."""
         return self.inner.clip_norm * math.hypot(1.0, FAINTNESS)
 
-    def of_policies(self, policies: Sequence[Any]) -> SequentialQuery:
+    def with_policies(self, policies: Sequence[Any]) -> SequentialQuery:
         """Return the same query for policies that are known by now; its dimension and clip norm stay."""
         return replace(self, table=Strata(self.bounds).table(policies))
 

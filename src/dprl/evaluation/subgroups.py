@@ -18,7 +18,7 @@ from jaxtyping import Float, Int
 
 from dprl.data.trajectories import Trajectories
 from dprl.engine.ratios import usable
-from dprl.engine.value_query import BesideQuery, CountingQuery, ValueQuery
+from dprl.engine.value_query import CountingQuery, ExtendedQuery, ValueQuery
 from dprl.errors import DprlError
 from dprl.evaluation.contrasts import Contrast, contrasts_of
 from dprl.evaluation.intervals import SAYS_NOTHING, Difference, ValueEstimate
@@ -121,7 +121,7 @@ def least_noise_weights(sizes: Sequence[int]) -> Float[np.ndarray, " axes"]:
 
 
 @dataclass(frozen=True)
-class GroupedQuery(BesideQuery):
+class GroupedQuery(ExtendedQuery):
     """Query to the units for the values of everybody and of each subgroup, made from public facts only.
 
     Attributes:
@@ -210,7 +210,7 @@ class GroupedQuery(BesideQuery):
         """Return the query for the values of one group of the axis at ``place``, whose noisy sum is ``total``."""
         del place, group
         # for less than one person the values say nothing, whatever they are: the noise in the number is far larger
-        return self.inner.of(max(self.inner.count(total), 1.0))
+        return self.inner.for_counted_people(max(self.inner.count(total), 1.0))
 
     # --- the values of everybody --------------------------------------------------------------------------------------
 
@@ -240,7 +240,7 @@ class GroupedQuery(BesideQuery):
         """Return the errors to expect in a group of each axis if all groups of the axis have the same size."""
         units = self.bounds.units
         return [
-            self.inner.of(units / size).expect(self.inner_mechanism(mechanism, factor))
+            self.inner.for_counted_people(units / size).expect(self.inner_mechanism(mechanism, factor))
             for size, factor in zip(self.sizes, self.relative_noise.groups, strict=True)
         ]
 
@@ -312,7 +312,7 @@ def subgroups_of(
         of_group = query.inner_mechanism(mechanism, factor)
         for group, (name, total) in enumerate(zip(axis.labels(), sums, strict=True)):
             own = query.query_of_group(place, group, total)
-            alone, wide = (own.at(level).decode(of_group, total) for level in (confidence, together))
+            alone, wide = (own.with_confidence(level).decode(of_group, total) for level in (confidence, together))
             contrasts = contrasts_of(own, of_group, total, pairs, groups) if pairs else []
             out.append(
                 Subgroup(

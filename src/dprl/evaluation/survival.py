@@ -23,9 +23,9 @@ from jaxtyping import Float, Int
 from dprl.config import DERIVED, filled
 from dprl.data.trajectories import Trajectories
 from dprl.engine.algorithm import Algorithm, Setting
-from dprl.engine.options import ValuesConfig
+from dprl.engine.program import ValuesConfig
 from dprl.engine.ratios import cumulative_ratios, step_ratios, usable
-from dprl.engine.value_query import Question
+from dprl.engine.value_query import BaseValueQuery
 from dprl.evaluation.importance_vectors import mixed
 from dprl.evaluation.intervals import Difference, apart, quantile
 from dprl.evaluation.least_noise import least_noise_strategy, optimal_strategy, public_patterns
@@ -105,7 +105,7 @@ class Survival(ValuesConfig):
 
 
 @dataclass(frozen=True)
-class SurvivalQuery(Question):
+class SurvivalQuery(BaseValueQuery):
     """Query to the units, made from public facts only; it turns their noisy sum back into probabilities.
 
     Attributes:

@@ -25,8 +25,8 @@ from dprl.accounting.ledger import Ledger
 from dprl.data.parts import Parts
 from dprl.data.readers import Log
 from dprl.data.sources import LogSource
-from dprl.engine.options import Learned, ValueFunctionConfig, ValuesConfig
 from dprl.engine.plan import Plan
+from dprl.engine.program import Learned, ValueFunctionConfig, ValuesConfig
 from dprl.errors import DprlError
 from dprl.evaluation.contrasts import asked_pairs
 from dprl.evaluation.importance_sampling import ImportanceSampling

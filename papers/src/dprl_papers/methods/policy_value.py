@@ -18,8 +18,8 @@ import numpy as np
 from dprl.accounting import events
 from dprl.accounting.budget import Budget
 from dprl.accounting.calibration import noise_multiplier_for
+from dprl.engine.loop import noiseless, run
 from dprl.engine.plan import Plan
-from dprl.engine.program import noiseless, run
 from dprl.engine.ratios import step_ratios
 from dprl.engine.value_query import release_vector, value_mechanism
 from dprl.evaluation import importance_sampling as importance

@@ -26,8 +26,8 @@ from dprl.accounting.calibration import noise_multiplier_for
 from dprl.data.trajectories import Trajectories
 from dprl.engine.columns import TRANSITION
 from dprl.engine.layouts import PaddedUnits, padded_units
-from dprl.engine.options import PublicFacts, Query, Stage
-from dprl.engine.program import noiseless
+from dprl.engine.loop import noiseless
+from dprl.engine.program import PublicFacts, Query, Stage
 from dprl.engine.rows import rows_of
 from dprl.evaluation.dptd import DPTD
 from dprl.evaluation.neural_td import NeuralTD

@@ -26,7 +26,7 @@ from jaxtyping import Array, Float
 from dprl.accounting import events
 from dprl.accounting.accountant import epsilon_of
 from dprl.engine.layouts import PaddedUnits
-from dprl.engine.options import PublicFacts
+from dprl.engine.program import PublicFacts
 from dprl.evaluation.nonlinear_td import unit_gradients
 from dprl.evaluation.primal_dual import PrimalDualProgram
 from dprl_papers.baselines.primal_dual_sgd import DPSGDA

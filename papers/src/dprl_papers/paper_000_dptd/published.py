@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from dprl.accounting.budget import Budget
 from dprl.engine.algorithm import Algorithm, Setting
 from dprl.engine.layouts import Block
-from dprl.engine.options import Claimed, PublicFacts, Query, Stage
+from dprl.engine.program import Claimed, PublicFacts, Query, Stage
 from dprl.evaluation.dptd import DPTD, DPTDProgram
 from dprl.protocols import Attack, Precondition
 from dprl_papers.one_unit import claimed, one_unit_a_step

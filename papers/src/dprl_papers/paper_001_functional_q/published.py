@@ -17,15 +17,14 @@ import numpy as np
 from jax import lax, random
 
 from dprl.accounting.budget import Budget
-from dprl.accounting.reward_relation import RewardRelation
+from dprl.accounting.reward_relation import DEPTHS, RewardRelation
 from dprl.config import DERIVED
 from dprl.engine.algorithm import Algorithm, Setting
 from dprl.environment_spec import EnvironmentSpec
 from dprl.errors import DprlError
 from dprl.learning.functional_q import FunctionalQ, public_defaults
 from dprl.learning.learning_plan import LearningPlan
-from dprl.mechanisms.node_noise import NodeNoise
-from dprl.mechanisms.ornstein_uhlenbeck import DEPTHS, PathParameters, parameters, positions_of, unit_path
+from dprl.mechanisms.ornstein_uhlenbeck import NodeNoise, PathParameters, parameters, positions_of, unit_path
 from dprl.protocols import Attack, Claim, Precondition
 from dprl.states import unit_states
 from dprl.value_functions.q_function import QFunction, hidden_weights, initial_weights, q_values

@@ -25,9 +25,9 @@ from dprl.accounting import events
 from dprl.accounting.budget import Budget
 from dprl.accounting.calibration import noise_multiplier_for
 from dprl.mechanisms.gaussian_sum import GaussianSum
-from dprl.mechanisms.ghost_rows import ghost_sum_of_rows
+from dprl.mechanisms.ghost_clipping import ghost_sum_of_rows
 from dprl.mechanisms.noise import SeededNoise
-from dprl.mechanisms.strategy import Correlation
+from dprl.mechanisms.step_noise import Correlation
 from dprl_papers.paper_003_dp_pg.transformer import Transformer
 
 DIGITS, INSTRUCTIONS = 4, 2
@@ -182,7 +182,7 @@ class Decoder:
             users, multiplier: number of users, and the noise multiplier; 0 for no noise.
             seed: seed of users and noise.
         """
-        mechanism = self.mechanism_of(users, multiplier or 1.0).in_float(loudness=multiplier)
+        mechanism = self.mechanism_of(users, multiplier or 1.0).in_float(noise_multiplier_override=multiplier)
         rate = min(MOST, STEP / multiplier) if multiplier else MOST
         bound = mechanism.bind(SeededNoise.from_seed(seed).stream("users"))
         key, theta = random.fold_in(random.key(_USERS), seed), self.start

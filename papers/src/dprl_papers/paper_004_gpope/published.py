@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from dprl.accounting.budget import Budget
 from dprl.engine.algorithm import Algorithm, Setting
-from dprl.engine.options import Claimed, PublicFacts, Query, Stage
+from dprl.engine.program import Claimed, PublicFacts, Query, Stage
 from dprl.evaluation.gpope import GPOPE, GPOPEProgram
 from dprl.evaluation.protected import Protected
 from dprl.protocols import Attack, Precondition

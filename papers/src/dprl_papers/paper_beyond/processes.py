@@ -13,7 +13,7 @@ import numpy as np
 
 import dprl
 from dprl.accounting.budget import Budget
-from dprl.engine.two_parts import SHARE
+from dprl.engine.sample_split import SHARE
 from dprl.evaluation.learned import plan_of_learned
 from dprl.mechanisms.noise import SeededNoise
 from dprl.protocols import NO_JOURNAL

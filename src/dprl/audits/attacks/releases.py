@@ -25,7 +25,7 @@ from dprl.config import Config
 from dprl.data.readers import read_log
 from dprl.engine.layouts import PaddedUnits
 from dprl.engine.plan import Plan
-from dprl.engine.two_parts import checked_share
+from dprl.engine.sample_split import checked_share
 from dprl.errors import DprlError
 from dprl.evaluation.fitted_q import FITTED_Q
 from dprl.evaluation.importance_sampling import ImportanceSampling

@@ -45,7 +45,7 @@ class Simulated:
 
     def block(self, units: Any, state: Any = None) -> Trajectory:
         """Return what the people in the consecutive places ``units`` ``(B,)`` do under the state's policy."""
-        return self.meet(state.theta, state.coins.of_batch(state.step), units)
+        return self.meet(state.theta, state.coins.for_batch(state.step), units)
 
     def meet(self, theta: Any, coins: BatchCoins, places: Any) -> Trajectory:
         """Return the trajectories ``(B, ...)`` of the people in ``places``.
@@ -120,7 +120,7 @@ def sum_of_met(
 
 def acting(program: Any, state: Any) -> Acting:
     """Return the policy of the state, as people outside of JAX meet it."""
-    return Acting(program.shape.policy, np.asarray(state.theta), state.coins.of_batch(int(state.step)))
+    return Acting(program.shape.policy, np.asarray(state.theta), state.coins.for_batch(int(state.step)))
 
 
 def rollout(
