@@ -16,10 +16,9 @@ from dprl.policies import check_policy
 from dprl.protocols import Bounds
 from dprl.value_functions.features import make_features
 from dprl_papers.baselines.lstd import mspbe
-from dprl_papers.domains.chain import draw_log
+from dprl_papers.domains.chain import Chain, draw_log
 from dprl_papers.harness import domain as domains
 from dprl_papers.harness.domain import MOMENT_SEED, Truth, cached, domain_names, from_rollout, load_domain
-from dprl_papers.harness.exact_chain import Chain
 
 ALL = [
     *("acrobot", "cart_pole", "chain", "chain_bernoulli", "hiv", "mountain_car", "mountain_car_off_policy", "one_step"),
@@ -279,7 +278,7 @@ def test_a_log_of_a_rollout_is_what_the_reader_makes_of_it():
 OWN = """
     import numpy as np
     from dprl.environments.rollout import rollout
-    from dprl_papers.harness.exact_chain import Chain
+    from dprl_papers.domains.chain import Chain
     from dprl_papers.harness.domain import Domain, Truth, from_rollout
     from dprl.policies import UniformPolicy
     from dprl.protocols import Bounds

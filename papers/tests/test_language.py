@@ -66,9 +66,9 @@ def words(text):
 
 def test_a_rule_checks_answers():
     tokens = jnp.array([words(t) for t in ("s2731=1237", "s2731=7321", "c2731=2731", "c2731=1372", "s0010=0001")])
-    assert language.right(tokens).tolist() == [1, 0, 1, 0, 1]
-    assert language.right(tokens[None]).shape == (1, 5)
-    other = language.read(tokens[:, : language.PROMPT], jnp.zeros(5, bool))
+    assert language.is_right(tokens).tolist() == [1, 0, 1, 0, 1]
+    assert language.is_right(tokens[None]).shape == (1, 5)
+    other = language.answers_to(tokens[:, : language.PROMPT], jnp.zeros(5, bool))
     assert other[:4].tolist() == [words(t) for t in ("7321", "7321", "1372", "1372")]
     prompts = language.prompts_of(random.key(0), 500)
     assert set(np.unique(prompts[:, 0])) == {10, 11}

@@ -19,11 +19,13 @@ def test_the_policy_sees_six_bytes():
     memory = np.zeros((2, 128))
     memory[0, [49, 54, 51, 50, 58, 56]] = (128, 64, 192, 255, 255, 2)
     expected = [[0, -0.5, 0.5, 127 / 128, -0.5, 1, -4], [-1, -1, -1, -1, 0, 0, 0]]
-    np.testing.assert_allclose(pong.see(memory), expected)
+    np.testing.assert_allclose(pong.network_inputs(memory), expected)
     policy = pong.load_policy()
     states = np.random.default_rng(0).integers(0, 256, (200, 128)).astype(np.float32)
     found = policy(states)
-    preferences = np.exp((q := q_values(policy.weights, pong.see(states)) / pong.TEMPERATURE) - q.max(1, keepdims=True))
+    preferences = np.exp(
+        (q := q_values(policy.weights, pong.network_inputs(states)) / pong.TEMPERATURE) - q.max(1, keepdims=True)
+    )
     softmax = preferences / preferences.sum(axis=1, keepdims=True)
     np.testing.assert_allclose(found, 0.8 * softmax + 0.2 / 3, atol=1e-4)
     unseen = states.copy()

@@ -21,7 +21,7 @@ from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.protocols import Claim, Precondition
 
 RELATION = "replace one"
-MOVED = CLIPS[RELATION]
+SENSITIVITY_IN_CLIPS = CLIPS[RELATION]
 """How many clip norms replacing one unit moves a clipped sum."""
 C = TypeVar("C", bound=Config)
 
@@ -33,10 +33,12 @@ class ReplaceOne(GaussianSum):
     relation: str = RELATION
 
     @classmethod
-    def of(cls, mechanism: GaussianSum) -> Self:
+    def with_noise_of(cls, mechanism: GaussianSum) -> Self:
         """Return a sum with the same noise as ``mechanism`` under this relation."""
         given = {f.name: getattr(mechanism, f.name) for f in fields(GaussianSum)}
-        return cls(**given | {"relation": RELATION, "noise_multiplier": mechanism.noise_multiplier / MOVED})
+        return cls(
+            **given | {"relation": RELATION, "noise_multiplier": mechanism.noise_multiplier / SENSITIVITY_IN_CLIPS}
+        )
 
     def _check_proved(self) -> None:
         """Accept every mechanism, although no proof of dprl covers it: a release with it writes a statement."""
@@ -76,7 +78,7 @@ def one_a_step(shape: Query, units: int, noise_multiplier: float) -> Stage:
     """Return the stage that answers the query ``shape`` with a paper's noise, using one of ``units`` units per step."""
     mechanism = OneUnit(
         parts=((shape.dimension, shape.clip_norm),),
-        noise_multiplier=noise_multiplier / MOVED,
+        noise_multiplier=noise_multiplier / SENSITIVITY_IN_CLIPS,
         sampling_rate=1.0 / units,
         steps=shape.steps,
     )
@@ -94,4 +96,4 @@ def claimed(
     """Return what an evaluation as published releases: the values, and one stage that uses one unit per step."""
     (shape,) = shapes
     stages = (one_a_step(shape, units, noise_multiplier),)
-    return Claimed(stages, Claim(RELATION, conditions), ReplaceOne.of)
+    return Claimed(stages, Claim(RELATION, conditions), ReplaceOne.with_noise_of)

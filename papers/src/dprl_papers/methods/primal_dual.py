@@ -43,7 +43,7 @@ from dprl_papers.harness.method import Guarantee, Method
 from dprl_papers.harness.neural import NeuralMetrics, answers, run_curves
 from dprl_papers.harness.problem import Setting, Trials
 from dprl_papers.harness.versions import module_file
-from dprl_papers.one_unit import MOVED, one_a_step
+from dprl_papers.one_unit import SENSITIVITY_IN_CLIPS, one_a_step
 from dprl_papers.paper_000_dptd.published import PublishedDPTD, noise_multiplier
 
 EPOCHS = 100
@@ -299,7 +299,7 @@ def _initial_promise(setting: Setting, sigma: float, words: str) -> Guarantee:
     from dprl_papers.first_sum import initial_release_epsilon
 
     count, (epsilon, delta) = transitions(setting), _asked(setting)
-    least = initial_release_epsilon(count, sigma, MOVED, delta)
+    least = initial_release_epsilon(count, sigma, SENSITIVITY_IN_CLIPS, delta)
     words = f"of one of {count} transitions; {words}"
     return Guarantee(status="as published", claimed=epsilon, true=least, delta=delta, words=words)
 

@@ -33,7 +33,7 @@ from dprl_papers.paper_001_functional_q.sigma import (
     LEMMA_8,
     STEP_SIZE,
     TAIL,
-    of_the_noise,
+    budget_of_noise,
     sigma_proof,
     sigma_theorem_5,
     variation,
@@ -54,7 +54,7 @@ class PublishedQ(FunctionalQ):
         config = resolve(self, facts)
         if config.published_std is None:
             assert config.step_size is not None
-            sigma = sigma_theorem_5(of_the_noise(budget), config.samples, config.batch, step_size=config.step_size)
+            sigma = sigma_theorem_5(budget_of_noise(budget), config.samples, config.batch, step_size=config.step_size)
             config = config.replace(DERIVED, published_std=sigma)
         relation = RewardRelation(1.0)
         return LearningPlan(
@@ -115,7 +115,7 @@ def conditions(budget: Budget, config: PublishedQ) -> tuple[Precondition, ...]:
     assert step_size is not None
     reached = LEMMA_8 * math.sqrt(1.0 / variation(config.batch, step_size)) * sigma
     needed = math.sqrt(2.0 * math.log(2.0 * resets / budget.delta))
-    proof = sigma_proof(of_the_noise(budget), config.samples, config.batch, step_size=step_size)
+    proof = sigma_proof(budget_of_noise(budget), config.samples, config.batch, step_size=step_size)
     return (
         Precondition(
             f"Theorem 5 needs 2k > 8.68 sqrt(beta) sigma, and 2k is {2 * TAIL} against {reached:.4g}",

@@ -43,7 +43,7 @@ def sigma_proof(budget: Budget, samples: int, batch: int, **options: float) -> f
     return math.sqrt(_rounds_and_log(budget, samples, batch) * constant(batch, **options)) / budget.epsilon
 
 
-def of_the_noise(budget: Budget) -> Budget:
+def budget_of_noise(budget: Budget) -> Budget:
     """Return the budget of the Gaussian process, which has half of delta; the other half is for the tail of Lemma 8."""
     return Budget(budget.epsilon, budget.delta / 2.0)
 

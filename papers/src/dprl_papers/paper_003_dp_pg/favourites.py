@@ -29,7 +29,7 @@ def imitating(model: Any, seed: int) -> Any:
 
 def _of_favourites(theta: Any, key: Any, model: Any, start: Any) -> Any:
     """Return the gradient of the mean log-probability of the favourite answers."""
-    tokens = SMALL.asked(start, key, GROUP)
+    tokens = SMALL.sampled_answers(start, key, GROUP)
     best = jnp.argmax(SMALL.gains_of(model, start, tokens), axis=1)
     chosen = jnp.take_along_axis(tokens, best[:, None, None], axis=1)[:, 0]
     return jax.grad(lambda theta: jnp.mean(SMALL.model.log_probs(theta, chosen, DIGITS)[0]))(theta)
@@ -40,6 +40,6 @@ def measured(users: int, epsilon: float | None, delta: float, seed: int, seeds: 
     multiplier = 0.0 if epsilon is None else multiplier_of(epsilon, delta)
     found = []
     for i in range(seed, seed + seeds):
-        policy = imitating(SMALL.trained(SMALL.comparing, users, multiplier, i), i)
+        policy = imitating(SMALL.trained(SMALL.compared_answers, users, multiplier, i), i)
         found.append(float(SMALL.judged(policy, random.fold_in(random.key(JUDGE), i))))
     return np.array(found)
