@@ -11,7 +11,7 @@ from jax import random
 from dprl.accounting import accountant
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.ghost_rows import ghost_sum_of_rows, norms_of
-from dprl_papers.paper_003_dp_pg import favourites, language
+from dprl_papers.paper_003_dp_pg import language
 from dprl_papers.paper_003_dp_pg.transformer import Transformer
 
 TINY = Transformer(symbols=7, length=5, width=8, heads=2, blocks=1, inner=6)
@@ -100,5 +100,5 @@ def test_it_learns_from_prompts_privately():
 @pytest.mark.slow
 def test_comparisons_lead_to_better_answers():
     (start,) = language.measured(language.SMALL, language.START, 0, None, 1e-6, 1001, 1)
-    (found,) = favourites.measured(1024, 4.0, 1e-6, 1001, 1)
+    (found,) = language.measured_favourites(1024, 4.0, 1e-6, 1001, 1)
     assert found > start + 0.1

@@ -21,14 +21,12 @@ from dprl.mechanisms.noise import SeededNoise
 from dprl.value_functions.q_function import q_values
 from dprl_papers.paper_001_functional_q.published import (
     PublishedQ,
+    budget_of_noise,
+    constant,
     initial,
     published_q,
     published_rates,
     run_published,
-)
-from dprl_papers.paper_001_functional_q.sigma import (
-    budget_of_noise,
-    constant,
     sigma_line_5,
     sigma_proof,
     sigma_theorem_5,

@@ -3,6 +3,9 @@
 Three things are repaired: the bridge of Eq. (2), which as printed has negative variances (the path is drawn exactly
 instead); the sign of the update, which descends; and the numbering of rounds and resets. Everything else is kept. In
 particular, the released Q contains no noise: noise is only in the actions and the errors (docs/papers/001.md).
+
+The paper prints three formulas for sigma. There are T samples in rounds of B, a learning rate alpha, a tail parameter
+k, and a Lipschitz constant L of the value function.
 """
 
 from __future__ import annotations
@@ -29,15 +32,52 @@ from dprl.mechanisms.ornstein_uhlenbeck import DEPTHS, PathParameters, parameter
 from dprl.protocols import Attack, Claim, Precondition
 from dprl.states import unit_states
 from dprl.value_functions.q_function import QFunction, hidden_weights, initial_weights, q_values
-from dprl_papers.paper_001_functional_q.sigma import (
-    LEMMA_8,
-    STEP_SIZE,
-    TAIL,
-    budget_of_noise,
-    sigma_proof,
-    sigma_theorem_5,
-    variation,
-)
+
+# --- sigma as printed, and what Theorem 5 assumes ---------------------------------------------------------------------
+
+STEP_SIZE, TAIL, LIPSCHITZ_SQUARED = 3e-4, 23, 16.0
+"""alpha, k and L^2 of appendix E.3."""
+LEMMA_8 = 8.68
+
+
+def variation(batch: int, step_size: float = STEP_SIZE, tail: float = TAIL) -> float:
+    """Return v = 4 alpha (k + 1) / B, the claimed change of Q in a round; the kernel's decay is 1/v."""
+    return 4.0 * step_size * (tail + 1.0) / batch
+
+
+def constant(
+    batch: int, step_size: float = STEP_SIZE, tail: float = TAIL, lipschitz2: float = LIPSCHITZ_SQUARED
+) -> float:
+    """Return the constant C(alpha, k, L, B) = (v^2 + v) L^2 of Theorem 5."""
+    v = variation(batch, step_size, tail)
+    return (v * v + v) * lipschitz2
+
+
+def sigma_line_5(budget: Budget, samples: int, batch: int, **options: float) -> float:
+    """Return sigma by line 5 of Algorithm 1, and by appendix E.3: sqrt(2 (T/B) ln(e + eps/delta) C / eps)."""
+    return math.sqrt(_rounds_and_log(budget, samples, batch) * constant(batch, **options) / budget.epsilon)
+
+
+def sigma_theorem_5(budget: Budget, samples: int, batch: int, **options: float) -> float:
+    """Return sigma by Theorem 5: sqrt(2 (T/B) ln(e + eps/delta)) C / eps, which alone is near the paper's 0.32."""
+    return math.sqrt(_rounds_and_log(budget, samples, batch)) * constant(batch, **options) / budget.epsilon
+
+
+def sigma_proof(budget: Budget, samples: int, batch: int, **options: float) -> float:
+    """Return sigma by the proof of Theorem 5: sqrt(2 (T/B) ln(e + eps/delta) C) / eps."""
+    return math.sqrt(_rounds_and_log(budget, samples, batch) * constant(batch, **options)) / budget.epsilon
+
+
+def budget_of_noise(budget: Budget) -> Budget:
+    """Return the budget of the Gaussian process, which has half of delta; the other half is for the tail of Lemma 8."""
+    return Budget(budget.epsilon, budget.delta / 2.0)
+
+
+def _rounds_and_log(budget: Budget, samples: int, batch: int) -> float:
+    return 2.0 * (samples / batch) * math.log(math.e + budget.epsilon / budget.delta)
+
+
+# --- Algorithm 1 ------------------------------------------------------------------------------------------------------
 
 _RELEASED = "The weights of the last Q-function of Algorithm 1, without the noise that they were learned under."
 _THEIRS = ("noise_multiplier", "people", "reward_radius", "reward_lipschitz", "decay")
