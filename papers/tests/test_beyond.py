@@ -113,7 +113,9 @@ def test_events_stay_within_the_budget_and_use_it(process):
 def test_a_trajectory_adds_no_more_than_is_paid_for(process, monkeypatch):
     """The largest it can: a log of one, and values as large as they may be."""
     told = []
-    monkeypatch.setattr(value_iteration, "added", lambda mechanism, total, *_: told.append((mechanism, total)) or total)
+    monkeypatch.setattr(
+        value_iteration, "with_noise", lambda mechanism, total, *_: told.append((mechanism, total)) or total
+    )
     for seed in range(5):
         s, a, _ = process.draw(seed, 1)
         counts = Counts.from_log(process, (s, a, np.ones_like(a)))

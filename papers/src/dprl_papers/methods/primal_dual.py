@@ -56,7 +56,7 @@ LANGEVIN_STEP = 0.1
 times as much, and hardly moves with a tenth."""
 RECURSION = 0.3
 Unit = Literal["trajectory", "transition"]
-At = Callable[[Setting], Mapping[str, Any]]
+SettingOptions = Callable[[Setting], Mapping[str, Any]]
 
 
 # --- a method's value function, logs and metrics --------------------------------------------------------------------
@@ -133,7 +133,7 @@ def verified_curves(
     trials: Trials,
     keys: Any,
     epochs: tuple[int, ...],
-    further: At | None = None,
+    further: SettingOptions | None = None,
 ) -> dict[str, np.ndarray]:
     """Return errors along a run whose noise is calibrated to its length; without ``epochs``, those of the answer."""
     setting, features = trials.setting, function_of(trials.setting)
@@ -153,7 +153,7 @@ def verified_curves(
 
 
 def verified(
-    name: str, label: str, kind: type[PrimalDualConfig], *, unit: Unit = "trajectory", at: At | None = None,
+    name: str, label: str, kind: type[PrimalDualConfig], *, unit: Unit = "trajectory", at: SettingOptions | None = None,
     **options: Any,
 ) -> Method:  # fmt: skip
     """Return a verified method; ``options`` are those of its configuration, and ``at`` computes more from a setting."""
@@ -325,23 +325,23 @@ def _method(name: str, label: str, guarantee: Any, curves: Any, promise: Any, op
     )  # fmt: skip
 
 
-def _every(count: int) -> int:
+def _one_step_per_transition(count: int) -> int:
     return count
 
 
-def _once(count: int) -> int:
+def _one_step_per_epoch(count: int) -> int:
     del count
     return 1
 
 
-_THEIRS: dict[str, Any] = {"start": "random", "max_rows_per_unit": None}
-_DPTD = PublishedDPTD(**_THEIRS)
-_SGD = DPSGDA(**_THEIRS, primal_step=SGD_STEP, dual_step=SGD_STEP, average="last")
-_GLD = DPGLD(**_THEIRS, primal_step=LANGEVIN_STEP, dual_step=LANGEVIN_STEP)
-_SRM = DPSRM(**_THEIRS, recursion=RECURSION, primal_step=SGD_STEP, dual_step=SGD_STEP)
+_PAPER_OPTIONS: dict[str, Any] = {"start": "random", "max_rows_per_unit": None}
+_DPTD = PublishedDPTD(**_PAPER_OPTIONS)
+_SGD = DPSGDA(**_PAPER_OPTIONS, primal_step=SGD_STEP, dual_step=SGD_STEP, average="last")
+_GLD = DPGLD(**_PAPER_OPTIONS, primal_step=LANGEVIN_STEP, dual_step=LANGEVIN_STEP)
+_SRM = DPSRM(**_PAPER_OPTIONS, recursion=RECURSION, primal_step=SGD_STEP, dual_step=SGD_STEP)
 
 
-def _batches(rate: float) -> At:
+def _batches(rate: float) -> SettingOptions:
     """Return options for batches of a ``rate``.
 
     Small batches make at least five passes, and the steps are scaled so that all of them together go equally far.
@@ -378,19 +378,21 @@ METHODS = (
         verified(f"dptd-corrected-q{rate:g}", f"DPTD, corrected, q = {rate:g}", DPTD, at=_batches(rate))
         for rate in (0.01, 0.05, 0.2, 1.0)
     ),
-    _published("dptd-published", "DPTD as published", Published(_DPTD, dptd_stages, _every), dptd_promise),
-    _published("td-000", "TD", Published(_DPTD, single_stage, _every, private=False), None),
-    _published("sgd", "SGD", Published(_SGD, single_stage, _every, private=False), None),
+    _published(
+        "dptd-published", "DPTD as published", Published(_DPTD, dptd_stages, _one_step_per_transition), dptd_promise
+    ),
+    _published("td-000", "TD", Published(_DPTD, single_stage, _one_step_per_transition, private=False), None),
+    _published("sgd", "SGD", Published(_SGD, single_stage, _one_step_per_transition, private=False), None),
     _published(
         "gld-published",
         "DP-GLD as published",
-        Published(_GLD, langevin_stages, _once),
+        Published(_GLD, langevin_stages, _one_step_per_epoch),
         langevin_promise,
     ),
     _published(
         "srm-published",
         "DP-SRM as published",
-        Published(_SRM, recursive_stages, _every),
+        Published(_SRM, recursive_stages, _one_step_per_transition),
         recursive_promise,
     ),
 )

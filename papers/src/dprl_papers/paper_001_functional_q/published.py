@@ -80,7 +80,7 @@ def _rounds_and_log(budget: Budget, samples: int, batch: int) -> float:
 # --- Algorithm 1 ------------------------------------------------------------------------------------------------------
 
 _RELEASED = "The weights of the last Q-function of Algorithm 1, without the noise that they were learned under."
-_THEIRS = ("noise_multiplier", "people", "reward_radius", "reward_lipschitz", "decay")
+_CONTRADICTED_OPTIONS = ("noise_multiplier", "people", "reward_radius", "reward_lipschitz", "decay")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,7 +124,7 @@ def resolve(config: PublishedQ, facts: EnvironmentSpec) -> PublishedQ:
     Raises:
         DprlError: an option contradicts the paper, or the environment is not of the paper's kind.
     """
-    for name in _THEIRS:
+    for name in _CONTRADICTED_OPTIONS:
         if getattr(config, name) is not None:
             raise DprlError(
                 f"functional-q: {name} contradicts calibration = 'as-published', which has the paper's own: leave one "
