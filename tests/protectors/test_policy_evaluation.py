@@ -26,12 +26,23 @@ from dprl.protectors.projector import init_weights
 from dprl.protectors.protector import Protector
 from dprl.protectors.simulation import Simulation, unroll
 from dprl.value_functions.features import make_features
-from dprl_papers.baselines.hand_grid import Grid, GridSearchResult, Point, fields_of, hand_losses, point_arrays, search
+from dprl_papers.baselines.hand_grid import Grid, GridSearchResult, Point, hand_losses, point_arrays, search
 from dprl_papers.paper_002_l2p.protectors import bounds_of, trajectories_of
 
 SMALL = RandomChains(units=20, horizon=4, states=6, features="rbf:3", steps=8, sampling_rate=0.5)
 
 GRID = Grid(step_sizes=(0.1, 0.4, 0.8), clip_norms=(0.1, 0.2), ratios=(1.0, 2.0, 3.0), tails=(0.5, 1.0))
+
+
+def fields_of(point: Point) -> dict:
+    """Return the fields of a family of policy-evaluation tasks for this hand schedule."""
+    return {
+        "clip_norm": point.clip_norm,
+        "step_size": point.step_size,
+        "dual_step": point.step_size * point.ratio,
+        "offset": point.offset,
+        "tail": point.tail,
+    }
 
 
 def rows_for(family: RandomChains, log: chains.Log):

@@ -74,7 +74,7 @@ class OneUnit(ReplaceOne):
         return jnp.full(multiple, units, dtype=jnp.int32).at[0].set(chosen), jnp.ones((), dtype=jnp.int64)
 
 
-def one_a_step(shape: Query, units: int, noise_multiplier: float) -> Stage:
+def single_unit_stage(shape: Query, units: int, noise_multiplier: float) -> Stage:
     """Return the stage that answers the query ``shape`` with a paper's noise, using one of ``units`` units per step."""
     mechanism = OneUnit(
         parts=((shape.dimension, shape.clip_norm),),
@@ -85,7 +85,7 @@ def one_a_step(shape: Query, units: int, noise_multiplier: float) -> Stage:
     return Stage(shape.name, mechanism)
 
 
-def one_unit_a_step(config: C, facts: PublicFacts) -> C:
+def with_single_unit_rate(config: C, facts: PublicFacts) -> C:
     """Return the options with the sampling rate of one unit per step, in the form in which a statement shows them."""
     return config.replace(Provenance(f"one {facts.unit} a step"), sampling_rate=1.0 / facts.units)
 
@@ -95,5 +95,5 @@ def claimed(
 ) -> Claimed:
     """Return what an evaluation as published releases: the values, and one stage that uses one unit per step."""
     (shape,) = shapes
-    stages = (one_a_step(shape, units, noise_multiplier),)
+    stages = (single_unit_stage(shape, units, noise_multiplier),)
     return Claimed(stages, Claim(RELATION, conditions), ReplaceOne.with_noise_of)

@@ -120,17 +120,6 @@ def point_arrays(simulation: Simulation, points: list[Point]) -> PointArrays:
     return PointArrays(*(jnp.asarray(column, jnp.float32) for column in columns))
 
 
-def fields_of(point: Point) -> dict[str, Any]:
-    """Return the fields of a family of policy-evaluation tasks for this hand schedule."""
-    return {
-        "clip_norm": point.clip_norm,
-        "step_size": point.step_size,
-        "dual_step": point.step_size * point.ratio,
-        "offset": point.offset,
-        "tail": point.tail,
-    }
-
-
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))
 def _tasks(simulation: Simulation, tasks: int, repeats: int, seed: Any) -> tuple[Any, Any]:
     root = jax.random.key(seed)

@@ -56,12 +56,6 @@ def lstd(rows: Rows, ridge: float = 0.0) -> np.ndarray:
     return np.linalg.lstsq(A + ridge * np.eye(len(b)), b, rcond=None)[0]
 
 
-def mspbe(theta: np.ndarray, A: np.ndarray, b: np.ndarray, C: np.ndarray) -> float:
-    """Return the mean squared projected Bellman error of ``theta``: (b - A theta)' C^+ (b - A theta)."""
-    residual = b - A @ theta
-    return float(residual @ np.linalg.pinv(C) @ residual)
-
-
 # --- weighted importance sampling -------------------------------------------------------------------------------------
 
 _CHUNK = 1 << 16  # transitions whose features are held in memory together

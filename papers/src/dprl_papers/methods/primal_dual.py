@@ -43,7 +43,7 @@ from dprl_papers.harness.method import Guarantee, Method
 from dprl_papers.harness.neural import NeuralMetrics, answers, run_curves
 from dprl_papers.harness.problem import Setting, Trials
 from dprl_papers.harness.versions import module_file
-from dprl_papers.one_unit import SENSITIVITY_IN_CLIPS, one_a_step
+from dprl_papers.one_unit import SENSITIVITY_IN_CLIPS, single_unit_stage
 from dprl_papers.paper_000_dptd.published import PublishedDPTD, noise_multiplier
 
 EPOCHS = 100
@@ -221,7 +221,7 @@ def _starts(program: Any, seeds: tuple[int, ...]) -> Any:
 def _stage(name: str, facts: PublicFacts, steps: int, clip: float, multiplier: float) -> Stage:
     """Return a stage that uses one transition per step."""
     size = 2 * facts.features.size
-    return one_a_step(Query(name, size, clip, steps), facts.units, multiplier)
+    return single_unit_stage(Query(name, size, clip, steps), facts.units, multiplier)
 
 
 def dptd_stages(facts: PublicFacts, steps: int, budget: Budget) -> tuple[Stage, ...]:

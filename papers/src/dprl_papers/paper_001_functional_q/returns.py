@@ -165,12 +165,12 @@ def weights_of(point: Point, seed: int, seeds: int) -> dict[str, np.ndarray]:
     blocks = []
     for first in range(seed, seed + seeds, BLOCK):
         numbers = range(first, min(first + BLOCK, seed + seeds))
-        average, history = _runs(shape, walk, rates, bound(mechanism, numbers), keys_of(numbers))
+        average, history = _runs(shape, walk, rates, answers_of_seeds(mechanism, numbers), keys_of(numbers))
         blocks.append(jax.tree.map(np.asarray, history if point.curve else average))
     return {name: np.concatenate([block[name] for block in blocks]) for name in blocks[0]}
 
 
-def bound(mechanism: Any, numbers: Sequence[int]) -> Any:
+def answers_of_seeds(mechanism: Any, numbers: Sequence[int]) -> Any:
     """Return a mechanism's answers with the noise of each of these seeds, side by side; exact answers for None."""
     if mechanism is None:
         return ExactAnswers()
