@@ -64,7 +64,7 @@ QUICK_GRID = Grid(step_sizes=(0.05, 0.1, 0.2), clip_norms=(0.0144, 0.0577), rati
 
 FORMS = ("dense", "coordinate-wise", "schedule")
 SEED_STRIDE = 1000
-"""Between the seeds of two trainings, whose second part has the seed after."""
+"""Distance between the seeds of two trainings; the second part of a training has the seed after its first part."""
 
 
 def values(chain: chains.Chain, discount: float) -> jax.Array:

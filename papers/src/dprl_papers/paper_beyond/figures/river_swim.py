@@ -52,7 +52,7 @@ def measure(epsilon: float, people: int, delta: float, seed: int, seeds: int) ->
 
 @dataclass(frozen=True, eq=False)
 class ProcessEnvironment:
-    """A steady process as an environment; a state is seen as its number, and an episode begins anywhere.
+    """A stationary process as an environment; a state is seen as its number, and an episode begins anywhere.
 
     Attributes:
         process: its laws, of which those of the first step hold in all.
