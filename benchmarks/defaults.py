@@ -54,7 +54,7 @@ class _Chain:
         import numpy as np
 
         from dprl.protocols import Bounds
-        from dprl_papers.harness.exact_chain import Chain
+        from dprl_papers.domains.chain import Chain
 
         self.environment = Chain(horizon=self.horizon)
         self.states, self.truth = np.arange(39.0)[:, None], self.environment.values()

@@ -25,7 +25,7 @@ from dprl.protocols import Bounds
 from dprl.value_functions.features import make_features
 from dprl_papers.baselines import smooth_sensitivity as smooth
 from dprl_papers.baselines.first_visit import FirstVisit
-from dprl_papers.harness.exact_chain import Chain
+from dprl_papers.domains.chain import Chain
 
 BUDGET = Budget(1.0, 1e-5)
 NOISE = SeededNoise.from_seed(0)

@@ -20,9 +20,8 @@ from dprl.policies import UniformPolicy
 from dprl.protocols import Bounds
 from dprl.value_functions.features import make_features
 from dprl_papers.baselines.recursive_momentum import DPSRM
-from dprl_papers.domains.chain import draw_log
+from dprl_papers.domains.chain import Chain, draw_log
 from dprl_papers.harness.domain import Domain, Truth
-from dprl_papers.harness.exact_chain import Chain
 from dprl_papers.harness.metrics import Metrics
 from dprl_papers.harness.neural import NeuralMetrics, _directions, _gradients, answers, run_curves
 

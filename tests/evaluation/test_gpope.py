@@ -23,7 +23,7 @@ from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.noise import SeededNoise
 from dprl.policies.loading import UniformPolicy
 from dprl.value_functions.features import make_features
-from dprl_papers.baselines.lstd import lstd, moments, mspbe
+from dprl_papers.baselines.lstd import lstd, moments
 from dprl_papers.harness.transitions import shared_transitions
 
 from . import helpers, one_shot
@@ -92,7 +92,7 @@ def test_noiseless_limit_meets_lstd():
     solution = lstd(rows)
     states = TABULAR(np.arange(39.0)[:, None])
     assert np.abs(states @ (theta - solution)).max() < 1e-5
-    assert mspbe(solution, *moments(rows)) < 1e-20
+    assert helpers.mspbe(solution, *moments(rows)) < 1e-20
 
 
 @pytest.mark.parametrize(("average", "kept"), [("tail", slice(5, 10)), ("all", slice(0, 10)), ("last", slice(9, 10))])

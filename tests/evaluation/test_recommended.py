@@ -29,8 +29,7 @@ from dprl.mechanisms.noise import SeededNoise
 from dprl.protocols import Bounds
 from dprl.value_functions.features import make_features
 from dprl.value_functions.value_function import ValueFunction
-from dprl_papers.domains.chain import draw_log
-from dprl_papers.harness.exact_chain import Chain
+from dprl_papers.domains.chain import Chain, draw_log
 
 from . import helpers, one_shot
 

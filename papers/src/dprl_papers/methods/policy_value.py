@@ -35,7 +35,7 @@ from dprl_papers.harness.problem import Problem
 Estimator = Literal["trajectory", "per-decision", "self-normalised"]
 UNCUT = 1e9
 """A bound on products of ratios that cuts none that matters."""
-PLENTY = Budget(50.0, 1e-5)
+AMPLE_BUDGET = Budget(50.0, 1e-5)
 """Sets the public choices of a program that runs without noise, such as how many modes it has."""
 
 
@@ -97,7 +97,7 @@ def doubly_robust_exact(problem: Problem, key: Any) -> float:
     bounds = problem.setting.bounds
     if not problem.domain.on_policy:
         bounds = replace(bounds, max_cumulative_ratio=UNCUT)
-    plan = _plan(problem, bounds, PLENTY)
+    plan = _plan(problem, bounds, AMPLE_BUDGET)
     theta = _theta(plan.program, True, key, problem.layout)
     return _around(
         plan,

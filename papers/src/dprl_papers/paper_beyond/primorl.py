@@ -36,7 +36,7 @@ from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.noise import SeededNoise
 from dprl.policies.parametric import Parametric
 from dprl.release.returns import mean_return
-from dprl_papers.paper_beyond.processes import taught
+from dprl_papers.paper_beyond.processes import learned_policy
 
 MODELS, BATCH, UPDATES, RATE, CLIP, PENALTY = 3, 100, 300, 0.02, 1.0 / 3.0, 1.0
 """Networks, expected trajectories of a batch, number of batches, step size of Adam, clip norm, and by how much rewards
@@ -150,12 +150,12 @@ def trained(mechanism: GaussianSum, log: PaddedUnits, noise_multiplier_override:
 # --- the policy in the models -----------------------------------------------------------------------------------------
 
 
-class Imagined(CartPole):
+class ModelledCartPole(CartPole):
     """Cart Pole as the models have it: a step follows one of them; how an episode starts and ends is known."""
 
     reward_bounds = (0.0, 1.0)
 
-    def following(self, weights: Any) -> Imagined:
+    def following(self, weights: Any) -> ModelledCartPole:
         """Give it models ``(models, d)``, which may be traced."""
         object.__setattr__(self, "weights", weights)
         return self
@@ -178,7 +178,7 @@ def imagined_policy(weights: Any, seed: Any) -> Any:
     """Return the parameters that policy gradient without noise learns in the models."""
     program, rates = program_of(_PLAN)
     program = PolicyGradient(program.shape, program.mechanism.in_float(noise_multiplier_override=0.0))
-    world = Simulated(Imagined(horizon=200, discount=0.99).following(weights), program.shape)
+    world = Simulated(ModelledCartPole(horizon=200, discount=0.99).following(weights), program.shape)
     noise = SeededNoise(jnp.zeros(2, jnp.uint32)).stream("users")
     return run(program, world, noise, rates, ActionCoins.from_jax_key(random.key(seed)))[0].theta
 
@@ -198,5 +198,5 @@ def learn_by_primorl(people: int, budget: Budget | None, seed: int) -> float:
 def learn_by_dprl(people: int, budget: Budget, learner: str, seed: int) -> float:
     """Return the same of a learner of ``dprl learn``."""
     bounds = environment_bounds(LOGGED, people, 4.0)
-    policy = taught(logged(people, seed), bounds, learner, budget, LOGGED.discount, seed)
+    policy = learned_policy(logged(people, seed), bounds, learner, budget, LOGGED.discount, seed)
     return len(rollout(JUDGED, policy, random.key(37), 300)["t"]) / 300
