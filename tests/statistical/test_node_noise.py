@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from scipy.stats import chi2, kstest, norm
 
+from dprl.mechanisms.node_noise import normal_of_words
 from dprl.mechanisms.noise import SecureNoise, SeededNoise
-from dprl.mechanisms.ornstein_uhlenbeck import normal_of_words
 
 LEVEL = 5e-7
 

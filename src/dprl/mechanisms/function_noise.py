@@ -19,8 +19,9 @@ from dprl.accounting import events
 from dprl.accounting.reward_relation import DEPTHS, LARGEST_DECAY, answer_step, path_delta, path_sensitivity
 from dprl.accounting.rows import PATHS, PathRow, written
 from dprl.errors import DprlError
+from dprl.mechanisms.node_noise import NodeNoise
 from dprl.mechanisms.noise import SecureNoise, SeededNoise
-from dprl.mechanisms.ornstein_uhlenbeck import NodeNoise, PathParameters, parameters, unit_path
+from dprl.mechanisms.ornstein_uhlenbeck import PathParameters, parameters, unit_path
 from dprl.mechanisms.reward_noise import check_bounds, check_multiplier
 from dprl.protocols import Interval
 

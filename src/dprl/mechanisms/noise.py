@@ -20,7 +20,7 @@ from dprl import x64 as x64
 from dprl.errors import DprlError
 from dprl.mechanisms import keystream, threefry
 from dprl.mechanisms.action_coins import ActionCoins
-from dprl.mechanisms.ornstein_uhlenbeck import NodeNoise
+from dprl.mechanisms.node_noise import NodeNoise
 from dprl.mechanisms.rounded_gaussian import TOTAL_VARIATION, WORDS, Table, propose, table
 
 _COINS, _GAUSSIAN, _BELOW, _NODES, _ACTIONS, _WORLD, _WORDS = 0, 1, 2, 3, 4, 5, 6

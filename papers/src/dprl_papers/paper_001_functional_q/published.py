@@ -27,7 +27,8 @@ from dprl.environment_spec import EnvironmentSpec
 from dprl.errors import DprlError
 from dprl.learning.functional_q import FunctionalQ, public_defaults
 from dprl.learning.learning_plan import LearningPlan
-from dprl.mechanisms.ornstein_uhlenbeck import NodeNoise, PathParameters, parameters, positions_of, unit_path
+from dprl.mechanisms.node_noise import NodeNoise
+from dprl.mechanisms.ornstein_uhlenbeck import PathParameters, parameters, positions_of, unit_path
 from dprl.protocols import Attack, Claim, Precondition
 from dprl.states import unit_states
 from dprl.value_functions.q_function import QFunction, hidden_weights, initial_weights, q_values
