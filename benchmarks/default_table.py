@@ -27,7 +27,7 @@ from benchmarks.harness import ROOT, pin, table
 from dprl.accounting.budget import Budget
 from dprl.data.readers import read_log
 from dprl.engine.layouts import padded_units
-from dprl.engine.program import run
+from dprl.engine.loop import run
 from dprl.engine.ratios import step_ratios
 from dprl.engine.rows import rows_of
 from dprl.errors import DprlError

@@ -54,7 +54,7 @@ class _Chain:
         import numpy as np
 
         from dprl.protocols import Bounds
-        from dprl_papers.harness.exact_chain import Chain
+        from dprl_papers.domains.chain import Chain
 
         self.environment = Chain(horizon=self.horizon)
         self.states, self.truth = np.arange(39.0)[:, None], self.environment.values()
@@ -135,8 +135,8 @@ def errors(simulation: Any, epsilon: float, share: float) -> dict[str, float]:
     from dprl.accounting.budget import Budget
     from dprl.data.readers import read_log
     from dprl.engine.columns import scale_of
+    from dprl.engine.loop import run_steps
     from dprl.engine.plan import program_at
-    from dprl.engine.program import run_steps
     from dprl.engine.rows import rows_of
     from dprl.evaluation.gpope import GPOPE
     from dprl.evaluation.plan import make_plan

@@ -22,7 +22,7 @@ def serve_candidates() -> None:
 
     from benchmarks.harness import serve
     from dprl.accounting.budget import Budget
-    from dprl.engine import program as engine
+    from dprl.engine import loop as engine
     from dprl.engine.layouts import unit_rows
     from dprl.evaluation.plan import program_for
     from dprl.evaluation.return_regression import ReturnRegression

@@ -101,8 +101,8 @@ def gpope_work(size: Size) -> Work:
     import numpy as np
 
     from dprl.engine.layouts import unit_rows
-    from dprl.engine.options import PublicFacts
     from dprl.engine.plan import program_at
+    from dprl.engine.program import PublicFacts
     from dprl.engine.rows import Rows
     from dprl.evaluation import gpope
     from dprl.protocols import Bounds
@@ -173,7 +173,7 @@ def _of_program(program: Any, data: Any, state: Any, least_bytes: float, least_f
     import jax
     import numpy as np
 
-    from dprl.engine import program as engine
+    from dprl.engine import loop as engine
     from dprl.mechanisms.noise import SecureNoise, SeededNoise
 
     (stage,) = program.stages
@@ -201,7 +201,7 @@ def dp_pg_work(size: Size) -> Work:
 
     from dprl.learning.policy_gradient.one_step import policy_layers
     from dprl.mechanisms.gaussian_sum import GaussianSum
-    from dprl.mechanisms.ghost import ghost_sum
+    from dprl.mechanisms.ghost_clipping import ghost_sum
     from dprl.mechanisms.noise import SecureNoise
     from dprl.policies.parametric import Parametric
 

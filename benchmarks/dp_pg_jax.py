@@ -23,7 +23,7 @@ def main(size: str, cores: int) -> None:
     from dprl.learning.policy_gradient.estimator import weighted_score
     from dprl.learning.policy_gradient.one_step import policy_layers
     from dprl.mechanisms.gaussian_sum import GaussianSum
-    from dprl.mechanisms.ghost import clip_of, ghost_sum, ghost_sum_in_float
+    from dprl.mechanisms.ghost_clipping import ghost_sum, ghost_sum_in_float, reduced_clip_norm
     from dprl.mechanisms.noise import SecureNoise, SeededNoise
     from dprl.policies import parametric
     from dprl.policies.parametric import Parametric
@@ -143,7 +143,7 @@ def main(size: str, cores: int) -> None:
     facts: dict[str, Any] = {}
     if cores == 1:
         # on the grid, ghost clipping clips to a slightly smaller norm
-        clip = clip_of(mechanism, policy_layers(policy, theta, *users))
+        clip = reduced_clip_norm(mechanism, policy_layers(policy, theta, *users))
         sums = {"dprl ghost": (ghost, 1.0, CLIP), "dprl ghost, grid": (exact, mechanism.grid_step, clip)}
         sums |= {"dprl each": (each, mechanism.grid_step, CLIP)} if size != "1e6" else {}
         facts = {

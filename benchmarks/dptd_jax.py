@@ -72,7 +72,7 @@ def main(name: str, folder: str, cores: int) -> None:
     from dprl.accounting.budget import Budget
     from dprl.data.readers import read_log
     from dprl.engine.layouts import padded_units, unit_rows
-    from dprl.engine.program import run_on_host, run_steps
+    from dprl.engine.loop import run_on_host, run_steps
     from dprl.engine.rows import rows_of
     from dprl.evaluation.dptd import DPTD
     from dprl.evaluation.plan import program_for

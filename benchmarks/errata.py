@@ -24,7 +24,7 @@ from dprl_papers.baselines.smooth_gaussian import SmoothGaussian, smooth_epsilon
 from dprl_papers.first_sum import initial_release_epsilon
 from dprl_papers.paper_000_dptd.privacy import JOINT, best_beta, multiplier, renyi_order, weights
 from dprl_papers.paper_000_dptd.theory import chain
-from dprl_papers.paper_003_dp_pg.published import wasted
+from dprl_papers.paper_003_dp_pg.published import noise_multipliers
 from dprl_papers.paper_004_gpope.figures.moments import plain_recursion, variance_at_start
 from dprl_papers.paper_004_gpope.recursion import Recursion, second_moment
 from dprl_papers.paper_004_gpope.theory import Bound
@@ -128,10 +128,10 @@ def of_paper_002(step: float = 0.1, batch: int = 20) -> Iterator[Number]:
 def of_paper_003() -> Iterator[Number]:
     """Yield numbers of E3, E5 and E7."""
     for epsilon in (8.0, 9.0, 20.0):
-        stds = wasted(Budget(epsilon, 1e-6))
+        stds = noise_multipliers(Budget(epsilon, 1e-6))
         for name in ("as published", "replace one"):
             yield "003 E3", f"noise over the sensitivity, {name}, epsilon {epsilon:g}", stds[name] / 2.0
-    c = wasted(Budget(1.0, 1e-6))["as published"]
+    c = noise_multipliers(Budget(1.0, 1e-6))["as published"]
     yield "003 E5", "c", c
     yield "003 E5", "c^4", c**4
     yield "003 E5", "c^4 d^2, d = 36", c**4 * 36**2

@@ -36,12 +36,13 @@ def main(folder: str) -> None:
     from jax import lax
 
     from dprl.accounting.budget import Budget
+    from dprl.accounting.reward_relation import DEPTHS
     from dprl.environments.interval_walk import IntervalWalk
     from dprl.learning.functional_q import FunctionalQ, resolve
     from dprl.learning.learning_plan import make_learning_plan
     from dprl.learning.q_learner import rates_of, shape_of
     from dprl.mechanisms.noise import SeededNoise
-    from dprl.mechanisms.ornstein_uhlenbeck import DEPTHS, unit_path
+    from dprl.mechanisms.ornstein_uhlenbeck import unit_path
     from dprl_papers.paper_001_functional_q import published as paper
     from dprl_papers.paper_001_functional_q.compiled_learner import ExactAnswers, run
     from dprl_papers.paper_001_functional_q.published import PublishedQ, initial, published_rates, run_published

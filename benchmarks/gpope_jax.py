@@ -31,8 +31,9 @@ def main(path: str, cores: int) -> None:
 
     from benchmarks import gpope_numpy
     from dprl.engine.layouts import SharedTransitions
+    from dprl.engine.loop import run_steps
     from dprl.engine.plan import program_at
-    from dprl.engine.program import PublicFacts, run_steps
+    from dprl.engine.program import PublicFacts
     from dprl.evaluation import gpope
     from dprl.mechanisms import threefry
     from dprl.mechanisms.noise import SeededNoise
@@ -75,7 +76,7 @@ def main(path: str, cores: int) -> None:
         bounds = Bounds(units=TRAJECTORIES, horizon=1, reward=(0.0, 1.0), observation=((0.0, STATES - 1.0),), actions=1)
         facts = PublicFacts(bounds, make_features("tabular", bounds.observation), DISCOUNT, mu=1.0)
         program = program_at(config, facts, NOISE_MULTIPLIER)
-        mechanism = OneUnit.of(program.stages[0].mechanism)
+        mechanism = OneUnit.with_noise_of(program.stages[0].mechanism)
         assert abs(mechanism.clip_norm - clip_norm()) < 1e-12
 
         def one(key: Any, log: SharedTransitions) -> Any:

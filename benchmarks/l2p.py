@@ -10,7 +10,7 @@ from typing import Any
 from benchmarks.gpope_chain import peers_python
 from benchmarks.harness import ROOT, Worker, alternate, figure, goal, table
 from benchmarks.l2p_problem import BATCHES, CHECKED, DIMENSION, STEPS, TABLE, TOLERANCE, error
-from dprl_papers.paper_002_l2p.scalability import PAPER
+from dprl_papers.paper_002_l2p.figures.table1 import PAPER
 
 OURS, FULL = "dprl, exact", "JAX, full unrolling"
 PEERS = ("torch, full unrolling", "torch, full unrolling, LSTM cells")

@@ -31,7 +31,7 @@ def main(mode: str, name: str = "") -> None:
     import jax.numpy as jnp
 
     from dprl.mechanisms.gaussian_sum import GaussianSum
-    from dprl.mechanisms.ghost_rows import ghost_sum_of_rows, norms_of
+    from dprl.mechanisms.ghost_clipping import ghost_sum_of_rows, norms_of
     from dprl.mechanisms.noise import SeededNoise
     from dprl_papers.paper_003_dp_pg.transformer import Transformer
 

@@ -22,12 +22,12 @@ from scipy.stats import norm
 
 import dprl
 from benchmarks.harness import goal, pin, table
-from dprl.engine.options import Stage
+from dprl.engine.program import Stage
 from dprl.evaluation.learned_policy import plan_of_learned
 from dprl.mechanisms.noise import SeededNoise
 from dprl.policies.greedy import Basis
 from dprl.protocols import NO_JOURNAL
-from dprl_papers.paper_beyond.processes import pick
+from dprl_papers.paper_beyond.processes import draw_per_row
 
 EPSILONS, SMALL, DELTA = (1.0, 4.0), (0.05, 0.1, 0.3), 1e-5
 LEARNERS = ("recommended", "advantage", "fitted-q", "rules")
@@ -159,9 +159,9 @@ class Walk:
         s, a, r = np.zeros((self.people, self.horizon + 1), int), np.zeros(shape, int), np.zeros(shape)
         s[:, 0] = rng.integers(0, self.states, self.people)
         for t in range(self.horizon):
-            a[:, t] = pick(rng, behavior[s[:, t]])
+            a[:, t] = draw_per_row(rng, behavior[s[:, t]])
             r[:, t] = rng.random(self.people) < rewards[s[:, t], a[:, t]]
-            s[:, t + 1] = pick(rng, following[s[:, t], a[:, t]])
+            s[:, t + 1] = draw_per_row(rng, following[s[:, t], a[:, t]])
         return _columns(s[:, :-1, None].astype(float), a, r, behavior[s[:, :-1], a])
 
     def value(self, policy: Any) -> float:

@@ -31,7 +31,7 @@ EPSILONS, DELTA, LEAST = (0.3, 1.0, 4.0), 1e-5, 0.02
 class Bare(StrataQ):
     """A learner that takes the same sums, and the action with the highest lower bound in each stratum."""
 
-    _told = TableQ._told
+    _lower_bounds = TableQ._lower_bounds
 
 
 def problem(rng: np.random.Generator) -> tuple[int, np.ndarray, np.ndarray, np.ndarray, float]:
@@ -68,7 +68,10 @@ def lacks(seed: int) -> Iterator[list[float]]:
         strata=("observation_0",),
     )
     basis = StrataBasis(bounds.state, "strata", Strata(bounds))
-    drawn, bare = StrataQ(bounds, basis, 1.0, least=LEAST), Bare(bounds, basis, 1.0, caution=0.5, least=LEAST)
+    drawn, bare = (
+        StrataQ(bounds, basis, 1.0, min_propensity=LEAST),
+        Bare(bounds, basis, 1.0, caution=0.5, min_propensity=LEAST),
+    )
     exact = np.concatenate(
         [np.bincount(cell, minlength=size), drawn.kappa * np.bincount(cell, outcome, minlength=size)]
     )

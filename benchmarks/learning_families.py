@@ -22,7 +22,7 @@ from benchmarks.families import JUDGING, member
 from benchmarks.harness import goal, table
 from dprl.accounting.budget import Budget
 from dprl.environments.cart_pole import CartPole
-from dprl.environments.user_source import facts_of
+from dprl.environments.simulators import facts_of
 from dprl.learning.policy_gradient.dp_pg import DPPG
 from dprl.learning.policy_gradient.pg_plan import make_pg_plan, program_of
 from dprl.learning.policy_gradient.trainer import released, run_compiled
@@ -197,7 +197,7 @@ def learned(environment: Any, config: DPPG, budget: Budget, seed: int) -> tuple[
     """Return the policy, and the parameters that ``config`` learns in the environment."""
     plan = make_pg_plan(config, facts_of(environment), budget)
     program, rates = program_of(plan)
-    people, coins = Simulated(environment, program.shape), ActionCoins.of_key(jax.random.key(seed))
+    people, coins = Simulated(environment, program.shape), ActionCoins.from_jax_key(jax.random.key(seed))
     state, history = run_compiled(program, people, SeededNoise.from_seed(seed), rates, coins)
     return plan.policy, jnp.asarray(released(plan.config, plan.policy, state, history, coins))
 

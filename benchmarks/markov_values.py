@@ -24,7 +24,7 @@ from jaxtyping import Float
 from dprl.data.trajectories import Trajectories
 from dprl.engine.algorithm import Algorithm, Setting
 from dprl.engine.columns import scale_of
-from dprl.engine.options import ValuesConfig
+from dprl.engine.program import ValuesConfig
 from dprl.engine.ratios import step_ratios, unit_means, usable
 from dprl.evaluation.blended import BlendedQuery, blend
 from dprl.evaluation.importance_sampling import ImportanceSampling

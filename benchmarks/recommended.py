@@ -22,7 +22,7 @@ def serve_candidates() -> None:
     from benchmarks.harness import serve
     from dprl.accounting.budget import Budget
     from dprl.engine.layouts import unit_rows
-    from dprl.engine.program import run_on_host
+    from dprl.engine.loop import run_on_host
     from dprl.evaluation.gpope import GPOPE
     from dprl.evaluation.plan import program_for
     from dprl.evaluation.recommended import Recommended

@@ -28,7 +28,7 @@ def serve_candidates() -> None:
     import numpy as np
 
     from benchmarks.harness import serve
-    from dprl.environments.cart_pole import OBSERVED, CartPole
+    from dprl.environments.cart_pole import OBSERVATION_LIMITS, CartPole
     from dprl.learning.policy_gradient.users import rollout
     from dprl.mechanisms.noise import SeededNoise
     from dprl.policies.parametric import Parametric
@@ -36,13 +36,13 @@ def serve_candidates() -> None:
     environment = CartPole(horizon=HORIZON)
     policy = Parametric("softmax", environment.observation_bounds, environment.actions)
     simulate = jax.jit(lambda theta, coins: rollout(policy, environment, theta, coins, USERS, HORIZON))
-    scale, keys = np.asarray(OBSERVED), iter(range(2**31))
+    scale, keys = np.asarray(OBSERVATION_LIMITS), iter(range(2**31))
 
     def ours(weights: np.ndarray) -> Callable[[], int]:
         theta = jnp.asarray(np.concatenate([np.zeros(5), weights]), jnp.float32)
 
         def go() -> int:
-            jax.block_until_ready(simulate(theta, SeededNoise.from_seed(next(keys)).actions().of_batch(0)))
+            jax.block_until_ready(simulate(theta, SeededNoise.from_seed(next(keys)).actions().for_batch(0)))
             return USERS
 
         return go
@@ -78,7 +78,7 @@ def serve_candidates() -> None:
     for name, numbers in POLICIES.items():
         weights = np.asarray(numbers)
         theta = jnp.asarray(np.concatenate([np.zeros(5), weights]), jnp.float32)
-        lengths[name] = float(np.mean(simulate(theta, SeededNoise.from_seed(0).actions().of_batch(0)).length))
+        lengths[name] = float(np.mean(simulate(theta, SeededNoise.from_seed(0).actions().for_batch(0)).length))
         several = 30 if name == "starting policy" else 3
         candidates |= {
             f"{OURS}, {name}": ours(weights),

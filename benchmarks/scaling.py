@@ -57,8 +57,9 @@ def measure_updates(transitions: int, features: str) -> dict[str, float]:
     """Return seconds per update of the host's loop with the noise of a release, and the size of the features."""
     from dprl.data.readers import read_log
     from dprl.engine.layouts import unit_rows
+    from dprl.engine.loop import run_steps_on_host
     from dprl.engine.plan import program_at
-    from dprl.engine.program import PublicFacts, run_steps_on_host
+    from dprl.engine.program import PublicFacts
     from dprl.engine.rows import rows_of
     from dprl.evaluation import gpope
     from dprl.mechanisms.noise import SecureNoise

@@ -23,7 +23,7 @@ from dprl_papers.paper_003_dp_pg.returns import measure, point
 from dprl_papers.paper_beyond import primorl
 from dprl_papers.paper_beyond.figures.value_iteration import PROCESSES
 from dprl_papers.paper_beyond.processes import Process
-from dprl_papers.paper_beyond.value_iteration import Counts, apvi, counting, regressions, vapvi
+from dprl_papers.paper_beyond.value_iteration import Counts, apvi, counts_mechanism, regression_mechanisms, vapvi
 
 SEED, BUDGET = 1000, Budget(1.0, 1e-5)
 Line = tuple[str, str, np.ndarray]
@@ -59,18 +59,18 @@ def of_value_iteration(seeds: int = 3) -> Iterator[Line]:
 
 def _log(name: str, people: int, seed: int) -> tuple[Process, Counts, int]:
     process: Any = PROCESSES[name](seed)
-    return process, Counts.of(process, process.draw(seed, people)), seed
+    return process, Counts.from_log(process, process.draw(seed, people)), seed
 
 
 def _apvi(log: tuple[Process, Counts, int], bonus: float, edge: float) -> float:
     process, counts, seed = log
-    mechanism = counting(process, BUDGET)
-    return process.lost(apvi(counts.noisy(mechanism, seed), mechanism.noise_std, bonus, edge))
+    mechanism = counts_mechanism(process, BUDGET)
+    return process.value_lost(apvi(counts.noisy(mechanism, seed), mechanism.noise_std, bonus, edge))
 
 
 def _vapvi(log: tuple[Process, Counts, int], bonus: float, edge: float) -> float:
     process, counts, seed = log
-    return process.lost(vapvi(process, counts, regressions(process, BUDGET), seed, bonus, edge))
+    return process.value_lost(vapvi(process, counts, regression_mechanisms(process, BUDGET), seed, bonus, edge))
 
 
 def of_primorl(seeds: int = 4) -> Iterator[Line]:

@@ -11,7 +11,7 @@ import pytest
 
 from dprl.data import memory
 from dprl.environment_spec import EnvironmentSpec
-from dprl.environments.user_stream import Interaction, UserStream
+from dprl.environments.people import Interaction, UserStream
 from dprl.policies.loading import policy_probabilities
 from dprl.user_code import quietly, suppress_warnings
 

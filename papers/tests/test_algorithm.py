@@ -10,7 +10,7 @@ import pytest
 from papers.tests.tiny import plugin_file
 
 from dprl.accounting.budget import Budget
-from dprl.engine.program import run
+from dprl.engine.loop import run
 from dprl.evaluation.plan import program_for
 from dprl.mechanisms.noise import SeededNoise
 from dprl_papers.harness import problem as problem_module

@@ -49,10 +49,10 @@ def test_what_is_proved_is_more_than_what_is_claimed():
     whole, sampled = (as_published.calibrated(p, 0.05) for p in (quadratics.OWN, quadratics.MANY))
     # four times the cost, and one refused step's norm
     rho = 4.0 * ctcdp.rho_a(0.05, 1e-8) * 61.0 / 60.0
-    assert as_published.proved(whole, 0.05) == pytest.approx(rho + 2.0 * math.sqrt(rho * math.log(1e8)))
-    assert as_published.proved(sampled, 0.05) > 0.2
+    assert as_published.proved_epsilon(whole, 0.05) == pytest.approx(rho + 2.0 * math.sqrt(rho * math.log(1e8)))
+    assert as_published.proved_epsilon(sampled, 0.05) > 0.2
     # noise of which Lemma A.6 knows nothing
-    assert math.isinf(as_published.proved(as_published.calibrated(quadratics.MANY, 1.6), 1.6))
+    assert math.isinf(as_published.proved_epsilon(as_published.calibrated(quadratics.MANY, 1.6), 1.6))
 
 
 @pytest.mark.slow

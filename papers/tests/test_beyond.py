@@ -14,7 +14,7 @@ from scipy.stats import chi2
 from dprl.accounting import events
 from dprl.accounting.accountant import epsilon_of
 from dprl.accounting.budget import Budget
-from dprl.engine.program import run_steps
+from dprl.engine.loop import run_steps
 from dprl.evaluation.adassp import smat
 from dprl.mechanisms.noise import SeededNoise
 from dprl_papers.paper_beyond import primorl, value_iteration
@@ -22,13 +22,13 @@ from dprl_papers.paper_beyond.figures.privacy import share_of_regressions
 from dprl_papers.paper_beyond.processes import learn_by_dprl, linear_process, random_process, river_swim
 from dprl_papers.paper_beyond.value_iteration import (
     Counts,
-    added,
     apvi,
     consistent,
-    counting,
-    packed,
-    regressions,
+    counts_mechanism,
+    regression_mechanisms,
+    upper_triangle,
     vapvi,
+    with_noise,
 )
 
 BUDGET = Budget(1.0, 1e-5)
@@ -63,7 +63,7 @@ def value_iteration_in_loops(counts: Counts) -> np.ndarray:
 
 @pytest.mark.parametrize("process", PROCESSES[:2])
 def test_without_noise_and_bonus_dp_apvi_is_value_iteration_on_counts(process):
-    counts = Counts.of(process, process.draw(0, 500))
+    counts = Counts.from_log(process, process.draw(0, 500))
     np.testing.assert_array_equal(apvi(counts, 0.0, 0.0), value_iteration_in_loops(counts))
     assert counts.visits.sum() == 500 * process.shape[0]
 
@@ -71,8 +71,8 @@ def test_without_noise_and_bonus_dp_apvi_is_value_iteration_on_counts(process):
 @pytest.mark.parametrize("process", PROCESSES)
 def test_without_noise_both_find_the_best_policy_of_what_they_know_well(process):
     counts = expected_counts(process)
-    assert process.lost(apvi(counts, 0.0, 0.0)) == pytest.approx(0.0, abs=1e-9)
-    assert process.lost(vapvi(process, counts, None, 0)) == pytest.approx(0.0, abs=1e-9)
+    assert process.value_lost(apvi(counts, 0.0, 0.0)) == pytest.approx(0.0, abs=1e-9)
+    assert process.value_lost(vapvi(process, counts, None, 0)) == pytest.approx(0.0, abs=1e-9)
     uniform = np.full(process.shape, 1.0 / process.shape[2])
     assert process.value() > process.value(uniform)
 
@@ -103,7 +103,7 @@ def test_counts_solve_the_papers_linear_program():
 
 @pytest.mark.parametrize("process", PROCESSES)
 def test_events_stay_within_the_budget_and_use_it(process):
-    one, pair = counting(process, BUDGET), regressions(process, BUDGET)
+    one, pair = counts_mechanism(process, BUDGET), regression_mechanisms(process, BUDGET)
     spent = [epsilon_of(one.event(), 1e-5), epsilon_of(events.compose([m.event() for m in pair]), 1e-5)]
     assert spent == pytest.approx([1.0, 1.0], rel=1e-3)
     assert pair[0].noise_std == pytest.approx(pair[1].noise_std)
@@ -113,14 +113,16 @@ def test_events_stay_within_the_budget_and_use_it(process):
 def test_a_trajectory_adds_no_more_than_is_paid_for(process, monkeypatch):
     """The largest it can: a log of one, and values as large as they may be."""
     told = []
-    monkeypatch.setattr(value_iteration, "added", lambda mechanism, total, *_: told.append((mechanism, total)) or total)
+    monkeypatch.setattr(
+        value_iteration, "with_noise", lambda mechanism, total, *_: told.append((mechanism, total)) or total
+    )
     for seed in range(5):
         s, a, _ = process.draw(seed, 1)
-        counts = Counts.of(process, (s, a, np.ones_like(a)))
-        mechanism = counting(process, BUDGET)
+        counts = Counts.from_log(process, (s, a, np.ones_like(a)))
+        mechanism = counts_mechanism(process, BUDGET)
         counts.noisy(mechanism, 0)
         assert np.linalg.norm(told.pop()[1]) == pytest.approx(mechanism.clip_norm)
-        vapvi(process, counts, regressions(process, BUDGET), 0, bonus=0.0, edge=0.0)
+        vapvi(process, counts, regression_mechanisms(process, BUDGET), 0, bonus=0.0, edge=0.0)
         assert len(told) == 2 * process.shape[0]
         for mechanism, total in told:
             parts = np.split(total, np.cumsum([size for size, _ in mechanism.parts])[:-1])
@@ -131,14 +133,14 @@ def test_a_trajectory_adds_no_more_than_is_paid_for(process, monkeypatch):
 def test_a_packed_matrix_has_its_norm():
     matrix = np.random.default_rng(0).normal(size=(5, 5))
     matrix += matrix.T
-    assert np.linalg.norm(packed(matrix)) == pytest.approx(np.linalg.norm(matrix))
-    np.testing.assert_allclose(smat(packed(matrix), 5), matrix)
+    assert np.linalg.norm(upper_triangle(matrix)) == pytest.approx(np.linalg.norm(matrix))
+    np.testing.assert_allclose(smat(upper_triangle(matrix), 5), matrix)
 
 
 @FACTORS
 def test_counts_have_the_noise_that_is_stated(factor, holds):
     process = PROCESSES[1]
-    counts, mechanism = expected_counts(process, 1e3), counting(process, BUDGET)
+    counts, mechanism = expected_counts(process, 1e3), counts_mechanism(process, BUDGET)
     z = 3.7306  # of one release at (1, 1e-5), times the norm of 3 numbers in 5 steps
     assert mechanism.noise_std == pytest.approx(z * math.sqrt(15.0), rel=1e-3)
     noisy = counts.noisy(mechanism, 0)
@@ -150,9 +152,9 @@ def test_counts_have_the_noise_that_is_stated(factor, holds):
 def test_regressions_have_the_noise_that_is_stated(factor, holds):
     process = PROCESSES[1]
     std = factor * 3.7306 * math.sqrt(5 * 5)
-    for which, mechanism in enumerate(regressions(process, BUDGET)):
+    for which, mechanism in enumerate(regression_mechanisms(process, BUDGET)):
         zeros = np.zeros(mechanism.dimension)
-        draws = [added(mechanism, zeros, step, 0, f"regression {which}") for step in range(5)]
+        draws = [with_noise(mechanism, zeros, step, 0, f"regression {which}") for step in range(5)]
         assert has_std(np.concatenate(draws), std) == holds
         assert not np.array_equal(draws[0], draws[1])
 
@@ -221,7 +223,7 @@ def test_models_have_the_noise_that_is_stated(log, factor, holds):
 
 def test_models_that_agree_are_not_punished():
     same = jnp.tile(jnp.linspace(-1.0, 1.0, primorl._NETWORK.size, dtype=jnp.float32), (primorl.MODELS, 1))
-    world = primorl.Imagined(horizon=200, discount=0.99)
+    world = primorl.ModelledCartPole(horizon=200, discount=0.99)
     state, key = jnp.array([0.1, -0.2, 0.05, 0.3]), jax.random.key(0)
     moved, reward, over = world.following(same).step(key, state, 1)
     x = jnp.append(state, 1.0)[None]

@@ -9,23 +9,22 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from tests.evaluation import helpers
 
 from dprl.data.trajectories import assemble
 from dprl.errors import DprlError
 from dprl.policies import check_policy
 from dprl.protocols import Bounds
 from dprl.value_functions.features import make_features
-from dprl_papers.baselines.lstd import mspbe
-from dprl_papers.domains.chain import draw_log
+from dprl_papers.domains.chain import Chain, draw_log
 from dprl_papers.harness import domain as domains
 from dprl_papers.harness.domain import MOMENT_SEED, Truth, cached, domain_names, from_rollout, load_domain
-from dprl_papers.harness.exact_chain import Chain
 
 ALL = [
     *("acrobot", "cart_pole", "chain", "chain_bernoulli", "hiv", "mountain_car", "mountain_car_off_policy", "one_step"),
-    *("pong", "pong_pieces"),
+    "pong",
 ]
-# hiv and pong_pieces simulate a pool first
+# hiv simulates a pool first
 LOGS = [
     *("chain", "chain_bernoulli", "mountain_car", "mountain_car_off_policy", "one_step"),
     *(pytest.param(name, marks=pytest.mark.slow) for name in ("acrobot", "cart_pole")),
@@ -180,7 +179,7 @@ def test_logs_of_the_chain_have_its_exact_moments(name, spec):
         error = np.abs(estimated[label] - exact).max() / np.abs(exact).max()
         assert error < 0.08, label
     A, b, C = domain.moments(features)
-    assert mspbe(np.linalg.solve(A, b), A, b, C) == pytest.approx(0.0, abs=1e-12)
+    assert helpers.mspbe(np.linalg.solve(A, b), A, b, C) == pytest.approx(0.0, abs=1e-12)
 
 
 def test_values_and_rewards_of_the_chains():
@@ -246,7 +245,7 @@ def test_estimated_moments_are_the_papers_sums(name):
         np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5 * np.abs(theirs).max())
     theta = np.random.default_rng(0).normal(size=n)
     residual = found[1] - found[0] @ theta
-    assert mspbe(theta, *found) == pytest.approx(residual @ np.linalg.pinv(found[2]) @ residual, rel=1e-9)
+    assert helpers.mspbe(theta, *found) == pytest.approx(residual @ np.linalg.pinv(found[2]) @ residual, rel=1e-9)
 
 
 def test_a_log_of_a_rollout_is_what_the_reader_makes_of_it():
@@ -279,7 +278,7 @@ def test_a_log_of_a_rollout_is_what_the_reader_makes_of_it():
 OWN = """
     import numpy as np
     from dprl.environments.rollout import rollout
-    from dprl_papers.harness.exact_chain import Chain
+    from dprl_papers.domains.chain import Chain
     from dprl_papers.harness.domain import Domain, Truth, from_rollout
     from dprl.policies import UniformPolicy
     from dprl.protocols import Bounds

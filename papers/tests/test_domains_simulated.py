@@ -15,8 +15,8 @@ from dprl.errors import DprlError
 from dprl.policies import TabularPolicy
 from dprl.value_functions.features import make_features
 from dprl_papers.domains import acrobot, cart_pole, hiv, mountain_car
+from dprl_papers.domains.chain import Chain
 from dprl_papers.harness.domain import MOMENT_SEED, load_domain
-from dprl_papers.harness.exact_chain import Chain
 from dprl_papers.harness.q_learning import SoftPolicy, fitted_q, learn, step_scale
 from dprl_papers.harness.simulated import Simulator, mean_return
 

@@ -15,9 +15,9 @@ from dprl_papers.harness.page import render
 from dprl_papers.harness.programmed import Run
 from dprl_papers.harness.spec import load_paper
 from dprl_papers.harness.store import Store, as_json
-from dprl_papers.paper_002_l2p import classifiers, ctcdp, protectors, quadratics, scalability, trainings
-from dprl_papers.paper_002_l2p.figures import figure6, figure8, noise, policy_evaluation
-from dprl_papers.paper_002_l2p.returns import Learned
+from dprl_papers.paper_002_l2p import classifiers, ctcdp, protectors, quadratics, trainings
+from dprl_papers.paper_002_l2p.figures import figure6, figure8, noise, policy_evaluation, table1
+from dprl_papers.paper_002_l2p.trainings import Learned
 from dprl_papers.records.losses import QuadraticLoss, Records
 
 OURS = ("figure8", "figure6", "queries", "covariance", "figure7", "logistic", "network", "figure4", "table1")
@@ -81,8 +81,8 @@ def test_figure_8_judges_intervals_and_not_means(run, monkeypatch):
     verdicts = {(c["words"].split(" records")[0], "mean" in c["words"]): c["verdict"] for c in found["claims"]}
     assert verdicts["6,000", True] == "holds"
     assert verdicts["60", False] == "does not hold"
-    assert quadratics.apart((1.0, 0.1), (1.21, 0.1))
-    assert not quadratics.apart((1.0, 0.1), (1.19, 0.1))
+    assert quadratics.lies_below((1.0, 0.1), (1.21, 0.1))
+    assert not quadratics.lies_below((1.0, 0.1), (1.19, 0.1))
 
 
 def test_every_figure_can_be_drawn_and_judged(run, monkeypatch):
@@ -196,9 +196,9 @@ def test_what_is_private_is_no_public_task():
 
 
 def test_a_cut_gradient_is_whole_in_one_batch_and_another_in_several():
-    simulation, weights, key, task = scalability._problem(0, 6, every=True)
+    simulation, weights, key, task = table1._problem(0, 6, every=True)
     whole = jax.grad(lambda w: jnp.mean(unroll(simulation, w, task, key).losses))(weights)
-    one, three = (scalability.cut_gradient(simulation, weights, task, key, batch) for batch in (6, 2))
+    one, three = (table1.cut_gradient(simulation, weights, task, key, batch) for batch in (6, 2))
     for name, expected in whole.items():
         np.testing.assert_allclose(one[name], expected, rtol=1e-4, atol=1e-8)
     assert any(not np.allclose(three[name] / 3.0, whole[name], rtol=1e-2) for name in whole)
@@ -206,7 +206,7 @@ def test_a_cut_gradient_is_whole_in_one_batch_and_another_in_several():
 
 @pytest.mark.slow
 def test_nested_checkpoints_take_a_fraction_of_the_memory():
-    full, nested = (scalability.cost(100, segment, 0)["megabytes"] for segment in (100, None))
+    full, nested = (table1.cost(100, segment, 0)["megabytes"] for segment in (100, None))
     assert 0.0 < 3.0 * nested < full
 
 

@@ -15,7 +15,7 @@ from dprl.accounting.budget import Budget
 from dprl.accounting.calibration import gaussian_noise_multiplier
 from dprl.data.readers import read_log
 from dprl.engine.layouts import padded_units
-from dprl.engine.program import noiseless, run
+from dprl.engine.loop import noiseless, run
 from dprl.engine.ratios import step_ratios
 from dprl.engine.rows import rows_of
 from dprl.errors import DprlError
@@ -25,7 +25,7 @@ from dprl.protocols import Bounds
 from dprl.value_functions.features import make_features
 from dprl_papers.baselines import smooth_sensitivity as smooth
 from dprl_papers.baselines.first_visit import FirstVisit
-from dprl_papers.harness.exact_chain import Chain
+from dprl_papers.domains.chain import Chain
 
 BUDGET = Budget(1.0, 1e-5)
 NOISE = SeededNoise.from_seed(0)

@@ -10,8 +10,8 @@ from jax import random
 
 from dprl.accounting import accountant
 from dprl.mechanisms.gaussian_sum import GaussianSum
-from dprl.mechanisms.ghost_rows import ghost_sum_of_rows, norms_of
-from dprl_papers.paper_003_dp_pg import favourites, language
+from dprl.mechanisms.ghost_clipping import ghost_sum_of_rows, norms_of
+from dprl_papers.paper_003_dp_pg import language
 from dprl_papers.paper_003_dp_pg.transformer import Transformer
 
 TINY = Transformer(symbols=7, length=5, width=8, heads=2, blocks=1, inner=6)
@@ -66,9 +66,9 @@ def words(text):
 
 def test_a_rule_checks_answers():
     tokens = jnp.array([words(t) for t in ("s2731=1237", "s2731=7321", "c2731=2731", "c2731=1372", "s0010=0001")])
-    assert language.right(tokens).tolist() == [1, 0, 1, 0, 1]
-    assert language.right(tokens[None]).shape == (1, 5)
-    other = language.read(tokens[:, : language.PROMPT], jnp.zeros(5, bool))
+    assert language.is_right(tokens).tolist() == [1, 0, 1, 0, 1]
+    assert language.is_right(tokens[None]).shape == (1, 5)
+    other = language.answers_to(tokens[:, : language.PROMPT], jnp.zeros(5, bool))
     assert other[:4].tolist() == [words(t) for t in ("7321", "7321", "1372", "1372")]
     prompts = language.prompts_of(random.key(0), 500)
     assert set(np.unique(prompts[:, 0])) == {10, 11}
@@ -100,5 +100,5 @@ def test_it_learns_from_prompts_privately():
 @pytest.mark.slow
 def test_comparisons_lead_to_better_answers():
     (start,) = language.measured(language.SMALL, language.START, 0, None, 1e-6, 1001, 1)
-    (found,) = favourites.measured(1024, 4.0, 1e-6, 1001, 1)
+    (found,) = language.measured_favourites(1024, 4.0, 1e-6, 1001, 1)
     assert found > start + 0.1

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from dprl.accounting.budget import Budget
-from dprl.engine import program as engine
+from dprl.engine import loop as engine
 from dprl.engine.layouts import padded_units
 from dprl.engine.rows import rows_of
 from dprl.evaluation.plan import program_for
@@ -20,9 +20,8 @@ from dprl.policies import UniformPolicy
 from dprl.protocols import Bounds
 from dprl.value_functions.features import make_features
 from dprl_papers.baselines.recursive_momentum import DPSRM
-from dprl_papers.domains.chain import draw_log
+from dprl_papers.domains.chain import Chain, draw_log
 from dprl_papers.harness.domain import Domain, Truth
-from dprl_papers.harness.exact_chain import Chain
 from dprl_papers.harness.metrics import Metrics
 from dprl_papers.harness.neural import NeuralMetrics, _directions, _gradients, answers, run_curves
 

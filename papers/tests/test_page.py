@@ -10,10 +10,10 @@ import pytest
 from papers.tests.tiny import SPEC, plugin_file, tiny_request
 
 from dprl_papers.harness import charts
-from dprl_papers.harness.measured import _verdict
 from dprl_papers.harness.page import _measured, guarantee_text, render, with_error
 from dprl_papers.harness.plugin import load_plugin
 from dprl_papers.harness.reproduce import REPORT, reproduce
+from dprl_papers.harness.results import _verdict
 from dprl_papers.harness.spec import Claim, parse
 
 SVG = "{http://www.w3.org/2000/svg}"

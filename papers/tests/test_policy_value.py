@@ -13,8 +13,8 @@ from dprl.accounting.budget import Budget
 from dprl.accounting.calibration import gaussian_noise_multiplier
 from dprl.errors import DprlError
 from dprl.mechanisms.noise import SeededNoise
+from dprl_papers.domains.chain import Chain
 from dprl_papers.harness.domain import Truth, load_domain
-from dprl_papers.harness.exact_chain import Chain
 from dprl_papers.harness.method import Method
 from dprl_papers.harness.metrics import Metrics
 from dprl_papers.harness.plugin import load_plugin
@@ -193,4 +193,4 @@ def test_doubly_robust_is_what_a_release_computes(domain):
 def test_what_runs_without_noise_is_planned_for_every_number_of_people():
     """A delta of one over the people or more is refused, also by a plan whose noise nobody draws."""
     for units in (200, 99_999):
-        policy_value.PLENTY.check_units(units)
+        policy_value.AMPLE_BUDGET.check_units(units)

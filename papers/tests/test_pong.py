@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from dprl.errors import DprlError
-from dprl_papers.domains import pong, pong_pieces
-from dprl_papers.harness.domain import MOMENT_SEED, load_domain
+from dprl_papers.domains import pong
+from dprl_papers.harness.domain import load_domain
 from dprl_papers.harness.dqn import q_values
 
 
@@ -19,11 +18,13 @@ def test_the_policy_sees_six_bytes():
     memory = np.zeros((2, 128))
     memory[0, [49, 54, 51, 50, 58, 56]] = (128, 64, 192, 255, 255, 2)
     expected = [[0, -0.5, 0.5, 127 / 128, -0.5, 1, -4], [-1, -1, -1, -1, 0, 0, 0]]
-    np.testing.assert_allclose(pong.see(memory), expected)
+    np.testing.assert_allclose(pong.network_inputs(memory), expected)
     policy = pong.load_policy()
     states = np.random.default_rng(0).integers(0, 256, (200, 128)).astype(np.float32)
     found = policy(states)
-    preferences = np.exp((q := q_values(policy.weights, pong.see(states)) / pong.TEMPERATURE) - q.max(1, keepdims=True))
+    preferences = np.exp(
+        (q := q_values(policy.weights, pong.network_inputs(states)) / pong.TEMPERATURE) - q.max(1, keepdims=True)
+    )
     softmax = preferences / preferences.sum(axis=1, keepdims=True)
     np.testing.assert_allclose(found, 0.8 * softmax + 0.2 / 3, atol=1e-4)
     unseen = states.copy()
@@ -31,38 +32,24 @@ def test_the_policy_sees_six_bytes():
     np.testing.assert_array_equal(policy(unseen), found)
 
 
-def test_two_domains_of_one_game():
-    games, pieces = load_domain("pong"), load_domain("pong_pieces")
-    assert games.extra == pieces.extra == "atari"
-    assert pieces.public == dataclasses.replace(games.public, horizon=200)
-    assert pieces.start is None
+def test_the_domain_has_a_start_and_needs_the_games():
+    games = load_domain("pong")
+    assert games.extra == "atari"
     assert games.start is not None
-    np.testing.assert_array_equal(games.truth.values, pieces.truth.values)
     assert load_file(pong.ASSETS)["greedy_return"] >= -21
 
 
 @pytest.mark.slow
-def test_logs_and_values(tmp_path, monkeypatch):
-    """Scores, mean reward and mean value as stored, and pieces that are drawn without replacement."""
+def test_logs_and_values():
+    """Scores, mean reward and mean value as stored, in pieces of games."""
     pytest.importorskip("ale_py")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(pong_pieces, "POOL", 150)
-    pong_pieces._pool.cache_clear()
-    domain = load_domain("pong_pieces")
-    log, again, whole = domain.log(40, 1), domain.log(40, 1), domain.log(150, 2)
-    np.testing.assert_array_equal(log.observation, again.observation)
-    assert log.episodes == 40
-    first, every = (x.observation[x.episode_offsets[:-1]] for x in (log, whole))
-    assert len(np.unique(np.vstack([first, every]), axis=0)) == len(np.unique(every, axis=0))
+    domain = load_domain("pong")
+    whole = domain.simulate(dataclasses.replace(domain.bounds(150), horizon=200), 11)
     low, high = domain.public.reward
     assert set(np.unique(whole.reward)) <= {low, 0.0, high}
     assert np.all(whole.terminated[whole.episode_offsets[1:] - 1] | (whole.lengths() == 200))
     table = domain.behavior(whole.observation.astype(np.float32))
     np.testing.assert_allclose(table[np.arange(len(table)), whole.action], whole.behavior_prob, rtol=1e-9)
-    with pytest.raises(DprlError, match="at most 150"):
-        domain.log(151, 0)
-    fresh = domain.simulate(domain.bounds(3), MOMENT_SEED)
-    assert fresh.episodes == 3
     # points are far apart, so that values lie in the declared range
     places = np.flatnonzero(whole.reward)
     same = whole.episode_of()[places][1:] == whole.episode_of()[places][:-1]
@@ -77,7 +64,6 @@ def test_logs_and_values(tmp_path, monkeypatch):
     error = np.hypot(np.std(means) / np.sqrt(len(means)), domain.truth.std / np.sqrt(len(domain.truth.values)))
     assert np.mean(means) == pytest.approx(domain.truth.mean, abs=5 * error)
     assert whole.reward.mean() == pytest.approx(domain.mean_reward, abs=0.005)
-    pong_pieces._pool.cache_clear()
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from dprl.accounting.accountant import epsilon_of
 from dprl.accounting.budget import Budget
 from dprl.accounting.events import compose
 from dprl.data.readers import read_log
-from dprl.engine import program as engine
+from dprl.engine import loop as engine
 from dprl.engine.layouts import PaddedUnits, padded_units
 from dprl.engine.rows import rows_of
 from dprl.errors import DprlError

@@ -13,7 +13,7 @@ from papers.tests.test_neural import BOUNDS, DOMAIN
 from dprl.accounting import events
 from dprl.accounting.accountant import epsilon_of
 from dprl.accounting.budget import Budget
-from dprl.engine.options import PublicFacts
+from dprl.engine.program import PublicFacts
 from dprl.mechanisms.noise import SeededNoise
 from dprl.value_functions.features import make_features
 from dprl_papers.harness.method import library_methods

@@ -14,7 +14,6 @@ from scipy.special import ndtr
 from dprl.accounting.accountant import epsilon_of
 from dprl.accounting.events import poisson_gaussian
 from dprl.errors import DprlError
-from dprl_papers.paper_004_gpope import privacy as privacy_004
 from dprl_papers.paper_004_gpope.privacy import NAMES, published_epsilon, smooth_epsilons, table_1
 from dprl_papers.paper_004_gpope.published import theorem_1_conditions
 
@@ -160,13 +159,6 @@ def test_published_noise_falls_short_where_its_own_condition_holds():
     assert found.precondition
     assert 0.1 < found.at_least <= 0.1284
     assert found.pair_at_most >= 0.1259
-
-
-def test_grids_run_row_by_row(monkeypatch):
-    asked = []
-    monkeypatch.setattr(privacy_004, "published_epsilon", lambda *args: asked.append(args))
-    privacy_004.published_epsilons((10, 20), (0.1, 1.0), 1e-6)
-    assert asked == [(10, 10, 0.1, 1e-6), (10, 10, 1.0, 1e-6), (20, 20, 0.1, 1e-6), (20, 20, 1.0, 1e-6)]
 
 
 def test_smooth_noise_has_less_epsilon_than_it_claims():

@@ -21,7 +21,7 @@ import dprl
 from dprl import added
 from dprl.accounting.budget import Budget
 from dprl.audits.lower_bound import audit
-from dprl.engine import program
+from dprl.engine import loop
 from dprl.engine.layouts import padded_units
 from dprl.errors import DprlError
 from dprl.evaluation.gpope import GPOPE, unit_gradients
@@ -76,7 +76,7 @@ def test_published_form_takes_one_trajectory_a_step():
     noise = SeededNoise.from_seed(3)
     state = algorithm.start_at(jnp.ones(39))
     gradients = np.asarray(unit_gradients(state.theta, state.w, data.block(slice(None))))
-    total = jax.jit(lambda step: program._batch_total(algorithm, 0, mechanism, noise, data, state, step, batch=3))
+    total = jax.jit(lambda step: loop._batch_total(algorithm, 0, mechanism, noise, data, state, step, batch=3))
     for step in range(5):
         np.testing.assert_allclose(total(jnp.uint32(step)), gradients[int(noise.uniform_index(step, 20))], atol=1e-12)
     counts = np.bincount(jax.jit(jax.vmap(lambda s: noise.uniform_index(s, 4)))(jnp.arange(400)), minlength=4)

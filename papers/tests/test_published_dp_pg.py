@@ -21,7 +21,7 @@ BUDGET = Budget(0.5, 1e-6)
 
 def test_noise_is_theorem_1s_and_the_utility_page_agrees():
     for epsilon, printed, exact in ((0.5, 21.2, 16.1), (1.0, 10.6, 8.45), (4.0, 2.65, 2.39)):
-        found = published.wasted(Budget(epsilon, 1e-6))
+        found = published.noise_multipliers(Budget(epsilon, 1e-6))
         assert found["as published"] == pytest.approx(printed, rel=2e-3)
         assert found["replace one"] == pytest.approx(exact, rel=2e-3)
         assert found["zero out one"] == found["replace one"] / 2

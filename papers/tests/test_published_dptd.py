@@ -19,7 +19,7 @@ from dprl.errors import DprlError
 from dprl.evaluation.nonlinear_td import unit_gradients
 from dprl.evaluation.plan import make_plan
 from dprl.mechanisms.noise import SeededNoise
-from dprl_papers.one_unit import MOVED, OneUnit
+from dprl_papers.one_unit import SENSITIVITY_IN_CLIPS, OneUnit
 from dprl_papers.paper_000_dptd.published import PublishedDPTD, noise_multiplier, theorem_conditions
 
 
@@ -92,7 +92,7 @@ def test_theorem_5_1_at_its_best_beta():
         replace(BOUNDS, units=1000), BUDGET, [lambda states: np.full((len(states), 2), 0.5)],
     )  # fmt: skip
     mechanism = plan.stages[0].mechanism
-    assert MOVED * mechanism.noise_multiplier == pytest.approx(noise_multiplier(1000, 1000, 1.0, 1e-5))
+    assert SENSITIVITY_IN_CLIPS * mechanism.noise_multiplier == pytest.approx(noise_multiplier(1000, 1000, 1.0, 1e-5))
     assert plan.claim is not None
     assert plan.claim.conditions == theorem_conditions(1000, 1000, 1.0, 1e-5)
     assert plan.epsilon_of_event > 2.0  # where one is claimed

@@ -21,14 +21,12 @@ from dprl.mechanisms.noise import SeededNoise
 from dprl.value_functions.q_function import q_values
 from dprl_papers.paper_001_functional_q.published import (
     PublishedQ,
+    budget_of_noise,
+    constant,
     initial,
     published_q,
     published_rates,
     run_published,
-)
-from dprl_papers.paper_001_functional_q.sigma import (
-    constant,
-    of_the_noise,
     sigma_line_5,
     sigma_proof,
     sigma_theorem_5,
@@ -104,7 +102,7 @@ def test_the_three_printed_sigmas():
     line, theorem, proof = found[0.9, 1e-4]
     assert proof / theorem == pytest.approx(1.0 / math.sqrt(c))
     assert proof / line == pytest.approx(1.0 / math.sqrt(0.9))
-    assert of_the_noise(BUDGET).delta == 5e-5
+    assert budget_of_noise(BUDGET).delta == 5e-5
 
 
 def test_as_published_claims_and_certifies_nothing():

@@ -8,8 +8,7 @@ import pytest
 from dprl.engine.rows import rows_of
 from dprl.errors import DprlError
 from dprl.value_functions.features import make_features
-from dprl_papers.domains.chain import DOMAIN
-from dprl_papers.harness.exact_chain import Chain
+from dprl_papers.domains.chain import DOMAIN, Chain
 from dprl_papers.paper_004_gpope.recursion import Recursion, gradient_variance, public_units, second_moment
 
 

@@ -15,12 +15,19 @@ from papers.tests.test_primal_dual_methods import trials_of
 from scipy import stats
 
 from dprl.accounting.budget import Budget
-from dprl.engine.options import PublicFacts
+from dprl.engine.program import PublicFacts
 from dprl.evaluation.nonlinear_td import unit_gradients
 from dprl_papers.baselines.primal_dual_sgd import DPSGDA
 from dprl_papers.methods import recursive_gradients
 from dprl_papers.methods.primal_dual import function_of, logs_of, single_stage
-from dprl_papers.methods.recursive_gradients import ACCURACY, SMOOTHNESS, Recursion, iterates, noise_of, steps_of
+from dprl_papers.methods.recursive_gradients import (
+    ACCURACY,
+    SMOOTHNESS,
+    RecursiveGradientRun,
+    iterates,
+    noise_of,
+    steps_of,
+)
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +55,7 @@ def drawn_units(key: Any, number: int, units: int, count: int) -> np.ndarray:
 
 def test_without_noise_all_records_come_first_and_differences_of_drawn_ones_follow(problem: Any) -> None:
     log, program, facts = problem
-    run = Recursion(program, 2 * recursive_gradients.period_of(facts.units), 0.0, 0.0)
+    run = RecursiveGradientRun(program, 2 * recursive_gradients.period_of(facts.units), 0.0, 0.0)
     key, start = jax.random.key(3), program.parameters_of(program.init())
     visited, directions = (np.asarray(x) for x in iterates(run, log, start, key))
     assert visited.shape == (run.steps + 1, len(start))
@@ -72,7 +79,7 @@ def test_without_noise_all_records_come_first_and_differences_of_drawn_ones_foll
 def test_every_step_has_the_noise_of_its_kind(problem: Any) -> None:
     log, program, facts = problem
     start = program.parameters_of(program.init())
-    run = Recursion(program, recursive_gradients.period_of(facts.units), 0.3, 0.2)
+    run = RecursiveGradientRun(program, recursive_gradients.period_of(facts.units), 0.3, 0.2)
     of_all, of_some = [], []
     for key in jax.random.split(jax.random.key(0), 60):
         visited, v = (np.asarray(x) for x in iterates(run, log, start, key))

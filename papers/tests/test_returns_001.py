@@ -13,9 +13,17 @@ from dprl.learning.planner import POINTS
 from dprl_papers.harness.reproduce import make_request, reproduce
 from dprl_papers.harness.spec import load_paper
 from dprl_papers.paper_001_functional_q import authors, returns
-from dprl_papers.paper_001_functional_q.balle import noisy_values
-from dprl_papers.paper_001_functional_q.inverse import recovered_reward, recovery_error
-from dprl_papers.paper_001_functional_q.returns import BEST, GRID, RANDOM, EndsWalk, Point, policy_returns
+from dprl_papers.paper_001_functional_q.figures.figure_2a import noisy_values
+from dprl_papers.paper_001_functional_q.returns import (
+    BEST,
+    GRID,
+    RANDOM,
+    EndsWalk,
+    Point,
+    policy_returns,
+    recovered_reward,
+    recovery_error,
+)
 
 
 def test_returns_of_policies_by_simulation():

@@ -13,10 +13,10 @@ from papers.tests.tiny import PLUGIN, SPEC, plugin_file, tiny_request
 
 from dprl.errors import DprlError
 from dprl_papers.harness import reproduce as reproduce_module
-from dprl_papers.harness.measured import statistics
 from dprl_papers.harness.plugin import load_plugin
 from dprl_papers.harness.problem import Logs, Setting, prefix
 from dprl_papers.harness.reproduce import PROVENANCE, REPORT, RESULTS, make_request, reproduce
+from dprl_papers.harness.results import statistics
 from dprl_papers.harness.runner import Runner, Task
 from dprl_papers.harness.spec import parse
 from dprl_papers.harness.store import Store
@@ -62,7 +62,7 @@ def test_every_figure_and_every_number(tmp_path, request_of):
 
 
 def load_truth():
-    from dprl_papers.harness.exact_chain import Chain
+    from dprl_papers.domains.chain import Chain
 
     return Chain(length=6, horizon=60).values()
 

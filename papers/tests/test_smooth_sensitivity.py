@@ -21,6 +21,32 @@ from dprl_papers.baselines.smooth_sensitivity import FirstVisits
 PAIRS = 2500
 
 
+def lsw_local(table: np.ndarray, weights: np.ndarray, counts: np.ndarray, width: float) -> float:
+    """Return the largest change of :func:`lsw` when one trajectory is added, removed or replaced.
+
+    Returns lie in [0, ``width``].
+    """
+    return width * smooth._inverse_norm(table, weights) * math.sqrt(smooth._phi_w(weights, counts, np.zeros(1))[0])
+
+
+def lsl_local(
+    table: np.ndarray, weights: np.ndarray, ridge: float, counts: np.ndarray, width: float, *, published: bool = False
+) -> float:
+    """Return a bound on the change of :func:`lsl` when a trajectory is replaced, added or removed.
+
+    Args:
+        published: whether the bound uses the paper's ``ridge - |Phi|^2 max rho``, which must be positive; ``ridge``
+            itself suffices.
+    """
+    factor, c = smooth._lsl_factors(table, weights, ridge, width, published)
+    return factor * (c * math.sqrt(float(weights @ counts)) + float(np.linalg.norm(weights)))
+
+
+def lsl_global(table: np.ndarray, weights: np.ndarray, ridge: float, units: int, width: float) -> float:
+    """Return bound (T) on the change of :func:`lsl` over all logs of at most ``units`` trajectories, any features."""
+    return lsl_local(table, weights, ridge, np.full(len(weights), float(units)), width)
+
+
 def trajectory(rng: np.random.Generator, states: int, low: float, high: float) -> FirstVisits:
     """Which states it visits, and the returns from there on: often at an end of the range."""
     visited = (rng.random(states) < rng.random()).astype(float)
@@ -108,10 +134,10 @@ def test_local_sensitivities_hold_and_are_nearly_reached(pairs):
             )
             for counts in (visits.counts, other.counts):
                 ratios = {
-                    f"lsw {relation}": w / smooth.lsw_local(table, weights, counts, 1.0),
-                    f"lsl {relation}": l_ / smooth.lsl_local(table, weights, ridge, counts, 1.0),
+                    f"lsw {relation}": w / lsw_local(table, weights, counts, 1.0),
+                    f"lsl {relation}": l_ / lsl_local(table, weights, ridge, counts, 1.0),
                     f"published {relation}": p
-                    / smooth.lsl_local(table, weights, published_ridge, counts, 1.0, published=True),
+                    / lsl_local(table, weights, published_ridge, counts, 1.0, published=True),
                 }
                 for name, ratio in ratios.items():
                     worst[name] = max(worst.get(name, 0.0), ratio)
@@ -126,7 +152,7 @@ def test_general_global_bound_holds_for_logs_up_to_its_size():
     for _ in range(PAIRS):
         table, weights, ridge = problem(rng)
         visits, others, units = neighbours(rng, len(table))
-        bound = smooth.lsl_global(table, weights, ridge, units, 1.0)
+        bound = lsl_global(table, weights, ridge, units, 1.0)
         change = distance(
             smooth.lsl(table, weights, ridge, visits), smooth.lsl(table, weights, ridge, others["replace"])
         )
@@ -204,14 +230,14 @@ def test_signed_returns_break_the_bound_with_the_largest_return():
     low, high = FirstVisits(np.ones(1), np.array([-1.0])), FirstVisits(np.ones(1), np.array([1.0]))
     weights = np.ones(1)
     change = distance(smooth.lsw(one, weights, low), smooth.lsw(one, weights, high))
-    assert change == pytest.approx(2.0 * smooth.lsw_local(one, weights, np.ones(1), 1.0))
+    assert change == pytest.approx(2.0 * lsw_local(one, weights, np.ones(1), 1.0))
     rng, worst = np.random.default_rng(6), {"naive": 0.0, "range": 0.0}
     for _ in range(PAIRS):
         table, weights, ridge = problem(rng)
         ridge += np.linalg.norm(table, 2) ** 2 * weights.max()
         visits, others, _ = neighbours(rng, len(table), -1.0, 1.0)
         change = distance(*(smooth.lsl(table, weights, ridge, v) for v in (visits, others["replace"])))
-        bound = smooth.lsl_local(table, weights, ridge, visits.counts, 1.0, published=True)
+        bound = lsl_local(table, weights, ridge, visits.counts, 1.0, published=True)
         worst["naive"], worst["range"] = max(worst["naive"], change / bound), max(worst["range"], change / bound / 2.0)
     assert worst["naive"] > 1.3
     assert worst["range"] <= 1.0 + 1e-9
@@ -221,7 +247,7 @@ def test_default_outside_the_range_breaks_it():
     """Returns in [5, 6] have R = 1; an unvisited state has 0, and its first visitor brings 6."""
     nobody, somebody = FirstVisits(np.zeros(1), np.zeros(1)), FirstVisits(np.ones(1), np.array([6.0]))
     values = [smooth.lsw(np.eye(1), np.ones(1), v) for v in (nobody, somebody)]
-    bound = smooth.lsw_local(np.eye(1), np.ones(1), np.ones(1), 1.0)
+    bound = lsw_local(np.eye(1), np.ones(1), np.ones(1), 1.0)
     assert distance(*values) == pytest.approx(6.0 * bound)
     # counted from the low end of the range, as the noisy form does, it holds
     values = [smooth.lsw(np.eye(1), np.ones(1), v.relative_to(5.0)) for v in (nobody, somebody)]
@@ -236,14 +262,14 @@ def test_weights_made_of_visits_break_it():
     for counts in (np.array(before), np.array(after)):
         weights = counts / 10.0 / 3.0
         thetas.append(smooth.lsw(table, weights, FirstVisits(counts, totals)))
-        bounds.append(smooth.lsw_local(table, weights, counts, 1.0))
+        bounds.append(lsw_local(table, weights, counts, 1.0))
     assert thetas[0][1] == pytest.approx(0.009999, abs=1e-6)
     assert thetas[1][1] == pytest.approx(100.0)
     assert bounds[0] == pytest.approx(1.449, abs=1e-3)
     assert distance(*thetas) > 60.0 * bounds[0]
     # with public weights the same pair stays far below
     public = [smooth.lsw(table, np.full(3, 1 / 3), FirstVisits(np.array(n), totals)) for n in (before, after)]
-    assert distance(*public) <= smooth.lsw_local(table, np.full(3, 1 / 3), np.array(before), 1.0)
+    assert distance(*public) <= lsw_local(table, np.full(3, 1 / 3), np.array(before), 1.0)
 
 
 def test_the_actual_size_of_the_log_breaks_smoothness_when_one_is_added():
@@ -335,9 +361,9 @@ def test_smooth_bounds_hold_the_change_of_both_ends():
 
 def test_ridge_that_the_published_bound_does_not_cover_is_refused():
     with pytest.raises(DprlError, match="ridge of LSL"):
-        smooth.lsl_local(np.eye(2), np.ones(2), 1.0, np.ones(2), 1.0, published=True)
+        lsl_local(np.eye(2), np.ones(2), 1.0, np.ones(2), 1.0, published=True)
     with pytest.raises(DprlError, match="ridge of LSL"):
-        smooth.lsl_local(np.eye(2), np.ones(2), 0.0, np.ones(2), 1.0)
+        lsl_local(np.eye(2), np.ones(2), 0.0, np.ones(2), 1.0)
 
 
 # --- first visits of a log ------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from dprl_papers.harness.exact_chain import Chain
+from dprl_papers.domains.chain import Chain
 from dprl_papers.paper_000_dptd import theory
 from dprl_papers.paper_000_dptd.theory import LinearProblem, chain, slope
 

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from dprl.errors import DprlError
-from dprl_papers.domains.chain import DOMAIN
-from dprl_papers.harness.exact_chain import Chain
+from dprl_papers.domains.chain import DOMAIN, Chain
 from dprl_papers.paper_004_gpope.figures import moments
 from dprl_papers.paper_004_gpope.recursion import Recursion, second_moment
 from dprl_papers.paper_004_gpope.theory import Bound, theory_curves, theory_of

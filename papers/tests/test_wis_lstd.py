@@ -15,9 +15,8 @@ from dprl.engine.rows import rows_of
 from dprl.errors import DprlError
 from dprl.protocols import Bounds
 from dprl.value_functions.features import make_features
-from dprl_papers.baselines import wis_lstd as module
-from dprl_papers.baselines.lstd import lstd
-from dprl_papers.baselines.wis_lstd import wis_lstd, wis_moments
+from dprl_papers.baselines import lstd as module
+from dprl_papers.baselines.lstd import lstd, wis_lstd, wis_moments
 
 BOUNDS = Bounds(units=100, horizon=9, reward=(-2.0, 2.0), observation=((0.0, 1.0),), actions=1)
 FEATURES = make_features("fourier:2", BOUNDS.observation)

@@ -13,7 +13,7 @@ from dprl_papers.harness.spec import Paper
 PLUGIN = '''
 import numpy as np
 
-from dprl_papers.harness.exact_chain import Chain
+from dprl_papers.domains.chain import Chain
 from dprl_papers.harness.domain import Domain, Truth
 from dprl_papers.domains.chain import draw_log
 from dprl_papers.harness.method import Method

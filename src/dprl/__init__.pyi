@@ -7,8 +7,8 @@ from dprl.data.readers import read_log as read_log
 from dprl.data.trajectories import Trajectories as Trajectories
 from dprl.environment_spec import EnvironmentSpec as EnvironmentSpec
 from dprl.environments.bandit import Bandit as Bandit
-from dprl.environments.user_stream import Interaction as Interaction
-from dprl.environments.user_stream import UserStream as UserStream
+from dprl.environments.people import Interaction as Interaction
+from dprl.environments.people import UserStream as UserStream
 from dprl.errors import DprlError as DprlError
 from dprl.errors import OverspendError as OverspendError
 from dprl.evaluation.adassp import AdaSSP as AdaSSP
@@ -30,7 +30,7 @@ from dprl.evaluation.td import TD as TD
 from dprl.learning.functional_q import FunctionalQ as FunctionalQ
 from dprl.learning.policy_gradient.dp_pg import DPPG as DPPG
 from dprl.policies.loading import load_policy as load_policy
-from dprl.policies.released import ReleasedPolicy as ReleasedPolicy
+from dprl.policies.parametric import ReleasedPolicy as ReleasedPolicy
 from dprl.protocols import Bounds as Bounds
 from dprl.release.certificate_formats import export_certificate as export_certificate
 from dprl.release.evaluate import Release as Release
@@ -39,7 +39,7 @@ from dprl.release.evaluate import learn as learn
 from dprl.release.train import TrainedPolicy as TrainedPolicy
 from dprl.release.train import TrainedRelease as TrainedRelease
 from dprl.release.train import train as train
-from dprl.value_functions.linear import load_value_function as load_value_function
 from dprl.value_functions.q_function import load_q_function as load_q_function
+from dprl.value_functions.value_function import load_value_function as load_value_function
 
 __version__: str

@@ -161,7 +161,7 @@ class Bounds:
         action_names: name of each discrete action, which ``always:NAME`` accepts.
         strata: observation components within whose cells propensities are estimated, in place of behaviour
             probabilities; see :class:`~dprl.evaluation.strata.Strata`. If one of them is ``NAME:linear``, propensities
-            come from a regression on all of them; see :class:`~dprl.evaluation.regression.Terms`.
+            come from a regression on all of them; see :class:`~dprl.evaluation.propensity_regression.RegressionTerms`.
         fill: the value that replaces a missing value of each observation component; None for a component that must not
             be missing.
         flag_missing: numbers of the components that are flagged. For each of them a state has one more component, after

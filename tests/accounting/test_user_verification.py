@@ -15,7 +15,7 @@ from dprl.accounting.user_relation import MECHANISM, WORDS
 from dprl.accounting.verification import verify
 from dprl.errors import DprlError
 from dprl.mechanisms.gaussian_sum import GaussianSum
-from dprl.mechanisms.strategy import Correlation
+from dprl.mechanisms.step_noise import Correlation
 
 from .test_verification import sample
 

@@ -21,14 +21,13 @@ from dprl.accounting.verification import verify
 from dprl.data.partition import partition
 from dprl.data.parts import Parts
 from dprl.errors import DprlError
-from dprl.policies.parametric import Parametric
-from dprl.policies.released import FILE as POLICY
-from dprl.policies.released import ReleasedPolicy, read_policy
+from dprl.policies.parametric import FILE as POLICY
+from dprl.policies.parametric import Parametric, ReleasedPolicy, read_policy
 from dprl.report import render_folder
 from dprl.value_functions.features import make_features
-from dprl.value_functions.linear import FILE, ValueFunction, load_value_function
 from dprl.value_functions.q_function import FILE as Q_FILE
 from dprl.value_functions.q_function import QFunction, load_q_function
+from dprl.value_functions.value_function import FILE, ValueFunction, load_value_function
 from tests.accounting.test_strict_verification import under_a_filter
 from tests.accounting.test_user_verification import certificate as of_users
 from tests.accounting.test_user_verification import user_sum

@@ -45,7 +45,7 @@ def breaches(tree: ast.Module) -> list[str]:
 # what goes between the processes of one run, over pipes or a cluster that lets in nobody else; never a file
 MESSAGES = {
     "src/dprl/release/engines/ray_workers.py": {"pickle"},
-    "papers/src/dprl_papers/harness/work.py": {"cloudpickle", "joblib"},
+    "papers/src/dprl_papers/harness/workers.py": {"cloudpickle", "joblib"},
 }
 
 

@@ -157,7 +157,7 @@ def test_a_private_release_from_end_to_end(dprl, trial):
 
 
 def test_a_value_function_comes_with_gpope(dprl, trial):
-    from dprl.value_functions.linear import load_value_function
+    from dprl.value_functions.value_function import load_value_function
 
     found = dprl(*trial.arguments(algorithm="gpope", set="steps=5", features="fourier:1", json=True)).json()
     assert found["status"] == "verified"

@@ -10,7 +10,7 @@ import pytest
 import dprl
 from dprl.accounting import events
 from dprl.audits.record_replay import Recorder, ReleaseTrace
-from dprl.mechanisms.grid import grid_step
+from dprl.mechanisms.arithmetic import grid_step
 from dprl.registry import Entry, evaluating
 
 from .toy import TOY

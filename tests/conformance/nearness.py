@@ -16,7 +16,7 @@ import numpy as np
 from dprl.accounting.budget import Budget
 from dprl.audits.attacks.programs import Watched
 from dprl.audits.attacks.trials import PlanCanary
-from dprl.engine.program import run
+from dprl.engine.loop import run
 from dprl.mechanisms.noise import SeededNoise
 
 

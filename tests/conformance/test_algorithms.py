@@ -17,7 +17,7 @@ from scipy.stats import chi2
 from dprl.audits.record_replay import Recorder, compare
 from dprl.config import LIBRARY_DEFAULT, STATED_IN_CODE, Config
 from dprl.errors import DprlError
-from dprl.mechanisms.grid import grid_step
+from dprl.mechanisms.arithmetic import grid_step
 from dprl.mechanisms.noise import SecureNoise, SeededNoise
 
 from .cases import CASES, ENTRIES, check_event, emitted, log_of, recorded, released, same_event, suite, totals, without

@@ -17,7 +17,7 @@ from dprl.accounting.budget import Budget
 from dprl.audits.attacks.programs import canary_of_plan
 from dprl.audits.lower_bound import audit
 from dprl.data import readers
-from dprl.engine.options import ValueFunctionConfig
+from dprl.engine.program import ValueFunctionConfig
 from dprl.errors import DprlError
 from dprl.protocols import Attack
 

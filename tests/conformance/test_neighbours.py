@@ -11,9 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dprl.audits.record_replay import Recorder, record_replay
-from dprl.engine import program as engine
+from dprl.engine import loop as engine
 from dprl.mechanisms import arithmetic
-from dprl.mechanisms.grid import clip_to_grid
+from dprl.mechanisms.arithmetic import clip_to_grid
 from dprl.mechanisms.noise import SecureNoise, SeededNoise
 
 from .cases import CASES, ENTRIES, recorded, released, totals, without

@@ -16,19 +16,18 @@ from dprl.audits.conformance.users import NOBODY, UNITS, Users
 from dprl.audits.lower_bound import audit
 from dprl.audits.people import CELLS
 from dprl.audits.record_replay import Comparison, RecordedRelease, ReleaseTrace, compare, record_replay
-from dprl.engine import program as engine
+from dprl.engine import loop as engine
 from dprl.engine import unit_source
 from dprl.environments.bandit import Bandit
-from dprl.environments.user_stream import Interaction, UserStream
+from dprl.environments.people import Interaction, UserStream
 from dprl.learning.policy_gradient import trainer, users
 from dprl.learning.policy_gradient.users import AskedPeople
 from dprl.mechanisms import arithmetic
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.protocols import Attack
 from dprl.registry import LEARNING
-
-from ..mutations.lab import forget_compiled
-from ..mutations.planting import Planting, gives
+from mutations.lab import forget_compiled
+from mutations.planting import Planting, gives
 
 SUITE = LEARNING["dp-pg"].load_conformance()
 ATTACKS = SUITE.algorithm.attacks

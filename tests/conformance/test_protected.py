@@ -24,9 +24,9 @@ from dprl.audits.record_replay import Call, ReleaseTrace, record_replay
 from dprl.engine.algorithm import Setting
 from dprl.engine.plan import Plan
 from dprl.evaluation.gpope import ALGORITHM, GPOPE
+from dprl.mechanisms.arithmetic import grid_step
 from dprl.mechanisms.filtered_sum import FilteredGaussianSum
 from dprl.mechanisms.gaussian_sum import GaussianSum
-from dprl.mechanisms.grid import grid_step
 from dprl.mechanisms.noise import SecureNoise, SeededNoise
 from dprl.protectors.projector import Architecture, HandSchedule
 from dprl.protocols import Attack

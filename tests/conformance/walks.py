@@ -9,7 +9,7 @@ import numpy as np
 
 from dprl.audits.attacks.programs import noisy_sum
 from dprl.engine.layouts import padded_units
-from dprl.engine.program import run
+from dprl.engine.loop import run
 from dprl.engine.ratios import step_ratios
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.noise import SeededNoise

@@ -97,7 +97,7 @@ def test_neighbours_are_views_of_the_files(made):
     assert pa.total_allocated_bytes() == before
     apart = parts.table(np.array([0, 2]), ["reward"])
     assert pa.total_allocated_bytes() > before
-    parts.forget()
+    parts.release_pages()
     kept = found["reward"].to_pylist()
     assert kept[: len(apart)] != apart["reward"].to_pylist()  # what was handed out can still be read
     assert kept == Parts.open(made).table(np.arange(2, 18), ["reward"])["reward"].to_pylist()

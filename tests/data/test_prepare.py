@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 import dprl
 from dprl.data.partition import partition
-from dprl.data.prepared import moments, places
 from dprl.data.readers import read_log
+from dprl.data.table_to_log import moments, places
 from dprl.data.trajectories import Trajectories
 from dprl.errors import DprlError
 from dprl.policies.loading import load_policy

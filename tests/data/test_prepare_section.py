@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from dprl.data.bounds_file import read_bounds, read_public
+from dprl.data.bounds_file import read_bounds, read_bounds_and_preparation
 from dprl.data.readers import read_log
 from dprl.errors import DprlError
 
@@ -85,7 +85,7 @@ BOUNDS = {
 def test_a_wrong_section(mistake):
     base, changes, words = SECTIONS[mistake]
     with pytest.raises(DprlError, match=r"^\[prepare\]: ") as error:
-        read_public(declared(base, changes))
+        read_bounds_and_preparation(declared(base, changes))
     assert words in str(error.value)
     assert str(error.value).endswith(".")
 
@@ -114,7 +114,7 @@ def test_bounds_of_fewer_steps():
 @pytest.mark.parametrize("section", [[], "x", 5, True])
 def test_a_section_that_is_no_table(section):
     with pytest.raises(DprlError, match="it must be a table"):
-        read_public(LONG | {"prepare": section})
+        read_bounds_and_preparation(LONG | {"prepare": section})
 
 
 TABLES: dict[str, tuple[Any, Any, str]] = {
@@ -165,7 +165,7 @@ def test_columns_of_one_name_and_of_two_lengths():
 
 def test_bounds_without_a_section_are_what_they_were():
     plain = {name: value for name, value in LONG.items() if name != "prepare"}
-    assert read_public(plain) == (read_bounds(plain), None)
+    assert read_bounds_and_preparation(plain) == (read_bounds(plain), None)
     named = LONG | {"observation_names": list("abcde")}
     assert read_bounds(named).observation_names == tuple("abcde")
 

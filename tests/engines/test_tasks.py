@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from dprl.data.readers import read_log
-from dprl.engine.program import _init
+from dprl.engine.loop import _init
 from dprl.engine.shards import Task
 from dprl.evaluation.plan import make_plan
 from dprl.policies.loading import load_policy

@@ -18,7 +18,7 @@ from dprl.data import parts
 from dprl.environments import bandit_parts
 from dprl.environments.bandit import Bandit
 from dprl.environments.bandit_parts import BanditInParts
-from dprl.environments.user_source import open_users
+from dprl.environments.learning_source import open_users
 from dprl.errors import DprlError
 
 from .visits import bounds, file_and_parts, visits

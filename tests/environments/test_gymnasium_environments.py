@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from dprl.environments.acrobot import Acrobot
-from dprl.environments.cart_pole import OBSERVED, CartPole
+from dprl.environments.cart_pole import OBSERVATION_LIMITS, CartPole
 from dprl.environments.mountain_car import MountainCar
 from dprl.environments.pendulum import MAX_SPEED, MAX_TORQUE, Pendulum
 from dprl.errors import DprlError
@@ -100,7 +100,7 @@ def test_facts_are_gymnasiums(name):
     if name == "CartPole-v1":
         # a state that does not terminate is not clamped but for its velocities
         ends = (made.unwrapped.x_threshold, made.unwrapped.theta_threshold_radians)
-        assert all(0 <= OBSERVED[i] - end < 1e-4 for i, end in zip((0, 2), ends, strict=True))
+        assert all(0 <= OBSERVATION_LIMITS[i] - end < 1e-4 for i, end in zip((0, 2), ends, strict=True))
         return
     assert environment.horizon == made.spec.max_episode_steps
     low, high = np.array(environment.observation_bounds).T

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import dprl
-from dprl.data.cells import codes
+from dprl.data.cells import identifier_codes
 from dprl.data.memory import name_of
 
 from ..release.people import BOUNDS, FACTS
@@ -100,6 +100,6 @@ def test_one_name_is_one_person_in_any_type(values):
     ],
 )
 def test_a_column_of_names_has_nobody_where_one_is_missing(column):
-    found = codes(pa.chunked_array([column]))
+    found = identifier_codes(pa.chunked_array([column]))
     assert list(found >= 0) == [False, False, True, False, True]
     assert found[2] == found[4]

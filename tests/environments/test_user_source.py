@@ -7,7 +7,7 @@ import pytest
 
 from dprl.environments.bandit import Bandit
 from dprl.environments.cart_pole import CartPole
-from dprl.environments.user_source import SIMULATORS, GymnasiumUsers, open_users
+from dprl.environments.learning_source import SIMULATORS_OF_PEOPLE, GymnasiumUsers, open_users
 from dprl.errors import DprlError
 
 CART_POLE = {
@@ -16,7 +16,7 @@ CART_POLE = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", SIMULATORS)
+@pytest.mark.parametrize("name", SIMULATORS_OF_PEOPLE)
 def test_simulators_by_name(name):
     facts, simulator = open_users(name)
     assert facts.name == name

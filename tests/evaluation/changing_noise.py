@@ -7,8 +7,7 @@ from typing import Any, ClassVar
 
 import jax.numpy as jnp
 
-from dprl.engine.options import Adaptive
-from dprl.engine.program import PublicFacts, Query, Stage
+from dprl.engine.program import Adaptive, PublicFacts, Query, Stage
 from dprl.evaluation.gpope import GPOPE, GPOPEProgram
 
 LEVELS = Adaptive((0.5, 0.8, 1.0, 1.5), 3.0)

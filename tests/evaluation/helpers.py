@@ -94,3 +94,9 @@ def stepped_bounds(units: int, horizon: int = 5) -> Bounds:
 
 def stepped_policy(states: np.ndarray) -> np.ndarray:
     return np.column_stack([np.full(len(states), 0.4), np.full(len(states), 0.6)])
+
+
+def mspbe(theta: np.ndarray, A: np.ndarray, b: np.ndarray, C: np.ndarray) -> float:
+    """Return the mean squared projected Bellman error of ``theta``: (b - A theta)' C^+ (b - A theta)."""
+    residual = b - A @ theta
+    return float(residual @ np.linalg.pinv(C) @ residual)

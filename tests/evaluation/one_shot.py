@@ -11,7 +11,7 @@ import numpy as np
 from dprl.accounting.budget import Budget
 from dprl.data.readers import read_log
 from dprl.engine.layouts import padded_units
-from dprl.engine.program import noiseless, run
+from dprl.engine.loop import noiseless, run
 from dprl.engine.ratios import step_ratios
 from dprl.engine.rows import rows_of
 from dprl.engine.value_query import value_mechanism

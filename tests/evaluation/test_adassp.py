@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dprl.engine.program import PublicFacts, run
+from dprl.engine.loop import run
+from dprl.engine.program import PublicFacts
 from dprl.errors import DprlError
 from dprl.evaluation import adassp
 from dprl.evaluation.adassp import AdaSSP

@@ -7,24 +7,23 @@ from dataclasses import replace
 import jax
 import numpy as np
 import pytest
+from helpers import bandit_bounds, columns_of
+from test_fitted_q import ACTIONS, BOUNDS, BUDGET, DISCOUNT, HORIZON, STATES, log_of, rows_for
 
 import dprl
-from dprl.engine.options import Stage
-from dprl.engine.two_parts import TwoParts
+from dprl.engine.program import Stage
+from dprl.engine.sample_split import SampleSplit
 from dprl.errors import DprlError
 from dprl.evaluation.advantage import ADVANTAGE, KAPPA, Advantage
-from dprl.evaluation.fitted_q import NAME
+from dprl.evaluation.fitted_q import FITTED_Q
 from dprl.evaluation.learned_policy import plan_of_learned
-from dprl.evaluation.teaching import LOUD, recommended_teaching
+from dprl.evaluation.learning_question import FITTED_Q_STRENGTH, recommended_question
 from dprl.policies.greedy import Basis
-
-from .helpers import bandit_bounds, columns_of
-from .test_fitted_q import ACTIONS, BOUNDS, BUDGET, DISCOUNT, HORIZON, STATES, log_of, rows_for
 
 
 def vectors(program, columns, person=None):
     """``(U, dim)`` of all people."""
-    rows = rows_for(program, columns, program.weighted, person, dtype=np.float64)
+    rows = rows_for(program, columns, program.ratio_policy, person, dtype=np.float64)
     with jax.enable_x64(True):
         units = len(rows.lengths)
         each = rows.padding // units
@@ -131,12 +130,12 @@ def test_what_noise_hides_of_the_gram_matrix_is_taken_to_be_orthonormal():
 def test_public_facts_decide_which_learner_is_asked():
     budgets = [dprl.Budget(epsilon, 1e-5) for epsilon in (0.005, 0.1, 3.0)]
     wide = replace(BOUNDS, units=5_000)
-    parts = TwoParts(wide.units, 0.4)
-    found = [recommended_teaching(wide, DISCOUNT, budget, parts) for budget in budgets]
+    parts = SampleSplit(wide.units, 0.4)
+    found = [recommended_question(wide, DISCOUNT, budget, parts) for budget in budgets]
     assert found[0] is None
-    assert [one.program.name for one in found[1:]] == [ADVANTAGE, NAME]
+    assert [one.program.name for one in found[1:]] == [ADVANTAGE, FITTED_Q]
     assert found[1].program.basis.kind == "table"
-    assert LOUD > 3.0
+    assert FITTED_Q_STRENGTH > 3.0
     plan = plan_of_learned(dprl.ImportanceSampling(discount=DISCOUNT), wide, budgets[1])
     assert plan.first.described()["learner"]["name"] == ADVANTAGE
     with pytest.raises(DprlError, match="advantage: cuts, policies of your own"):
@@ -171,7 +170,7 @@ def test_a_linear_basis_is_refused_where_the_behaviour_policy_never_does_somethi
         return np.tile([1.0, 0.0], (len(states), 1))
 
     wide, options = replace(BOUNDS, units=20_000), dprl.ImportanceSampling(discount=DISCOUNT)
-    for learner, basis in ((ADVANTAGE, "products:1"), (NAME, "products:2")):
+    for learner, basis in ((ADVANTAGE, "products:1"), (FITTED_Q, "products:2")):
         with pytest.raises(DprlError, match="never takes some action"):
             plan_of_learned(options, wide, BUDGET, learner=learner, basis=basis, behavior=never_two)
     faint = dprl.Budget(0.01, 1e-5)  # too little for a table

@@ -12,7 +12,7 @@ import dprl
 from dprl.accounting import accountant, events
 from dprl.data.readers import read_log
 from dprl.engine.ratios import step_ratios
-from dprl.engine.two_parts import SHARE, TwoParts
+from dprl.engine.sample_split import SHARE, SampleSplit
 from dprl.errors import DprlError
 from dprl.evaluation.best_policy import CUT, POINTS, cut_of_choice, make_choice
 from dprl.evaluation.importance_vectors import further_columns, unit_parts
@@ -57,7 +57,7 @@ def log_of(units: int, bounds: Bounds, seed: int = 0):
 
 
 def test_a_persons_coin_is_of_the_share_and_of_nothing_else():
-    parts = TwoParts(1000, 0.3)
+    parts = SampleSplit(1000, 0.3)
     first = parts.in_first(NOISE, 20_000)
     assert binom.ppf(1e-7, 20_000, 0.3) <= first.sum() <= binom.isf(1e-7, 20_000, 0.3)
     np.testing.assert_array_equal(first[:50], parts.in_first(NOISE, 50))  # by place, whoever else is there
@@ -67,9 +67,9 @@ def test_a_persons_coin_is_of_the_share_and_of_nothing_else():
 
 def test_a_part_without_people_and_a_source_of_places_are_refused():
     with pytest.raises(DprlError, match="leaves one of two parts empty"):
-        TwoParts(2, 0.1)
+        SampleSplit(2, 0.1)
     with pytest.raises(DprlError, match="adds one unit"):
-        TwoParts(10, 0.5).in_first(NOISE, 10, ALTERS_ONE_PLACE)
+        SampleSplit(10, 0.5).in_first(NOISE, 10, ALTERS_ONE_PLACE)
 
 
 def test_the_parts_of_a_log_have_everybodys_own_rows():
@@ -127,7 +127,7 @@ def test_both_parts_may_spend_the_whole_budget(algorithm):
     assert plan.value_mechanism == alone.value_mechanism
     assert plan.event == events.parallel([events.pure(1.0), alone.event])
     assert accountant.epsilon_of(plan.event, plan.delta_of_event) == plan.epsilon_of_event == 1.0
-    assert plan.first.parts == TwoParts(5_000, SHARE)
+    assert plan.first.parts == SampleSplit(5_000, SHARE)
     assert plan.bounds.units == 3_000
 
 

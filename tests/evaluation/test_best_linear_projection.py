@@ -20,7 +20,7 @@ from dprl.accounting.budget import Budget
 from dprl.cli.evaluate import lines
 from dprl.data.readers import read_log
 from dprl.errors import DprlError
-from dprl.evaluation.best_linear_projection import MOST, BestLinearProjection
+from dprl.evaluation.best_linear_projection import MOST_COVARIATES, BestLinearProjection
 from dprl.evaluation.plan import make_plan
 from dprl.evaluation.projections import Moments, critical_value, load_projections, powers, solve, tensor
 from dprl.policies.loading import load_policy
@@ -315,7 +315,7 @@ WRONG = {
     "no component 'weight' has more than one value; there are age, score": ({}, {"covariates": "age,weight"}),
     "no component 'site' has more than one value": ({}, {"covariates": "site"}),
     "name a component twice": ({}, {"covariates": "age, age"}),
-    f"at most {MOST} are possible": ({"observation": ((0.0, 1.0),) * 9, "observation_names": None}, {}),
+    f"at most {MOST_COVARIATES} are possible": ({"observation": ((0.0, 1.0),) * 9, "observation_names": None}, {}),
     "value_budget_fraction must be": ({}, {"value_budget_fraction": 1.0}),
 }
 

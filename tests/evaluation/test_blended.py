@@ -19,7 +19,7 @@ from dprl.evaluation.intervals import ValueEstimate
 from dprl.evaluation.plan import make_plan
 from dprl.protocols import Bounds
 from dprl.value_functions.features import make_features
-from dprl.value_functions.linear import ValueFunction
+from dprl.value_functions.value_function import ValueFunction
 
 from . import one_shot
 from .doubly_robust_logs import GAMMA, process_bounds, small_process

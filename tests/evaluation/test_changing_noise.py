@@ -17,13 +17,13 @@ from dprl.accounting import events, verification
 from dprl.accounting.accountant import epsilon_of
 from dprl.accounting.renyi_filter import WHOLE
 from dprl.data.readers import read_log
-from dprl.engine import program as engine
+from dprl.engine import loop as engine
 from dprl.engine.layouts import padded_units, unit_rows
 from dprl.engine.rows import rows_of
 from dprl.errors import DprlError
 from dprl.evaluation.plan import make_plan, program_for
+from dprl.evaluation.protected import to_levels
 from dprl.mechanisms.filtered_sum import FilteredGaussianSum
-from dprl.mechanisms.gaussian_sum import to_levels
 from dprl.mechanisms.noise import SeededNoise
 from dprl.mechanisms.run_key import RunKey
 from dprl.release.journal import FolderJournal

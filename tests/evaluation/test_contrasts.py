@@ -13,8 +13,8 @@ from dprl.engine.plan import Plan
 from dprl.errors import DprlError
 from dprl.evaluation.contrasts import asked_pairs, contrasts_of, expected_noise
 from dprl.evaluation.importance_sampling import ImportanceQuery
+from dprl.evaluation.least_noise import least_noise_strategy
 from dprl.evaluation.plan import make_plan
-from dprl.evaluation.strategy import least_noise_strategy
 
 from . import one_shot
 from .helpers import bandit_bounds, bandit_log

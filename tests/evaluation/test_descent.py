@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from dprl.accounting.budget import Budget
 from dprl.data.trajectories import Trajectories
-from dprl.engine import program as engine
+from dprl.engine import loop as engine
 from dprl.errors import DprlError
 from dprl.evaluation.return_regression import ReturnRegression
 from dprl.evaluation.td import NORM_MARGIN, TD, DescentConfig, DescentState, feature_scale, signal_to_noise

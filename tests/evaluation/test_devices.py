@@ -24,7 +24,7 @@ from benchmarks import devices
 
 import dprl
 from dprl.engine import layouts, unit_source
-from dprl.engine import program as engine
+from dprl.engine import loop as engine
 from dprl.engine.layouts import unit_rows
 from dprl.engine.rows import Rows
 from dprl.environments.people import LoggedPeople, People
@@ -90,7 +90,7 @@ class Drawn:
     units, stability = 135, ALTERS_ONE_PLACE
 
     def block(self, units: Any, state: Any) -> Trajectory:
-        drawn = state.coins.of_batch(state.step).uniforms(units[0], len(units), 0, 3)
+        drawn = state.coins.for_batch(state.step).uniforms(units[0], len(units), 0, 3)
         action = POLICY.draw(state.theta, drawn[:2].T, drawn[2])[:, None]
         seen = drawn[:2].T[:, None]
         ones = jnp.ones(len(units), jnp.int32)

@@ -14,11 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dprl.accounting.budget import Budget
+from dprl.engine.columns import RemainingReturn, remaining_return
 from dprl.engine.layouts import unit_rows
+from dprl.engine.loop import noiseless, run_on_host
 from dprl.engine.plan import Plan
-from dprl.engine.program import noiseless, run_on_host
 from dprl.engine.ratios import step_ratios
-from dprl.engine.to_come import ToCome, to_come
 from dprl.errors import DprlError
 from dprl.evaluation import doubly_robust_estimates
 from dprl.evaluation.doubly_robust import DoublyRobust
@@ -27,7 +27,7 @@ from dprl.evaluation.plan import make_plan
 from dprl.mechanisms.noise import SeededNoise
 from dprl.protocols import Bounds
 from dprl.value_functions.features import make_features
-from dprl.value_functions.linear import in_public_units
+from dprl.value_functions.value_function import in_public_units
 
 from . import one_shot
 from .doubly_robust_logs import GAMMA, one_decision, process_bounds, small_process, trajectories, walk
@@ -97,7 +97,7 @@ REACHES = {
 }
 
 
-def paths(bounds: Bounds, known: ToCome, baseline: ToCome) -> np.ndarray:
+def paths(bounds: Bounds, known: RemainingReturn, baseline: RemainingReturn) -> np.ndarray:
     """``(2, P)`` L and U of all trajectories whose weights, rewards and baselines are from a few of each."""
     ratio, limit = bounds.max_importance_ratio, bounds.cumulative_ratio
     # and just above where the baseline is used no more
@@ -135,7 +135,7 @@ def test_the_reach_is_that_of_the_farthest_trajectory(case, part):
         units=9, horizon=horizon, reward=reward, observation=((0.0, 1.0),), actions=2, max_importance_ratio=ratio,
         max_cumulative_ratio=limit, return_range=value,
     )  # fmt: skip
-    known = to_come(bounds, GAMMA)
+    known = remaining_return(bounds, GAMMA)
     baseline = known.part(*part)
     ends = paths(bounds, known, baseline)
     for a, b in ((1.0, 0.0), (-1.0, 0.0), (0.0, 1.0), (0.0, -1.0), (0.6, 0.8), (-0.8, 0.6), (0.6, -0.8)):
@@ -154,10 +154,10 @@ def test_the_reach_is_that_of_the_farthest_trajectory(case, part):
 
 def test_what_can_still_come_is_what_bounds_allow():
     bounds = bandit_bounds(9, horizon=4, return_range=(0.0, 1.5))
-    known = to_come(bounds, 1.0)
+    known = remaining_return(bounds, 1.0)
     np.testing.assert_allclose(known.low, [0.0, 0.0, 0.0, 0.0])
     np.testing.assert_allclose(known.high, [1.5, 1.5, 1.5, 1.0])
-    without = to_come(replace(bounds, return_range=None, reward=(0.5, 1.0)), 0.5)
+    without = remaining_return(replace(bounds, return_range=None, reward=(0.5, 1.0)), 0.5)
     np.testing.assert_allclose(without.low, 0.5)
     np.testing.assert_allclose(without.high, [1.875, 1.75, 1.5, 1.0])
 

@@ -11,7 +11,7 @@ import pytest
 
 from dprl.accounting.budget import Budget
 from dprl.engine.layouts import padded_units
-from dprl.engine.program import noiseless, run
+from dprl.engine.loop import noiseless, run
 from dprl.engine.rows import rows_of
 from dprl.evaluation.dptd import DPTD, DPTDProgram
 from dprl.evaluation.nonlinear_td import COLUMNS, unit_gradients

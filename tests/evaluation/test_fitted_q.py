@@ -7,25 +7,24 @@ from dataclasses import replace
 import jax
 import numpy as np
 import pytest
+from helpers import columns_of
 
 import dprl
 from dprl.accounting import events
 from dprl.engine.layouts import gather, unit_rows
-from dprl.engine.options import Stage
-from dprl.engine.program import run_on_host
+from dprl.engine.loop import run_on_host
+from dprl.engine.program import Stage
 from dprl.engine.ratios import step_ratios
 from dprl.engine.rows import rows_of
-from dprl.engine.two_parts import TwoParts
+from dprl.engine.sample_split import SampleSplit
 from dprl.errors import DprlError
-from dprl.evaluation.fitted_q import NAME, LinearQ, TableQ, Unused
+from dprl.evaluation.fitted_q import FITTED_Q, LinearQ, NoFeatures, TableQ
 from dprl.evaluation.learned_policy import plan_of_learned
-from dprl.evaluation.teaching import make_teaching
+from dprl.evaluation.learning_question import make_question
 from dprl.mechanisms.noise import SeededNoise
 from dprl.policies.greedy import Basis
 from dprl.policies.loading import LoggedPolicy
 from dprl.protocols import Bounds
-
-from .helpers import columns_of
 
 BUDGET = dprl.Budget(1.0, 1e-5)
 STATES, ACTIONS, HORIZON, DISCOUNT = 4, 2, 3, 0.9
@@ -51,14 +50,16 @@ def log_of(people: int = 400, trajectories: int = 1, bounds: Bounds = BOUNDS) ->
 def rows_for(program, columns, policy, person=None, **options):
     """The rows of a log of all people, as the program sees them."""
     log = dprl.read_log(columns, bounds=program.bounds, person=person).load(None)
-    value, unused = program.bounds.value_interval(program.discount), Unused(program.bounds.state)
+    value, unused = program.bounds.value_interval(program.discount), NoFeatures(program.bounds.state)
     return rows_of(log, step_ratios(policy, log), unused, program.discount, value, columns=program.columns, **options)
 
 
 def learned(program, columns):
     """The weights without noise, of a log of all people."""
     rows = rows_for(program, columns, LoggedPolicy())
-    plain = replace(program, stages=(Stage(NAME, program.calibrated(BUDGET).stages[0].mechanism.plain()),), caution=0.0)
+    plain = replace(
+        program, stages=(Stage(FITTED_Q, program.calibrated(BUDGET).stages[0].mechanism.plain()),), caution=0.0
+    )
     weights = run_on_host(plain, SeededNoise.from_seed(0), unit_rows(rows, program.bounds.units))[1]
     return plain.policy(np.asarray(weights))
 
@@ -106,7 +107,7 @@ def test_one_decision_is_the_mean_reward_of_each_action():
     """Also where the log does not say that a trajectory of one step has ended."""
     columns = {name: values[::HORIZON] for name, values in log_of().items() if name not in ("terminated", "person_id")}
     program = TableQ(replace(BOUNDS, horizon=1), Basis(BOUNDS.state, "table"), DISCOUNT)
-    assert program.targets == 1
+    assert program.destinations == 1
     cell = columns["observation_0"] * ACTIONS + columns["action"]
     expected = np.bincount(cell, columns["reward"]) / np.bincount(cell)
     found = learned(program, columns)
@@ -125,7 +126,7 @@ def test_a_person_counts_once_however_many_trajectories():
         vectors = np.asarray(jax.jit(program.contribution, static_argnums=0)(0, None, gather(rows.columns, index)))[
             live
         ]
-        counts = vectors[:, : program.basis.size * ACTIONS * program.targets]
+        counts = vectors[:, : program.basis.size * ACTIONS * program.destinations]
         np.testing.assert_allclose(counts.sum(axis=1), HORIZON, rtol=1e-6)
         np.testing.assert_allclose(counts[counts > 0.0].min(), each, rtol=1e-6)
 
@@ -189,8 +190,8 @@ def test_each_part_may_spend_the_whole_budget_and_pays_for_the_draws_of_both():
 
 def test_the_basis_is_the_largest_that_the_budget_serves():
     def kind(epsilon, bounds=MANY):
-        teaching = plan(dprl.Budget(epsilon, 1e-5), bounds, learner="fitted-q").first
-        return teaching.program.basis.kind, teaching.left_out
+        question = plan(dprl.Budget(epsilon, 1e-5), bounds, learner="fitted-q").first
+        return question.program.basis.kind, question.larger_basis
 
     assert kind(1.0) == ("table", None)
     smaller, why = kind(0.05)
@@ -231,12 +232,12 @@ def test_a_table_does_not_propose_what_the_behaviour_policy_never_does():
     def behavior(states):
         return np.where(states[:, :1] < 2.0, [[1.0, 0.0]], [[0.5, 0.5]])
 
-    parts = TwoParts(BOUNDS.units, 0.4)
-    teaching = make_teaching(BOUNDS, DISCOUNT, BUDGET, parts, behavior, "table")
-    assert teaching.program.allowed == ((True, False),) * 2 + ((True, True),) * 2
-    program = teaching.program.calibrated(BUDGET)
+    parts = SampleSplit(BOUNDS.units, 0.4)
+    question = make_question(BOUNDS, DISCOUNT, BUDGET, parts, behavior, "table")
+    assert question.program.allowed == ((True, False),) * 2 + ((True, True),) * 2
+    program = question.program.calibrated(BUDGET)
     sums = np.zeros(program.query.dimension)
-    sums[: 8 * program.targets] = 1000.0
-    sums[8 * program.targets + 1 :: 2] = 4000.0  # the second action pays everywhere
+    sums[: 8 * program.destinations] = 1000.0
+    sums[8 * program.destinations + 1 :: 2] = 4000.0  # the second action pays everywhere
     policy = program.policy(np.asarray(jax.jit(program.update, static_argnums=0)(0, None, sums, 0)))
     assert policy.action(np.arange(4.0)).tolist() == [0, 0, 1, 1]

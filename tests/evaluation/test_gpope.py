@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from dprl.accounting.budget import Budget
-from dprl.engine import program
+from dprl.engine import loop
 from dprl.engine.columns import scale_of
 from dprl.engine.layouts import padded_units
 from dprl.engine.plan import program_at
@@ -23,7 +23,7 @@ from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.noise import SeededNoise
 from dprl.policies.loading import UniformPolicy
 from dprl.value_functions.features import make_features
-from dprl_papers.baselines.lstd import lstd, moments, mspbe
+from dprl_papers.baselines.lstd import lstd, moments
 from dprl_papers.harness.transitions import shared_transitions
 
 from . import helpers, one_shot
@@ -86,13 +86,13 @@ def test_noiseless_limit_meets_lstd():
     mechanism = GaussianSum(parts=((78, math.inf),), steps=config.steps, arithmetic="plain")
     algorithm, noise = program_of(config, 60), SeededNoise.from_seed(0)
     run = jax.jit(
-        lambda data: program.run_steps(algorithm, 0, mechanism, noise, data, algorithm.start_at(jnp.zeros(39)))[0]
+        lambda data: loop.run_steps(algorithm, 0, mechanism, noise, data, algorithm.start_at(jnp.zeros(39)))[0]
     )
     theta = np.asarray(algorithm.answer(run(shared(log, rows))))
     solution = lstd(rows)
     states = TABULAR(np.arange(39.0)[:, None])
     assert np.abs(states @ (theta - solution)).max() < 1e-5
-    assert mspbe(solution, *moments(rows)) < 1e-20
+    assert helpers.mspbe(solution, *moments(rows)) < 1e-20
 
 
 @pytest.mark.parametrize(("average", "kept"), [("tail", slice(5, 10)), ("all", slice(0, 10)), ("last", slice(9, 10))])
@@ -130,6 +130,6 @@ def test_private_run_learns_the_chain_at_epsilon_one():
     data = shared(log, rows)
     keys = jnp.stack([SeededNoise.from_seed(i).key for i in range(4)])
 
-    thetas = np.asarray(jax.jit(jax.vmap(lambda key: program.run(algorithm, SeededNoise(key), data)[1]))(keys))
+    thetas = np.asarray(jax.jit(jax.vmap(lambda key: loop.run(algorithm, SeededNoise(key), data)[1]))(keys))
     values, truth = 0.5 + 0.5 * thetas @ TABULAR(np.arange(39.0)[:, None]).T, one_shot.chain_values()
     assert np.sqrt(np.mean((values - truth) ** 2)) < 0.9 * truth.std() < np.sqrt(np.mean(truth**2))

@@ -15,8 +15,8 @@ from dprl.data.readers import read_log
 from dprl.engine.ratios import cumulative_ratios, step_ratios
 from dprl.engine.value_query import release_vector
 from dprl.evaluation.importance_sampling import ImportanceSampling
+from dprl.evaluation.least_noise import least_noise_strategy, public_patterns
 from dprl.evaluation.plan import make_plan
-from dprl.evaluation.strategy import least_noise_strategy, public_patterns
 from dprl.mechanisms.noise import SeededNoise
 from dprl.protocols import Bounds
 

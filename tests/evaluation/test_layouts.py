@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dprl.engine.layouts import UnitRows, unit_rows
-from dprl.engine.options import ValuesConfig
+from dprl.engine.program import ValuesConfig
 from dprl.evaluation.stratified import Stratified
 from dprl.registry import evaluating
 from dprl.value_functions.features import make_features

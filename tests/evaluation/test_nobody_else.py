@@ -20,14 +20,14 @@ from dprl.accounting.budget import Budget
 from dprl.data.readers import read_log
 from dprl.engine.columns import COLUMNS, RowInputs
 from dprl.engine.layouts import gather, unit_rows
-from dprl.engine.options import ValuesConfig
+from dprl.engine.loop import _accumulate, run_steps_on_host
 from dprl.engine.plan import program_at
-from dprl.engine.program import PublicFacts, _accumulate, run_steps_on_host
+from dprl.engine.program import PublicFacts, ValuesConfig
 from dprl.engine.ratios import cumulative_ratios, step_ratios
 from dprl.engine.rows import rows_of
 from dprl.evaluation import gpope
 from dprl.evaluation.plan import make_plan, program_for
-from dprl.mechanisms.grid import clip_to_grid, grid_step
+from dprl.mechanisms.arithmetic import clip_to_grid, grid_step
 from dprl.mechanisms.noise import SeededNoise
 from dprl.registry import evaluating
 from dprl.value_functions.features import make_features

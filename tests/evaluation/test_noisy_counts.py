@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dprl.engine.program import PublicFacts, run
+from dprl.engine.loop import run
+from dprl.engine.program import PublicFacts
 from dprl.engine.ratios import step_ratios
 from dprl.errors import DprlError
 from dprl.evaluation.noisy_counts import NoisyCounts, reward_bound, support_of

@@ -134,7 +134,7 @@ def test_steps_stay_in_the_box():
 
 def test_defaults_follow_public_facts_and_stop_where_the_noise_takes_over():
     about = facts("mlp:10")
-    square = about.features.mean_square()
+    square = about.features.mean_gradient_square()
     config = PrimalDualConfig(discount=0.9)
     quiet, loud = (program_at(config, about, z).config for z in (0.01, 50.0))
     assert quiet.sampling_rate == pytest.approx(256 / 500)

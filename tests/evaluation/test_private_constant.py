@@ -11,7 +11,7 @@ from dprl.engine.program import PublicFacts
 from dprl.errors import DprlError
 from dprl.evaluation.private_constant import PrivateConstant
 from dprl.value_functions.features import make_features
-from dprl.value_functions.linear import ValueFunction
+from dprl.value_functions.value_function import ValueFunction
 
 from . import helpers, one_shot
 

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 import dprl
 from dprl.errors import DprlError
-from dprl.evaluation import regression, regression_values
+from dprl.evaluation import propensity_regression, regression_values
 from dprl.evaluation.plan import make_plan
 from dprl.evaluation.propensities import PropensityModel
-from dprl.evaluation.regression import Terms
+from dprl.evaluation.propensity_regression import RegressionTerms
 from dprl.evaluation.stratified import Stratified
 from dprl.protocols import Bounds
 
@@ -56,11 +56,11 @@ def plan_of(bounds: Bounds, policies: Any = POLICIES, **options: Any) -> Any:
 
 def fitted(columns: dict[str, Any], bounds: Bounds, monkeypatch: Any) -> PropensityModel:
     """What is released of a log without noise, after as many steps as it takes."""
-    monkeypatch.setattr(regression, "STEPS", 12)
+    monkeypatch.setattr(propensity_regression, "NEWTON_STEPS", 12)
     log, budget = one_shot.load(columns, bounds), dprl.Budget(50.0, 1e-5)
     program, _, data = one_shot.made(Stratified(discount=1.0), log, "columns", budget=budget)
     theta = one_shot.plain(program, data)[1]
-    return PropensityModel(theta, Terms(bounds), (0.0, 0.0))
+    return PropensityModel(theta, RegressionTerms(bounds), (0.0, 0.0))
 
 
 def terms_of(columns: dict[str, Any]) -> np.ndarray:
@@ -140,7 +140,7 @@ def test_noise_in_coefficients_moves_values_along_the_released_derivative(monkey
 
         value, query, vector = at(model.theta)
         moves = vector[2 * 3 : 2 * 3 + 3 * c].reshape(3, c)[k]
-        slope = query.radius * model.terms.longest_score / regression_values.MOVE * moves / 900.0
+        slope = query.radius * model.terms.longest_score / regression_values.DERIVATIVE * moves / 900.0
         left = []
         for _ in range(40):
             theta, moved = model.theta.copy(), rng.multivariate_normal(np.zeros(c), noisy.covariance)
@@ -149,16 +149,16 @@ def test_noise_in_coefficients_moves_values_along_the_released_derivative(monkey
         small = model.theta.copy()
         small[place] += 1e-5
         assert (at(small)[0] - value) / 1e-5 == pytest.approx(slope[0], abs=1e-4)
-        assert abs(np.mean(left)) < 0.5 * (1.0 + model.largest_outcome) * noisy.spread
+        assert abs(np.mean(left)) < 0.5 * (1.0 + model.largest_outcome) * noisy.log_odds_variance
 
 
 @given(seed=st.integers(0, 1000), ratio=st.sampled_from([1.5, 8.0, 60.0]))
 @settings(max_examples=25, deadline=None)
 def test_no_vector_is_longer_than_its_clip(seed, ratio):
     rng, bounds = np.random.default_rng(seed), facts(max_importance_ratio=ratio)
-    columns, terms = people(100, seed), Terms(bounds)
+    columns, terms = people(100, seed), RegressionTerms(bounds)
     columns["reward"] = rng.choice([0.0, 2.0], 100)
-    model = PropensityModel(30.0 * rng.normal(size=terms.released) ** 3, terms, (1.0, 1.0))
+    model = PropensityModel(30.0 * rng.normal(size=terms.released_size) ** 3, terms, (1.0, 1.0))
     policies = [*POLICIES[:2], BY_AGE]
     query = plan_of(bounds, policies).query.around(model)
     vectors = query.unit_vectors(one_shot.load(columns, bounds), policies)
@@ -177,10 +177,10 @@ def test_no_sum_over_a_unit_is_longer_than_its_clip(seed):
 
 
 def test_no_state_has_a_smaller_propensity_than_the_least():
-    rng, terms = np.random.default_rng(0), Terms(facts())
-    model = PropensityModel(rng.normal(size=terms.released), terms, (1.0, 1.0))
+    rng, terms = np.random.default_rng(0), RegressionTerms(facts())
+    model = PropensityModel(rng.normal(size=terms.released_size), terms, (1.0, 1.0))
     states = np.column_stack([rng.choice([20.0, 45.0, 70.0], 500), rng.uniform(-1, 1, 500), rng.integers(0, 2, 500)])
-    assert (model.probabilities(terms.of(states)).min(axis=0) >= model.least).all()
+    assert (model.probabilities(terms.of_states(states)).min(axis=0) >= model.least_probabilities).all()
 
 
 @pytest.mark.parametrize(

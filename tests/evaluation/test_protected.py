@@ -12,7 +12,7 @@ import dprl
 from dprl.accounting.budget import Budget
 from dprl.data.readers import read_log
 from dprl.engine.layouts import padded_units
-from dprl.engine.program import run
+from dprl.engine.loop import run
 from dprl.engine.rows import rows_of
 from dprl.errors import DprlError
 from dprl.evaluation.dptd import DPTD

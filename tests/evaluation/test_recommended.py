@@ -13,7 +13,8 @@ import pytest
 
 from dprl.accounting.budget import Budget
 from dprl.engine.layouts import padded_units
-from dprl.engine.program import PublicFacts, Stage, run
+from dprl.engine.loop import run
+from dprl.engine.program import PublicFacts, Stage
 from dprl.engine.rows import rows_of
 from dprl.evaluation import adassp
 from dprl.evaluation.adassp import AdaSSPProgram, modes_of
@@ -27,9 +28,8 @@ from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.noise import SeededNoise
 from dprl.protocols import Bounds
 from dprl.value_functions.features import make_features
-from dprl.value_functions.linear import ValueFunction
-from dprl_papers.domains.chain import draw_log
-from dprl_papers.harness.exact_chain import Chain
+from dprl.value_functions.value_function import ValueFunction
+from dprl_papers.domains.chain import Chain, draw_log
 
 from . import helpers, one_shot
 

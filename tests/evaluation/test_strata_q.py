@@ -27,9 +27,9 @@ STATES = np.array([
 ])  # fmt: skip
 
 
-def program(bounds: Bounds, least: float = 0.02, epsilon: float = 100.0) -> StrataQ:
+def program(bounds: Bounds, min_propensity: float = 0.02, epsilon: float = 100.0) -> StrataQ:
     basis = StrataBasis(bounds.state, "strata", Strata(bounds))
-    return StrataQ(bounds, basis, 1.0, least=least).calibrated(dprl.Budget(epsilon, 1e-5))
+    return StrataQ(bounds, basis, 1.0, min_propensity=min_propensity).calibrated(dprl.Budget(epsilon, 1e-5))
 
 
 @given(st.data(), st.booleans())
@@ -90,7 +90,7 @@ def test_what_a_stratum_does_not_show_is_not_proposed_there():
     counts = np.array([[900.0, 0.0], [500.0, 500.0], [600.0, 400.0]])
     means = np.array([[1.0, 0.0], [1.0, 2.0], [1.0, 2.0]])
     assert actions_of(counts, means).tolist() == [0, 1, 1]
-    assert actions_of(np.array([[970.0, 30.0]] * 2), np.array([[1.0, 2.0]] * 2), least=0.1).tolist() == [0, 0]
+    assert actions_of(np.array([[970.0, 30.0]] * 2), np.array([[1.0, 2.0]] * 2), min_propensity=0.1).tolist() == [0, 0]
 
 
 def test_in_strata_that_show_nothing_it_is_the_action_that_is_best_elsewhere():
@@ -123,7 +123,7 @@ def test_whatever_is_learned_the_values_have_one_mechanism():
         known = list(found.first.beside.values())
         for action in range(3):
             rule = program(bounds).policy(np.eye(3)[np.full(program(bounds).basis.size, action)].T.ravel())
-            query = found.query.of_policies([rule, *known])
+            query = found.query.with_policies([rule, *known])
             assert (query.dimension, query.clip_norm) == (found.query.dimension, found.query.clip_norm)
 
 

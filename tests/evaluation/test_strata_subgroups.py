@@ -16,8 +16,7 @@ from dprl.errors import DprlError
 from dprl.evaluation.plan import make_plan
 from dprl.evaluation.propensities import Propensities
 from dprl.evaluation.strata import Strata
-from dprl.evaluation.strata_subgroups import StrataGroupedQuery, grouped_in_strata
-from dprl.evaluation.stratified import Stratified
+from dprl.evaluation.stratified import StrataGroupedQuery, Stratified, with_subgroups_of_strata
 from dprl.evaluation.subgroups import subgroups_of
 from dprl.protocols import Bounds
 from dprl.release.plan import plan_release
@@ -166,7 +165,7 @@ def test_groups_are_unions_of_strata_however_they_are_cut():
     noisy = query.around(counted(log)).unit_vectors(log, [TREAT, LEAVE]).sum(axis=0)
     low, high = query.sums(noisy)[1][0]
     assert np.abs(low).max() < 1e-9 < np.abs(high).max()
-    assert grouped_in_strata(query.inner, (), "trajectory") is query.inner
+    assert with_subgroups_of_strata(query.inner, (), "trajectory") is query.inner
 
 
 def test_a_release_of_subgroups_and_what_a_plan_says_before(tmp_path):

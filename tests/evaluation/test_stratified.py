@@ -20,7 +20,7 @@ from dprl.errors import DprlError
 from dprl.evaluation.importance_vectors import unit_pairs
 from dprl.evaluation.plan import make_plan
 from dprl.evaluation.propensities import Propensities, load_propensities
-from dprl.evaluation.residual_design import Design
+from dprl.evaluation.residual_design import ResidualDesign
 from dprl.evaluation.strata import Strata
 from dprl.evaluation.stratified import Stratified
 from dprl.evaluation.stratified_steps import StratifiedStepsQuery, WeightNoise
@@ -227,7 +227,7 @@ def test_a_confounder_of_the_stated_strength_moves_the_value_by_the_distance_to_
     odds = math.sqrt(found.confounding) - 1.0 / math.sqrt(found.confounding)
     distance = max(found.interval[0], -found.interval[1], 0.0)  # rewards have half a range of 1
     assert distance > 0.0
-    assert odds * design.reach(table) * math.sqrt(squares) == pytest.approx(distance, rel=1e-6)
+    assert odds * design.confounder_factor(table) * math.sqrt(squares) == pytest.approx(distance, rel=1e-6)
 
 
 @pytest.mark.parametrize("horizon", [1, 3])
@@ -260,7 +260,7 @@ def test_of_several_steps_people_who_stay_stand_for_those_who_are_lost():
     log = one_shot.load(told, facts(3, **WIDE, strata=None))
     assert estimate.value == pytest.approx(self_normalised(query, log, FIRST), abs=1e-6)
     assert known.shape == (CELLS, ACTIONS)
-    assert known.shares(0.0) == pytest.approx(shares[:, :ACTIONS])
+    assert known.propensities(0.0) == pytest.approx(shares[:, :ACTIONS])
 
 
 def test_an_action_that_is_not_supported_leaves_the_others_of_its_stratum_their_weights():
@@ -281,7 +281,7 @@ def test_no_confounder_of_one_decision_weaker_than_stated_carries_the_interval_t
     found = query.difference(one_shot.quiet(query), summed(query, columns, bounds, [always, FIRST]), 0, 1)
     assert found.interval[0] > 0.0
     assert 1.0 < found.confounding < 4.0
-    own = counted(columns, bounds).shares(0.0)
+    own = counted(columns, bounds).propensities(0.0)
     chances = own[columns["observation_0"].astype(int), columns["action"]]
     told = one_shot.load({**columns, "behavior_prob": chances}, facts(2, **most, strata=None))
     low, high, largest = query.inner.scale
@@ -407,8 +407,8 @@ def test_values_of_fewer_people_than_were_declared_say_so(strata):
 def test_shapes_do_not_depend_on_which_cells_are_empty():
     bounds = facts()
     of = [counted(people(600, 6), bounds), counted(people(600, 6, never=(2, 1)), bounds)]
-    designs = [Design(known, Strata(bounds).table([FIRST, MIXED]), (), False, 0.02) for known in of]
-    assert designs[0].asked.shape == designs[1].asked.shape
+    designs = [ResidualDesign(known, Strata(bounds).table([FIRST, MIXED]), (), False, 0.02) for known in of]
+    assert designs[0].vector_factors.shape == designs[1].vector_factors.shape
     assert len({len(known.to_bytes().splitlines()) for known in of}) == 1
 
 
@@ -431,5 +431,5 @@ def test_what_is_kept_for_its_noise_is_counted_where_strata_are_left_out():
         table = np.tile([0.0, 1.0], (strata, 1))
         error = (known.counts - people) / np.maximum(known.counts, 1.0) * (design.cells > 0.0)
         biases.append(float((design.shares[:, None] * table * error * (paid / people - design.outcomes)).sum()))
-        counted_.append(design.second_order(table))
+        counted_.append(design.second_order_bias(table))
     assert 0.02 < np.mean(biases) < np.mean(counted_) < 2.0 * np.mean(biases)

@@ -18,13 +18,13 @@ from dprl.errors import DprlError
 from dprl.evaluation.plan import make_plan
 from dprl.evaluation.strata import Axis, Strata, read_axis
 from dprl.evaluation.subgroups import (
-    MOST,
+    MOST_GROUPS,
     GroupedQuery,
-    asked_axes,
     first_states,
-    grouped,
     least_noise_weights,
+    subgroup_axes,
     subgroups_of,
+    with_subgroups,
 )
 from dprl.mechanisms.gaussian_sum import RELATION
 from dprl.protocols import Bounds
@@ -71,12 +71,12 @@ def vectors_of(plan: Plan, units: int, seed: int = 0) -> np.ndarray:
 
 
 def test_what_can_be_asked():
-    axes = asked_axes(["site", "age: 30, 50"], BOUNDS, "person")
+    axes = subgroup_axes(["site", "age: 30, 50"], BOUNDS, "person")
     assert [axis.labels() for axis in axes] == [
         ["site 0", "site 1", "site 2", "site 3", "site 4"],
         ["age < 30", "30 <= age < 50", "age >= 50"],
     ]
-    assert asked_axes([], BOUNDS, "transition") == ()
+    assert subgroup_axes([], BOUNDS, "transition") == ()
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_what_can_be_asked():
         (["age:old"], "ascending cut points"),
         (["dose"], "is not a whole number"),
         (["site", "site:2"], "name a component twice"),
-        (["age"], f"at most {MOST} fit in one release; these are 91"),
+        (["age"], f"at most {MOST_GROUPS} fit in one release; these are 91"),
         ("site", "must be a list"),
     ],
 )
@@ -106,7 +106,7 @@ def test_what_is_refused_is_one_sentence_before_the_charge(tmp_path, subgroups, 
 
 def test_a_transition_is_in_no_subgroup():
     with pytest.raises(DprlError, match="a transition has none"):
-        asked_axes(["site"], BOUNDS, "transition")
+        subgroup_axes(["site"], BOUNDS, "transition")
 
 
 def test_an_estimator_that_counts_nobody_is_refused():
@@ -116,8 +116,8 @@ def test_an_estimator_that_counts_nobody_is_refused():
 
     plain: Any = Plain()
     with pytest.raises(DprlError, match="somebody's gives no values of subgroups"):
-        grouped(plain, ["site"], "person", "somebody's")
-    assert grouped(plain, [], "person", "somebody's") is plain
+        with_subgroups(plain, ["site"], "person", "somebody's")
+    assert with_subgroups(plain, [], "person", "somebody's") is plain
 
 
 @pytest.mark.parametrize("sizes", [(2,), (5,), (2, 5), (3, 3, 9)])
@@ -127,7 +127,7 @@ def test_no_other_allocation_has_less_noise(sizes):
     inner: Any = None
 
     def noise(weights: np.ndarray) -> float:
-        shares = GroupedQuery(inner, ("",) * len(sizes), axes, weights).shares
+        shares = GroupedQuery(inner, ("",) * len(sizes), axes, weights).relative_noise
         return shares.whole**2 + sum(x**2 for x in shares.groups)
 
     best, rng = least_noise_weights(sizes), np.random.default_rng(0)
@@ -193,9 +193,9 @@ def test_the_noise_is_what_is_stated():
     query, mechanism = query_of(plan), plan.value_mechanism
     draws = [total + mechanism.noise_std * rng.normal(size=len(total)) for _ in range(1_500)]
     whole = np.std([query.sums(draw)[0] for draw in draws], axis=0) / mechanism.noise_std
-    assert 0.97 < np.mean(whole) / query.shares.whole < 1.03
+    assert 0.97 < np.mean(whole) / query.relative_noise.whole < 1.03
     groups = np.std([query.sums(draw)[1][0] for draw in draws], axis=0) / mechanism.noise_std
-    assert 0.98 < np.mean(groups) / query.shares.groups[0] < 1.02
+    assert 0.98 < np.mean(groups) / query.relative_noise.groups[0] < 1.02
     found = [subgroups_of(query, mechanism, draw, PAIRS) for draw in draws[:300]]
     for place in range(3):
         mine = [f[place] for f in found]
@@ -261,8 +261,8 @@ def test_intervals_of_all_groups_are_simultaneous():
     plan, units = plan_of(), 4_000
     total = vectors_of(plan, units).sum(axis=0)
     groups = subgroups_of(plan.query, plan.value_mechanism, total, PAIRS)
-    values = subgroups_of(plan.query.at(1.0 - 0.05 / 6), plan.value_mechanism, total, PAIRS)
-    differences = subgroups_of(plan.query.at(1.0 - 0.05 / 3), plan.value_mechanism, total, PAIRS)
+    values = subgroups_of(plan.query.with_confidence(1.0 - 0.05 / 6), plan.value_mechanism, total, PAIRS)
+    differences = subgroups_of(plan.query.with_confidence(1.0 - 0.05 / 3), plan.value_mechanism, total, PAIRS)
     for group, wide, wider in zip(groups, values, differences, strict=True):
         assert list(group.simultaneous_intervals) == [v.interval for v in wide.values]
         assert group.contrasts[0].simultaneous_interval == pytest.approx(wider.contrasts[0].interval)
@@ -331,4 +331,4 @@ def test_a_category_whose_values_stand_apart_and_may_be_missing_has_a_cell_for_n
         "previous site Basel", "previous site Bern", "no previous site",
     ]  # fmt: skip
     with pytest.raises(DprlError, match="subgroups name a component twice"):
-        asked_axes(["site", "site = Bern"], bounds, "person")
+        subgroup_axes(["site", "site = Bern"], bounds, "person")

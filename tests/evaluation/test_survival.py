@@ -18,7 +18,7 @@ from dprl.errors import DprlError
 from dprl.evaluation.intervals import SAYS_NOTHING
 from dprl.evaluation.plan import make_plan
 from dprl.evaluation.survival import Survival
-from dprl.evaluation.survival_intervals import EXPOSURE, Law, at_risk_of, event_free, nominal_shares
+from dprl.evaluation.survival_intervals import EXPOSURE, ReleasedShares, at_risk_matrix, event_free, nominal_shares
 from dprl.policies.loading import load_policy
 from dprl.protocols import Bounds
 
@@ -107,7 +107,7 @@ def test_derivatives(shares, exposure):
 @given(SHARES)
 def test_the_sampling_error_is_that_of_greenwood(shares):
     shares = shares / shares.sum()
-    events, people = shares[:3], at_risk_of(3, 1.0) @ shares
+    events, people = shares[:3], at_risk_matrix(3, 1.0) @ shares
     value, slope = event_free(shares, 1.0)
     greenwood = value[-1] ** 2 * np.sum(events / people / (people - events))
     np.testing.assert_allclose(shares @ slope[-1] ** 2, greenwood, rtol=1e-9)
@@ -121,7 +121,7 @@ def test_exact_times_lie_within_what_is_not_known_of_the_bins(seed, people):
     time, event = rng.random(people) * 4.0, rng.random(people) < 0.5
     cells = np.where(time > 3.0, 6, np.floor(time) + np.where(event, 0, 3)).astype(int)
     shares = np.bincount(cells, minlength=7) / people
-    if (at_risk_of(3, 0.0) @ shares <= 0.0).any():
+    if (at_risk_matrix(3, 0.0) @ shares <= 0.0).any():
         return
     exact = KaplanMeierFitter().fit(time, event).predict(3.0)
     low, high = (event_free(shares, x)[0][-1] for x in (0.0, 1.0))
@@ -220,13 +220,15 @@ def test_nobody_changes_anybody_elses_vector():
 
 
 def test_where_noise_hides_who_is_at_risk_it_says_nothing():
-    law = Law(nominal_shares(0.5, 0.9, 4), 0.1 * np.eye(9), 1.0, 100, 1, EXPOSURE["end"], 1.96, 1.0)
-    estimate = law.estimate([1.0, 2.0, 3.0, 4.0])
-    assert law.known == 1
+    released = ReleasedShares(nominal_shares(0.5, 0.9, 4), 0.1 * np.eye(9), 1.0, 100, 1, EXPOSURE["end"], 1.96, 1.0)
+    estimate = released.estimate([1.0, 2.0, 3.0, 4.0])
+    assert released.known_bins == 1
     assert estimate.interval[0] == 0.0
-    assert SAYS_NOTHING in replace(law, root=5.0 * np.eye(9)).estimate([1.0, 2.0, 3.0, 4.0]).notes
+    assert SAYS_NOTHING in replace(released, noise_root=5.0 * np.eye(9)).estimate([1.0, 2.0, 3.0, 4.0]).notes
     # what is known early bounds what comes later
-    late = replace(law, shares=np.r_[0.9, np.zeros(7), 0.1], root=0.01 * np.eye(9), units=10**6).estimate([1, 2, 3, 4])
+    late = replace(released, shares=np.r_[0.9, np.zeros(7), 0.1], noise_root=0.01 * np.eye(9), units=10**6).estimate(
+        [1, 2, 3, 4]
+    )
     assert late.interval[1] < 0.2
 
 

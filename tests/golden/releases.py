@@ -27,7 +27,7 @@ from dprl.audits.conformance.reward_functions import Walk, learned_from, ways_of
 from dprl.audits.conformance.users import UNITS, Users
 from dprl.audits.people import LogOf
 from dprl.data.readers import read_log
-from dprl.engine.options import ValuesConfig
+from dprl.engine.program import ValuesConfig
 from dprl.registry import Entry, audited
 
 RECORDED = Path(__file__).parent / "releases.json"

@@ -16,8 +16,8 @@ from dprl.errors import DprlError
 from dprl.learning import planner
 from dprl.learning.functional_q import FunctionalQ, resolve
 from dprl.learning.learning_plan import answers_of, epsilon_at, make_learning_plan
-from dprl.mechanisms.answers import Memo
 from dprl.mechanisms.noise import SeededNoise
+from dprl.mechanisms.reward_noise import MemoisedAnswers
 from dprl.registry import LEARNING
 
 BUDGET = Budget(0.9, 1e-4)
@@ -158,11 +158,11 @@ def test_a_memo_where_the_proof_needs_one():
     noise = SeededNoise.from_seed(1)
     config = FunctionalQ(variant="functional", people=50, samples=1000)
     on, off = (make_learning_plan(config, replace(FACTS, on_grid=where), BUDGET) for where in (True, False))
-    assert all(isinstance(answers_of(plan, noise), Memo) for plan in (on, off))
+    assert all(isinstance(answers_of(plan, noise), MemoisedAnswers) for plan in (on, off))
     assert off.mechanism.sensitivity > on.mechanism.sensitivity
     finite = replace(FACTS, finite=(4, 2))
     memoised = make_learning_plan(FunctionalQ(people=50, memoise=True), finite, BUDGET)
-    assert isinstance(answers_of(memoised, noise), Memo)
+    assert isinstance(answers_of(memoised, noise), MemoisedAnswers)
     assert memoised.mechanism.steps == 8
     each = make_learning_plan(FunctionalQ(variant="observed-reward", people=50), finite, BUDGET)
     assert memoised.mechanism.std < 0.1 * each.mechanism.std

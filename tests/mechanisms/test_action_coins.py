@@ -28,38 +28,38 @@ def test_words_are_those_of_chacha20_at_their_address():
     in_jax = jax.jit(lambda coins, place, draw: coins.uniforms(place, 40, draw, 1)[0])
     for step, draw, first in ((0, 0, 0), (7, 3, 37), (10**5, 501, 10**9)):
         region = keystream.words(key, draw, step, first // 16, 64).view("<u4")[first % 16 :][:40]
-        np.testing.assert_array_equal(SECURE.of_batch(step).words_at(np.arange(first, first + 40), draw), region)
-        np.testing.assert_array_equal(in_jax(SECURE.of_batch(step), first, draw), uniform_of(region))
+        np.testing.assert_array_equal(SECURE.for_batch(step).words_at(np.arange(first, first + 40), draw), region)
+        np.testing.assert_array_equal(in_jax(SECURE.for_batch(step), first, draw), uniform_of(region))
 
 
 @pytest.mark.parametrize("coins", SOURCES.values(), ids=SOURCES)
 def test_a_coin_is_a_function_of_step_place_and_draw(coins):
     """Asked for in one piece or another, in order or not, far apart or twice."""
-    table = np.stack([coins.of_batch(3).words_at(np.arange(4000), draw) for draw in range(3)])
-    np.testing.assert_array_equal(coins.of_batch(3).uniforms(19, 70, 1, 2), uniform_of(table[1:, 19:89]))
+    table = np.stack([coins.for_batch(3).words_at(np.arange(4000), draw) for draw in range(3)])
+    np.testing.assert_array_equal(coins.for_batch(3).uniforms(19, 70, 1, 2), uniform_of(table[1:, 19:89]))
     places = np.random.default_rng(0).permutation(np.r_[np.arange(9), 17, 17, 2500, 3999])
-    np.testing.assert_array_equal(coins.of_batch(3).words_at(places, 2), table[2, places])
-    assert coins.of_batch(3).words_at(places[:0], 0).shape == (0,)
+    np.testing.assert_array_equal(coins.for_batch(3).words_at(places, 2), table[2, places])
+    assert coins.for_batch(3).words_at(places[:0], 0).shape == (0,)
     # of 32 bits, so that a few are equal by chance
-    other = np.stack([coins.of_batch(step).words_at(np.arange(4000), 0) for step in (0, 2, 2**32 - 1)])
+    other = np.stack([coins.for_batch(step).words_at(np.arange(4000), 0) for step in (0, 2, 2**32 - 1)])
     assert len(np.unique(np.concatenate([table, other]))) > 24_000 - 20
 
 
 @pytest.mark.parametrize("coins", SOURCES.values(), ids=SOURCES)
 def test_their_law(coins):
-    words = [coins.of_batch(step).words_at(np.arange(20_000), 4) for step in range(2)]
+    words = [coins.for_batch(step).words_at(np.arange(20_000), 4) for step in range(2)]
     uniforms = uniform_of(words[0])
     assert (uniforms >= 0.0).all()
     assert (uniforms < 1.0).all()
     assert kstest(uniforms, "uniform").pvalue > 1e-4
     assert kstest(np.asarray(normal_of(words[1])), "norm").pvalue > 1e-4
-    start = coins.of_batch(2**32 - 1).words_at(np.arange(50), 0)
+    start = coins.for_batch(2**32 - 1).words_at(np.arange(50), 0)
     np.testing.assert_array_equal(coins.initial(50), normal_of(start))
-    assert {ActionCoins.of_key(jax.random.key(i)).uniform_index(3) for i in range(40)} == {0, 1, 2}
+    assert {ActionCoins.from_jax_key(jax.random.key(i)).uniform_index(3) for i in range(40)} == {0, 1, 2}
 
 
 def test_a_key_is_not_printed_and_streams_differ():
-    assert "[" not in repr(SECURE) + repr(SECURE.of_batch(1))
+    assert "[" not in repr(SECURE) + repr(SECURE.for_batch(1))
     noise = SecureNoise(bytes(range(32)))
     assert not (noise.stream("a").actions().key == noise.stream("b").actions().key).any()
 
@@ -76,7 +76,7 @@ def test_who_stands_in_a_place_of_a_simulator_is_the_same_in_any_block(environme
     shape = RunShape(policy=policy, users=64, batch=64, steps=1, horizon=min(environment.horizon, 40), interactions=2)
     theta = jnp.zeros(policy.size, jnp.float32)
     answered = jax.jit(lambda coins, slots: Simulated(environment, shape).meet(theta, coins, slots))
-    coins = SECURE.of_batch(4)
+    coins = SECURE.for_batch(4)
     whole, piece = answered(coins, jnp.arange(16)), answered(coins, jnp.arange(9, 25))
     for one, two in zip(whole, piece, strict=True):
         np.testing.assert_allclose(np.asarray(one)[9:], np.asarray(two)[:7], rtol=1e-5, atol=1e-5)
@@ -88,7 +88,7 @@ def test_the_policy_on_the_host_acts_by_the_same_coins(kind):
     """One by one as people come, or all at once as they stand in a log; and as compiled code does."""
     continuous = kind == "gaussian"
     policy = Parametric(kind, ((-1.0, 1.0),) * 2, None if continuous else 4, ((0.0, 1.0),) * 2 if continuous else None)
-    rng, coins = np.random.default_rng(0), SECURE.of_batch(2)
+    rng, coins = np.random.default_rng(0), SECURE.for_batch(2)
     theta = rng.normal(size=policy.size).astype(np.float32)
     act = Acting(policy, theta, coins)
     places, turns = np.repeat([3, 50, -1, 9000], 5), np.tile(np.arange(5), 4)

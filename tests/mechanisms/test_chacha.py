@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dprl.mechanisms import chacha, keystream
+from dprl.mechanisms import keystream
 from dprl.mechanisms.noise import SecureNoise, SeededNoise
 
 
@@ -19,7 +19,7 @@ def test_a_block_is_the_published_answer_and_what_openssl_gives():
     addresses = [keystream._KNOWN, (0, 0, 0), (7, 9, 1), (2**32 - 1, 2**64 - 1, 2**32 - 1), (5, 2**33 + 3, 12)]
     tag, index, block = (np.array(x, dtype=np.uint64) for x in zip(*addresses, strict=True))
     counter = [jnp.asarray((x & np.uint64(2**32 - 1)).astype(np.uint32)) for x in (block, tag, index, index >> 32)]
-    words = np.stack(chacha.block(key_words(key), tuple(counter)), axis=1).astype("<u4")
+    words = np.stack(keystream.block(key_words(key), tuple(counter)), axis=1).astype("<u4")
     assert words[0].tobytes() == keystream._ANSWER
     for row, (t, i, b) in zip(words, addresses, strict=True):
         assert row.tobytes() == keystream.words(key, t, i, b, 8).tobytes()

@@ -13,9 +13,9 @@ from scipy import stats
 
 from dprl.accounting.renyi_filter import NORM_ROUNDING, WHOLE, effective_multiplier
 from dprl.errors import DprlError
+from dprl.mechanisms.arithmetic import MAX_UNITS, grid_step
 from dprl.mechanisms.filtered_sum import FilteredGaussianSum
 from dprl.mechanisms.gaussian_sum import GaussianSum
-from dprl.mechanisms.grid import MAX_UNITS, grid_step
 from dprl.mechanisms.noise import SecureNoise, SeededNoise
 
 SUM = FilteredGaussianSum(

@@ -12,10 +12,10 @@ import pytest
 from dprl.accounting import events
 from dprl.accounting.reward_relation import path_delta, path_sensitivity
 from dprl.errors import DprlError
-from dprl.mechanisms.answers import NOWHERE, Memo
 from dprl.mechanisms.function_noise import FunctionNoise
 from dprl.mechanisms.noise import SecureNoise, SeededNoise
 from dprl.mechanisms.ornstein_uhlenbeck import unit_path
+from dprl.mechanisms.reward_noise import NOWHERE, MemoisedAnswers
 
 
 def mechanism(**changes):
@@ -87,13 +87,13 @@ def test_what_is_no_number_and_what_is_out_of_bounds():
 
 def test_a_cell_keeps_the_answer_to_its_first_observation():
     inner = mechanism(paths=1, on_grid=False).bind(SeededNoise.from_seed(9))
-    memo = Memo(inner, 3, shared=True)
+    memo = MemoisedAnswers(inner, 3, shared=True)
     first = memo.add_noise(np.array([0.1, 0.4, 0.2]), np.array([[5], [5], [9]]), np.array([0, 1, 1]), 0)
     assert first[0] == first[1]
     np.testing.assert_array_equal(first, memo.add_noise(np.array([0.3, 0.0, 0.5]), [[5], [5], [9]], [1, 1, 0], 1))
     assert first[0] == float(inner.add_noise([0.1], np.array([[5]]), np.array([0]), 0)[0])
     # a path an action: the other action is another question
-    apart = Memo(mechanism(on_grid=False).bind(SeededNoise.from_seed(9)), 3)
+    apart = MemoisedAnswers(mechanism(on_grid=False).bind(SeededNoise.from_seed(9)), 3)
     answers = apart.add_noise(np.array([0.1, 0.1]), [[5], [5]], [0, 1], 0)
     assert answers[0] != answers[1]
     with pytest.raises(DprlError, match="charged"):
@@ -114,7 +114,7 @@ class Recording:
 def test_what_enters_a_path_is_a_function_of_the_position():
     """Whatever rewards depend on; and nothing enters for a state that is not known, where a made-up reward is steep."""
     recording = Recording()
-    memo = Memo(recording, 3)
+    memo = MemoisedAnswers(recording, 3)
     where = [[4], [NOWHERE], [9]]
     np.testing.assert_array_equal(memo.add_noise(np.array([0.1, 7.0, 0.2]), where, [0, 0, 0], 0), [1.1, 0.0, 1.2])
     np.testing.assert_array_equal(

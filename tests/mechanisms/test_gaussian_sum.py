@@ -15,8 +15,9 @@ from scipy import stats
 from dprl.accounting import events
 from dprl.accounting.accountant import parts_of
 from dprl.errors import DprlError
-from dprl.mechanisms.gaussian_sum import GaussianSum, to_levels
-from dprl.mechanisms.grid import grid_step
+from dprl.evaluation.protected import to_levels
+from dprl.mechanisms.arithmetic import grid_step
+from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.noise import SecureNoise, SeededNoise
 
 # --- schedules --------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import pytest
 
 from dprl.errors import DprlError
 from dprl.mechanisms.gaussian_sum import GaussianSum
-from dprl.mechanisms.ghost_rows import Dense, Lookup, Scale, ghost_sum_of_rows, norms_of
+from dprl.mechanisms.ghost_clipping import Dense, Lookup, Scale, ghost_sum_of_rows, norms_of
 
 UNITS, LINES = 12, 6
 

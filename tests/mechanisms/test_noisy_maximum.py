@@ -16,7 +16,7 @@ from dprl.accounting import events
 from dprl.accounting.rows import KINDS, read
 from dprl.errors import DprlError
 from dprl.mechanisms.noise import SecureNoise, SeededNoise
-from dprl.mechanisms.noisy_maximum import NoisyMaximum, below, heads_of, heads_of_exponential, words_of
+from dprl.mechanisms.noisy_maximum import NoisyMaximum, heads_of, heads_of_exponential, uniform_below, words_of
 
 SPREAD = 1000
 
@@ -149,8 +149,8 @@ def test_a_coin_compares_digit_by_digit():
 
 
 def test_words_beyond_the_last_multiple_are_dropped():
-    assert below(3, iter([2**64 - 1, 5])) == 2
-    assert below(1, iter([17])) == 0
+    assert uniform_below(3, iter([2**64 - 1, 5])) == 2
+    assert uniform_below(1, iter([17])) == 0
 
 
 @pytest.mark.parametrize("source", [noise(3), SeededNoise.from_seed(3)])

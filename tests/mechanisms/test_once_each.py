@@ -15,12 +15,12 @@ from scipy.stats import chi2
 
 from dprl.accounting import events
 from dprl.accounting.user_relation import MECHANISM
-from dprl.engine import program as engine
-from dprl.engine.options import Stage
+from dprl.engine import loop as engine
+from dprl.engine.program import Stage
 from dprl.errors import DprlError
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.noise import SecureNoise, SeededNoise
-from dprl.mechanisms.strategy import Correlation, Correlator
+from dprl.mechanisms.step_noise import Correlation, Correlator
 
 SOURCES = [SeededNoise.from_seed(3), SecureNoise(b"u" * 32)]
 KINDS = ["independent", "square-root", "banded:3"]
@@ -288,7 +288,7 @@ def test_in_floating_point_it_is_the_same_but_for_rounding():
     with pytest.raises(DprlError, match="cannot be released"):
         fast.event()
     # of other multipliers at once, and none
-    several = jax.jit(jax.vmap(lambda z: mechanism.in_float(loudness=z).bind(SOURCES[0]).draw(3)))
+    several = jax.jit(jax.vmap(lambda z: mechanism.in_float(noise_multiplier_override=z).bind(SOURCES[0]).draw(3)))
     found = several(jnp.array([0.0, 4.0, 8.0]))
     assert not np.any(found[0])
     np.testing.assert_allclose(found[2], 2.0 * found[1])
@@ -334,7 +334,7 @@ def test_what_it_costs_and_says():
         ({"batch": None, "relation": "add or remove one", "noise": "independent", "epochs": 2}, "no epochs"),
         ({"sampling_rate": 0.5}, "not sampled"),
         ({"steps": 1, "multipliers": (4.0,) * 6, "noise_multiplier": 0.0}, "no schedule"),
-        ({"loudness": 2.0}, "floating point"),
+        ({"noise_multiplier_override": 2.0}, "floating point"),
         ({"parts": ()}, "coordinates"),
         ({"parts": ((0, 1.0),)}, "coordinates"),
         ({"parts": ((2**22, 1.0), (1, 1.0))}, "coordinates"),

@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 from scipy.stats import kstest
 
+from dprl.accounting.reward_relation import DEPTHS
 from dprl.errors import DprlError
 from dprl.mechanisms.noise import SecureNoise, SeededNoise
-from dprl.mechanisms.ornstein_uhlenbeck import DEPTHS, PathParameters, parameters, positions_of, unit_path
+from dprl.mechanisms.ornstein_uhlenbeck import PathParameters, parameters, positions_of, unit_path
 
 
 def coefficients(p: PathParameters, position: int) -> dict[int, float]:

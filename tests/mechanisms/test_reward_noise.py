@@ -10,10 +10,9 @@ import pytest
 
 from dprl.accounting import events
 from dprl.errors import DprlError
-from dprl.mechanisms.answers import Memo
-from dprl.mechanisms.grid import grid_step
+from dprl.mechanisms.arithmetic import grid_step
 from dprl.mechanisms.noise import SecureNoise, SeededNoise
-from dprl.mechanisms.reward_noise import DrawnAnswers, GradientAnswers, RewardGradient, RewardNoise
+from dprl.mechanisms.reward_noise import DrawnAnswers, GradientAnswers, MemoisedAnswers, RewardGradient, RewardNoise
 
 SOURCES = [SeededNoise.from_seed(3), SecureNoise(b"r" * 32)]
 
@@ -81,7 +80,7 @@ def test_rewards_out_of_bounds_are_moved_and_no_numbers_are_the_lower_bound():
 def test_a_pair_of_state_and_action_is_paid_for_once():
     mechanism = rewards(steps=2, batch=3, rounds=3)
     memo = mechanism.bind(SOURCES[0])
-    assert isinstance(memo, Memo)
+    assert isinstance(memo, MemoisedAnswers)
     first = memo.add_noise(np.array([0.1, 0.1, 0.1]), [[1], [1], [2]], [0, 0, 0], 0)
     assert first[0] == first[1] != first[2]
     np.testing.assert_array_equal(

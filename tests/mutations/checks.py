@@ -20,8 +20,8 @@ from scipy.stats import chi2, norm
 
 import dprl
 from dprl.audits.record_replay import compare
+from dprl.mechanisms.arithmetic import grid_step
 from dprl.mechanisms.gaussian_sum import GaussianSum
-from dprl.mechanisms.grid import grid_step
 from dprl.mechanisms.noise import SecureNoise, SeededNoise
 from tests.conformance.walks import arrays_of, compute, mechanisms_of
 

@@ -11,8 +11,8 @@ import dprl
 from dprl.accounting.rows import KINDS
 from dprl.evaluation.importance_vectors import further_columns, unit_parts
 from dprl.evaluation.learned_policy import plan_of_learned
+from dprl.evaluation.least_noise import UnknownPolicy
 from dprl.evaluation.plan import plan_of_best
-from dprl.evaluation.strategy import UnknownPolicy
 from dprl.mechanisms.noise import SecureNoise
 from dprl.mechanisms.noisy_maximum import NoisyMaximum
 from dprl.policies.loading import AlwaysPolicy, LoggedPolicy

@@ -7,15 +7,14 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from planting import fault
 
-from dprl.engine.two_parts import TwoParts
-from dprl.evaluation import strategy
+from dprl.engine.sample_split import SampleSplit
+from dprl.evaluation import least_noise
 from dprl.evaluation.best_policy import PolicyChoice
 from dprl.mechanisms import noisy_maximum
 from dprl.mechanisms.noisy_maximum import NoisyMaximum
 from dprl.release.touch import InMemory
-
-from .planting import fault
 
 WINNER = "the winner has the probabilities of permute and flip"
 
@@ -30,7 +29,7 @@ def _(original: Any, exponent: Any, words: Any) -> bool:
     return original(2 * exponent, words)
 
 
-@fault("the first with heads wins, not each alike", WINNER, (noisy_maximum, "below"))
+@fault("the first with heads wins, not each alike", WINNER, (noisy_maximum, "uniform_below"))
 def _(original: Any, count: int, words: Any) -> int:
     return count - 1
 
@@ -63,7 +62,7 @@ def in_both_parts(original: Any, rows: Any, noise: Any, journal: Any) -> Any:
 @fault(
     "people are divided by order, up to a share of those who are there",
     "neighbours of a choice",
-    (TwoParts, "in_first"),
+    (SampleSplit, "in_first"),
 )
 def _(original: Any, parts: Any, noise: Any, units: int, *more: Any) -> Any:
     return np.arange(units) < round(parts.share * units)
@@ -106,7 +105,7 @@ def _(original: Any, rows: Any, noise: Any, journal: Any) -> Any:
     return found, replace(second, log=rows.log.of_units(chooses, second.log.bounds))
 
 
-@fault("an unknown rule is taken to agree with nobody", "norm of an unknown rule", (strategy, "_with_unknown"))
+@fault("an unknown rule is taken to agree with nobody", "norm of an unknown rule", (least_noise, "_with_unknown"))
 def _(original: Any, policies: Any, *more: Any) -> Any:
     patterns = original(policies, *more)
     return patterns[patterns[:, 0] == 0.0]

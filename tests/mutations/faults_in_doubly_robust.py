@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from dprl.evaluation import doubly_robust_estimates, doubly_robust_query, strata_subgroups
+from dprl.evaluation import doubly_robust_estimates, doubly_robust_query, stratified
 from dprl.evaluation.doubly_robust_estimates import AdaSSPWithSums
 
 from .planting import fault, gives
@@ -39,7 +39,7 @@ def _(original: Any, *facts: Any, both: Any) -> Any:
 @fault(
     "a trajectory is of every group of strata",
     "no unit is longer than the clip norm",
-    (strata_subgroups, "_members"),
+    (stratified, "_strata_of_groups"),
 )
 def _(original: Any, *given: Any) -> Any:
     found = original(*given)

@@ -7,15 +7,14 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+from faults_in_choice import in_both_parts, rows_divided
+from planting import fault, gives, go_on_without_noise
 
 from dprl.accounting import verification
 from dprl.evaluation.fitted_q import FittedQ
-from dprl.evaluation.teaching import Teaching
-from dprl.mechanisms import arithmetic, grid
+from dprl.evaluation.learning_question import LearningQuestion
+from dprl.mechanisms import arithmetic
 from dprl.release.touch import InMemory
-
-from .faults_in_choice import in_both_parts, rows_divided
-from .planting import fault, gives, go_on_without_noise
 
 fault("a person teaches advantages and values", "neighbours of advantages", (InMemory, "after_first"))(in_both_parts)
 fault("rows teach advantages and not people", "neighbours of advantages", (InMemory, "after_first"))(rows_divided)
@@ -42,7 +41,7 @@ fault("a rule in strata is made of sums without noise", "neighbours of a rule in
 
 @fault("advantages that nobody clips", "neighbours of advantages", (arithmetic, "clip_to_grid"), traced=True)
 def _(original: Any, vectors: Any, clip_norm: float, *step: float) -> Any:
-    return jnp.trunc(vectors.astype(jnp.float64) / grid.grid_step(clip_norm)).astype(jnp.int64)
+    return jnp.trunc(vectors.astype(jnp.float64) / arithmetic.grid_step(clip_norm)).astype(jnp.int64)
 
 
 fault("advantages without noise", "neighbours of advantages", traced=True)(go_on_without_noise)
@@ -58,7 +57,7 @@ def _(original: Any, self: Any, states: Any) -> Any:
     return found - found.mean(axis=0)
 
 
-fault("draws of a learner that nobody pays for", "costs of a learner", (Teaching, "draws"))(gives(0))
+fault("draws of a learner that nobody pays for", "costs of a learner", (LearningQuestion, "draws"))(gives(0))
 
 
 @fault("a learner with noise for twice the epsilon", "costs of a learner", (FittedQ, "calibrated"))

@@ -10,6 +10,8 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from checks_of_learning import KEY
+from planting import Planting, fault, gives
 
 from dprl.accounting.reward_relation import RewardRelation
 from dprl.environments import learning_source
@@ -20,9 +22,6 @@ from dprl.mechanisms.ornstein_uhlenbeck import positions_of
 from dprl.mechanisms.reward_noise import RewardGradient
 from dprl.release import train as release
 from dprl.value_functions.q_function import QFunction
-
-from .checks_of_learning import KEY
-from .planting import Planting, fault, gives
 
 # --- what is paid ---------------------------------------------------------------------------------------------------
 
@@ -121,7 +120,11 @@ def _(original: Any, self: Any, rewards: Any, positions: Any, actions: Any, roun
     return original(self, rewards, positions, np.asarray(actions) + 2 * int(round_), round_)
 
 
-@fault("no memo where two observations share a cell", "a memo where the proof needs one", (learning_plan, "Memo"))
+@fault(
+    "no memo where two observations share a cell",
+    "a memo where the proof needs one",
+    (learning_plan, "MemoisedAnswers"),
+)
 def _(original: Any, answers: Any, *more: Any, **options: Any) -> Any:
     return answers
 
@@ -129,7 +132,7 @@ def _(original: Any, answers: Any, *more: Any, **options: Any) -> Any:
 fault(
     "anybody's environment compiled as the library's own",
     "a second release is made of its own rewards",
-    (learning_source, "is_own"),
+    (learning_source, "is_unchanged_walk"),
 )(gives(True))
 
 

@@ -11,9 +11,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dprl.engine import program as engine
+from dprl.engine import loop as engine
 from dprl.engine.layouts import UnitRows
-from dprl.mechanisms import arithmetic, grid
+from dprl.mechanisms import arithmetic
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.noise import SecureNoise, SeededNoise
 from dprl.release import touch as touching
@@ -29,7 +29,7 @@ def _kept(vectors: Any, included: Any) -> Any:
 
 @fault("clip after the sum", "contributions add up", (GaussianSum, "clipped_sum"), traced=True)
 def _(original: Any, self: Any, vectors: Any, included: Any) -> Any:
-    return grid.clip_to_grid(jnp.sum(_kept(vectors, included), axis=0)[None], self.clip_norm)[0]
+    return arithmetic.clip_to_grid(jnp.sum(_kept(vectors, included), axis=0)[None], self.clip_norm)[0]
 
 
 @fault(
@@ -41,7 +41,7 @@ def _(original: Any, self: Any, vectors: Any, included: Any) -> Any:
 def _(original: Any, self: Any, vectors: Any, included: Any) -> Any:
     count = jnp.maximum(jnp.sum(included), 1)
     mean = jnp.sum(_kept(vectors, included), axis=0) / count
-    return count * grid.clip_to_grid(mean[None], self.clip_norm)[0]
+    return count * arithmetic.clip_to_grid(mean[None], self.clip_norm)[0]
 
 
 @fault("primal and dual clipped apart", "neighbours in full batches", (arithmetic, "clip_to_grid"), traced=True)
@@ -55,14 +55,14 @@ def halves_apart(original: Any, vectors: Any, *clip: float) -> Any:
 @fault("clipped coordinate by coordinate", "a vector is clipped", (arithmetic, "clip_to_grid"))
 def _(original: Any, vectors: Any, clip_norm: float, *step: float) -> Any:
     bounded = jnp.clip(jnp.nan_to_num(vectors.astype(jnp.float64)), -clip_norm, clip_norm)
-    return jnp.trunc(bounded / grid.grid_step(clip_norm)).astype(jnp.int64)
+    return jnp.trunc(bounded / arithmetic.grid_step(clip_norm)).astype(jnp.int64)
 
 
 @fault("vectors of infinite norm are not clipped", "a vector is clipped", (arithmetic, "clip_to_grid"))
 def _(original: Any, vectors: Any, clip_norm: float, *step: float) -> Any:
     infinite = ~jnp.isfinite(jnp.sum(vectors**2, axis=-1, keepdims=True))
     clipped = original(vectors, clip_norm, *step)
-    return jnp.where(infinite, jnp.trunc(vectors / grid.grid_step(clip_norm)), clipped).astype(jnp.int64)
+    return jnp.where(infinite, jnp.trunc(vectors / arithmetic.grid_step(clip_norm)), clipped).astype(jnp.int64)
 
 
 @fault("not a number passed through the clip", "a vector is clipped", (arithmetic, "clip_to_grid"))
@@ -70,8 +70,8 @@ def _(original: Any, vectors: Any, clip_norm: float, *step: float) -> Any:
     x = vectors.astype(jnp.float64)
     length = jnp.sqrt(jnp.sum(x * x, axis=-1, keepdims=True))
     # a comparison with NaN is false: the vector's other coordinates pass as they are
-    factor = jnp.where(length > clip_norm * grid._SLACK, clip_norm * grid._SLACK / length, 1.0)
-    return jnp.trunc(jnp.nan_to_num(x) * factor / grid.grid_step(clip_norm)).astype(jnp.int64)
+    factor = jnp.where(length > clip_norm * arithmetic._SLACK, clip_norm * arithmetic._SLACK / length, 1.0)
+    return jnp.trunc(jnp.nan_to_num(x) * factor / arithmetic.grid_step(clip_norm)).astype(jnp.int64)
 
 
 @fault("rounded to the nearest grid point, not toward zero", "a vector is clipped", (arithmetic, "clip_to_grid"))
@@ -79,7 +79,7 @@ def _(original: Any, vectors: Any, clip_norm: float, *step: float) -> Any:
     x = vectors.astype(jnp.float64)
     length = jnp.sqrt(jnp.sum(x * x, axis=-1, keepdims=True))
     finite = jnp.isfinite(length)
-    factor = jnp.minimum(1.0, clip_norm * grid._SLACK / length) / grid.grid_step(clip_norm)
+    factor = jnp.minimum(1.0, clip_norm * arithmetic._SLACK / length) / arithmetic.grid_step(clip_norm)
     return jnp.round(jnp.where(finite, x, 0.0) * jnp.where(finite, factor, 0.0)).astype(jnp.int64)
 
 

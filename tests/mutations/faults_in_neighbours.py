@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from dprl.data import trajectories
-from dprl.environments import bandit, user_stream
+from dprl.environments import bandit, people
 from dprl.environments.bandit import Cells
 from dprl.evaluation import best_linear_projection, importance_sampling, subgroups
 from dprl.learning import q_learner
@@ -78,7 +78,7 @@ def _(planting: Planting) -> None:
     def new(original: Any) -> Any:
         return lambda value: original(value) if value is None else original(value) or f"stranger {next(strangers)}"
 
-    planting.replace(user_stream, "name_of", new)
+    planting.replace(people, "name_of", new)
 
 
 def kept_by_environment(original: Any) -> Any:

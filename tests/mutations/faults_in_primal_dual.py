@@ -11,7 +11,7 @@ import numpy as np
 
 from dprl.accounting import events
 from dprl.data import trajectories
-from dprl.engine import program as engine
+from dprl.engine import loop as engine
 from dprl.engine import rows as log_rows
 from dprl.mechanisms import arithmetic
 from dprl.mechanisms.gaussian_sum import GaussianSum

@@ -14,7 +14,7 @@ import numpy as np
 from dprl.accounting import events
 from dprl.audits.attacks import programs as program_attack
 from dprl.audits.conformance import evaluation as conformance
-from dprl.engine import program as engine
+from dprl.engine import loop as engine
 from dprl.engine import rows as log_rows
 from dprl.evaluation import adassp
 from dprl.mechanisms.gaussian_sum import GaussianSum

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from dprl.accounting import events
-from dprl.environments import user_stream
+from dprl.environments import people
 from dprl.environments.bandit import Bandit
 from dprl.learning.policy_gradient import pg_plan
 from dprl.mechanisms.action_coins import BatchCoins
@@ -40,9 +40,7 @@ fault("coins of actions in the order in which people act", "who answers otherwis
 @fault("a name that is missing is a new one each time", "who is missing answers nothing")
 def _(planting: Planting) -> None:
     strangers = count()
-    planting.replace(
-        user_stream, "name_of", lambda original: lambda value: original(value) or f"stranger {next(strangers)}"
-    )
+    planting.replace(people, "name_of", lambda original: lambda value: original(value) or f"stranger {next(strangers)}")
 
 
 @fault("rows that are learned from are not claimed", "rows that are learned from have one name", (pipeline, "_claimed"))

@@ -16,7 +16,7 @@ import dprl
 from dprl.audits.conformance import evaluation as conformance
 from dprl.audits.conformance import reward_functions as learning
 from dprl.audits.record_replay import Recorder
-from dprl.engine import program as engine
+from dprl.engine import loop as engine
 from dprl.errors import DprlError
 from dprl.registry import evaluating
 from tests.conformance.walks import walks

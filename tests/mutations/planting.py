@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 from unittest.mock import patch
 
-from dprl.engine import program as engine
+from dprl.engine import loop as engine
 from dprl.mechanisms.gaussian_sum import GaussianSum
 
 from .lab import forget_compiled, forget_plans

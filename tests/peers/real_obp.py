@@ -72,7 +72,7 @@ def test_doubly_robust(feedback, bounds, asked):
     query = dprl.make_plan(options, bounds, BUDGET, [target]).query.around(release.value_function)
     # for each unit the value function of the others
     fractions = query.baseline.fractions(dprl.read_log(feedback, bounds=bounds).load(), target)
-    values = query.to_come.low[0] + fractions * query.to_come.width[0]
+    values = query.remaining_return.low[0] + fractions * query.remaining_return.width[0]
     expected = DoublyRobust().estimate_policy_value(
         **asked, estimated_rewards_by_reg_model=np.repeat(values[:, None, None], ACTIONS, axis=1)
     )

@@ -122,7 +122,7 @@ def test_doubly_robust(logged, target, asked):
     query = dprl.make_plan(options, BOUNDS, BUDGET, [target]).query
     query = query.around(release.value_function)
     log = dprl.read_log(logged, bounds=BOUNDS).load()
-    step, come = np.tile(np.arange(STEPS), PEOPLE), query.to_come
+    step, come = np.tile(np.arange(STEPS), PEOPLE), query.remaining_return
     values = np.array(come.low)[step] + query.baseline.fractions(log, target) * np.array(come.width)[step]
     expected = DoublyRobust().estimate_policy_value(
         **asked, state_action_value_prediction=np.repeat(values[:, None], 2, axis=1)

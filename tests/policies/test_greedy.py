@@ -10,7 +10,7 @@ import pytest
 import dprl
 from dprl.errors import DprlError
 from dprl.policies.greedy import Basis, GreedyPolicy
-from dprl.policies.released import FILE, read_policy
+from dprl.policies.parametric import FILE, read_policy
 
 BOUNDS = ((0.0, 1.0), (-2.0, 2.0), (1.0, 4.0))
 NAMES = ("stage", "marker", "site")

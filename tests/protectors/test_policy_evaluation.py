@@ -11,7 +11,7 @@ import pytest
 
 from dprl.accounting.budget import Budget
 from dprl.engine.layouts import padded_units
-from dprl.engine.program import run
+from dprl.engine.loop import run
 from dprl.engine.rows import rows_of
 from dprl.errors import DprlError
 from dprl.evaluation import gpope
@@ -26,12 +26,23 @@ from dprl.protectors.projector import init_weights
 from dprl.protectors.protector import Protector
 from dprl.protectors.simulation import Simulation, unroll
 from dprl.value_functions.features import make_features
-from dprl_papers.baselines.hand_grid import Found, Grid, Point, hand_losses, numbers_of, search, with_point
+from dprl_papers.baselines.hand_grid import Grid, GridSearchResult, Point, hand_losses, point_arrays, search
 from dprl_papers.paper_002_l2p.protectors import bounds_of, trajectories_of
 
 SMALL = RandomChains(units=20, horizon=4, states=6, features="rbf:3", steps=8, sampling_rate=0.5)
 
 GRID = Grid(step_sizes=(0.1, 0.4, 0.8), clip_norms=(0.1, 0.2), ratios=(1.0, 2.0, 3.0), tails=(0.5, 1.0))
+
+
+def fields_of(point: Point) -> dict:
+    """Return the fields of a family of policy-evaluation tasks for this hand schedule."""
+    return {
+        "clip_norm": point.clip_norm,
+        "step_size": point.step_size,
+        "dual_step": point.step_size * point.ratio,
+        "offset": point.offset,
+        "tail": point.tail,
+    }
 
 
 def rows_for(family: RandomChains, log: chains.Log):
@@ -133,9 +144,9 @@ def test_a_grid_runs_the_simulation():
     simulation = Simulation(family=SMALL, architecture=SMALL.architecture, std=0.2)
     points = [Point(0.4, 4.0, 0.1, None, 0.5), Point(0.1, 1.0, 0.3, 5.0, 0.25)]
     task, key = jax.jit(SMALL.sample)(jax.random.key(2)), jax.random.key(3)
-    ours = jax.jit(lambda: hand_losses(simulation, task, key, numbers_of(simulation, points)))()
+    ours = jax.jit(lambda: hand_losses(simulation, task, key, point_arrays(simulation, points)))()
     for number, point in enumerate(points):
-        at = dataclasses.replace(simulation, family=with_point(SMALL, point))
+        at = dataclasses.replace(simulation, family=dataclasses.replace(SMALL, **fields_of(point)))
         weights = init_weights(at.architecture, key)
         theirs = jax.jit(lambda at=at, weights=weights: unroll(at, weights, task, key, learned=False).final)()
         assert float(ours[number]) == pytest.approx(float(theirs), rel=1e-5)
@@ -151,7 +162,7 @@ def test_the_best_point_of_a_grid_and_its_edges():
     losses = np.full((2, 36), 2.0)
     inner, low, nan = GRID.points().index(Point(0.4, 2.0, 0.2, None, 0.5)), 1, 0
     losses[:, inner], losses[:, low], losses[0, nan] = (1.0, 1.0), (0.1, 2.5), np.nan
-    found = Found(GRID, losses)
+    found = GridSearchResult(GRID, losses)
     assert found.best() == GRID.points()[inner]
     assert found.on_edge(found.best()) == ["clip_norm"]
     assert found.best("geometric") == GRID.points()[low]

@@ -10,7 +10,7 @@ import numpy as np
 
 import dprl
 from dprl.audits.record_replay import Recorder
-from dprl.mechanisms.grid import grid_step
+from dprl.mechanisms.arithmetic import grid_step
 
 UNITS, STEPS, BATCH, ACTIONS = 48, 3, 16, 3
 BOUNDS = {"units": UNITS, "observation": [[-1, 1]] * 2, "reward": [0, 1], "actions": ACTIONS, "horizon": 2}

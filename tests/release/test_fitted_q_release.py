@@ -12,7 +12,7 @@ from dprl.accounting import verification
 from dprl.accounting.budget import Budget
 from dprl.errors import DprlError
 from dprl.evaluation.advantage import ADVANTAGE
-from dprl.evaluation.fitted_q import NAME
+from dprl.evaluation.fitted_q import FITTED_Q
 from dprl.protocols import Bounds
 from dprl.release import run_folder
 
@@ -45,7 +45,7 @@ def columns(seed: int = 0) -> dict[str, np.ndarray]:
 
 
 def learned(log=None, budget=AMPLE, **options) -> dprl.Release:
-    given = {"bounds": BOUNDS, "person": "person_id", "algorithm": OPTIONS, "learner": NAME}
+    given = {"bounds": BOUNDS, "person": "person_id", "algorithm": OPTIONS, "learner": FITTED_Q}
     return dprl.learn(columns() if log is None else log, budget, **given | options)
 
 
@@ -114,7 +114,7 @@ def test_an_interrupted_release_goes_on_with_the_noise_that_was_drawn(tmp_path):
     assert verification.verify(trial.out).private
 
 
-@pytest.mark.parametrize("learner", [NAME, ADVANTAGE])
+@pytest.mark.parametrize("learner", [FITTED_Q, ADVANTAGE])
 def test_with_other_behaviour_probabilities_nothing_is_gone_on_with(learner, tmp_path):
     """Of several steps nothing that is valued beside the policy shows them: they are bound by themselves."""
     trial = Learning(tmp_path / "trial", columns(), partial(learned, learner=learner, basis="table"))

@@ -9,7 +9,7 @@ import pytest
 
 import dprl
 from dprl.accounting import verification
-from dprl.engine.options import ValuesConfig
+from dprl.engine.program import ValuesConfig
 from dprl.evaluation.dptd import DPTD
 from dprl.registry import evaluating
 

@@ -23,7 +23,7 @@ from dprl.engine.shards import Shard, Task, combine_shards
 from dprl.engine.value_query import as_numbers, exact_sum
 from dprl.evaluation.best_linear_projection import BestLinearProjection
 from dprl.evaluation.plan import make_plan
-from dprl.mechanisms.grid import clip_to_grid
+from dprl.mechanisms.arithmetic import clip_to_grid
 from dprl.policies.loading import load_policy
 
 from ..sample_log import BOUNDS, BOUNDS_TOML, columns, in_lists, write_parquet

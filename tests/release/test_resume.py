@@ -17,7 +17,7 @@ import pytest
 import dprl
 from dprl.accounting import verification
 from dprl.accounting.ledger import Ledger
-from dprl.engine import program
+from dprl.engine import loop
 from dprl.mechanisms.noise import SecureNoise
 from dprl.mechanisms.run_key import RunKey
 from dprl.release import run_folder, save
@@ -158,7 +158,7 @@ def test_interrupted_again_and_again(tmp_path, fixed_key, reference):
 
 def test_a_step_in_the_journal_is_neither_summed_nor_drawn_again(trial, monkeypatch):
     summed, drawn = [], Counter()
-    accumulate, gaussian = program._accumulate, SecureNoise.gaussian
+    accumulate, gaussian = loop._accumulate, SecureNoise.gaussian
 
     def counted(*arguments):
         summed.append(1)
@@ -168,7 +168,7 @@ def test_a_step_in_the_journal_is_neither_summed_nor_drawn_again(trial, monkeypa
         drawn[noise._key, step] += 1
         return gaussian(noise, step, dimension, std)
 
-    monkeypatch.setattr(program, "_accumulate", counted)
+    monkeypatch.setattr(loop, "_accumulate", counted)
     monkeypatch.setattr(SecureNoise, "gaussian", watched)
     trial.stop_after(3)
     first = len(summed)

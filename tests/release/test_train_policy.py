@@ -13,7 +13,7 @@ from safetensors.numpy import load_file
 import dprl
 from dprl.accounting.ledger import Ledger
 from dprl.accounting.verification import verify
-from dprl.engine import program
+from dprl.engine import loop
 from dprl.environments.bandit import LinearBandit
 from dprl.learning.policy_gradient import trainer
 from dprl.learning.policy_gradient.trust_region import sharpened
@@ -143,13 +143,13 @@ def test_the_policy_is_made_of_noisy_sums_of_the_people(monkeypatch):
     """With the same noise, another answer of one person changes the policy by as little as the clip allows; the noise
     is the one that the certificate states."""
     sums: list[np.ndarray] = []
-    advance = program._advance  # type: ignore[attr-defined]
+    advance = loop._advance  # type: ignore[attr-defined]
 
     def recorded(program: Any, stage: int, mechanism: Any, state: Any, points: Any, step: Any) -> Any:
         sums.append(np.asarray(mechanism.scaled(jnp.asarray(points))))
         return advance(program, stage, mechanism, state, points, step)
 
-    monkeypatch.setattr(program, "_advance", recorded)
+    monkeypatch.setattr(loop, "_advance", recorded)
     one, other = (train(Shop(first=paid).stream, seed=5) for paid in (1.0, 0.0))
     first, second = sums[:3], sums[3:]
     moved = np.linalg.norm(first[0] - second[0])

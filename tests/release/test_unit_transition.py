@@ -17,7 +17,7 @@ from dprl.engine.layouts import gather, unit_rows
 from dprl.engine.rows import rows_of
 from dprl.evaluation.dptd import DPTD
 from dprl.evaluation.plan import make_plan, program_for
-from dprl.mechanisms.grid import clip_to_grid
+from dprl.mechanisms.arithmetic import clip_to_grid
 from dprl.value_functions.features import make_features
 
 BOUNDS = dprl.Bounds(

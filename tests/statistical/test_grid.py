@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from dprl.errors import DprlError
+from dprl.mechanisms.arithmetic import MAX_UNITS, clip_to_grid, grid_step
 from dprl.mechanisms.gaussian_sum import GaussianSum
-from dprl.mechanisms.grid import MAX_UNITS, clip_to_grid, grid_step
 from dprl.mechanisms.rounded_gaussian import MAX_STD
 
 CLIPS = st.floats(1e-100, 1e100) | st.integers(-300, 300).map(lambda e: 2.0**e) | st.floats(0.01, 100.0)

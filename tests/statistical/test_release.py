@@ -11,8 +11,8 @@ import pytest
 from scipy.stats import chi2, kstest, kstwo, norm
 from tests.statistical.reachability import unreachable_in_float64, unreachable_on_grid
 
+from dprl.mechanisms.arithmetic import clip_to_grid, grid_step
 from dprl.mechanisms.gaussian_sum import GaussianSum
-from dprl.mechanisms.grid import clip_to_grid, grid_step
 from dprl.mechanisms.noise import SecureNoise, SeededNoise
 
 FALSE_ALARM = 1e-6

@@ -13,8 +13,8 @@ from dprl import x64 as x64
 from dprl.errors import DprlError
 from dprl.value_functions import network
 from dprl.value_functions.features import make_features
-from dprl.value_functions.linear import FILE, ValueFunction, load_value_function
 from dprl.value_functions.network import MLP, Weights
+from dprl.value_functions.value_function import FILE, ValueFunction, load_value_function
 
 BOUNDS = ((-2.4, 2.4), (-3.0, 3.0), (0.0, 10.0))
 STATES = np.random.default_rng(0).uniform((-3.0, -3.0, 0.0), (3.0, 3.0, 10.0), (40, 3))
@@ -88,7 +88,7 @@ def test_mean_square_is_that_of_the_gradient_under_the_uniform_distribution(spec
     if spec == "tabular":
         states = rng.integers(low.astype(int), high.astype(int) + 1, (4000, 2)).astype(np.float64)
     found = np.mean(np.sum(np.square(gradients(features, features.start(0.5), states)), axis=1))
-    assert features.mean_square() == pytest.approx(float(found), rel=0.05 if features.linear else 1e-9)
+    assert features.mean_gradient_square() == pytest.approx(float(found), rel=0.05 if features.linear else 1e-9)
 
 
 def test_random_weights_are_those_of_glorot_and_bengio():

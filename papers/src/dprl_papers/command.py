@@ -70,7 +70,7 @@ def reproduce(
     from dprl_papers.harness.plugin import load_plugin
     from dprl_papers.harness.reproduce import REPORT, make_request
     from dprl_papers.harness.reproduce import reproduce as run
-    from dprl_papers.harness.work import check_engine
+    from dprl_papers.harness.workers import check_engine
 
     check_engine(engine, workers, address)
     request = make_request(spec, figure, trials, quick, None if plugin is None else load_plugin(plugin))

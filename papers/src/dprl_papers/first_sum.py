@@ -8,11 +8,11 @@ from typing import Any
 from dprl.accounting.budget import Budget
 from dprl.cli.running import rounded_down
 from dprl.data.bounds_file import read_bounds
-from dprl.engine.options import ValueFunctionConfig
+from dprl.engine.program import ValueFunctionConfig
 from dprl.evaluation.plan import make_plan
 from dprl.mechanisms.rounded_gaussian import TOTAL_VARIATION
 from dprl.policies.loading import ColumnPolicy
-from dprl_papers.one_unit import MOVED, RELATION
+from dprl_papers.one_unit import RELATION, SENSITIVITY_IN_CLIPS
 
 
 def noise_in_words(
@@ -23,8 +23,8 @@ def noise_in_words(
     mechanism, units = plan.stages[-1].mechanism, plan.bounds.units
     assert plan.claim is not None
     conditions = plan.claim.conditions
-    multiplier = MOVED * mechanism.noise_multiplier  # relative to one clip norm, as papers print it
-    least = initial_release_epsilon(units, multiplier, MOVED, budget.delta)
+    multiplier = SENSITIVITY_IN_CLIPS * mechanism.noise_multiplier  # relative to one clip norm, as papers print it
+    least = initial_release_epsilon(units, multiplier, SENSITIVITY_IN_CLIPS, budget.delta)
     made = {
         "algorithm": plan.name,
         "epsilon": budget.epsilon,

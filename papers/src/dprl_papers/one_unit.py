@@ -16,12 +16,12 @@ import jax.numpy as jnp
 
 from dprl.accounting.user_relation import CLIPS
 from dprl.config import Config, Provenance
-from dprl.engine.options import Claimed, PublicFacts, Query, Stage
+from dprl.engine.program import Claimed, PublicFacts, Query, Stage
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.protocols import Claim, Precondition
 
 RELATION = "replace one"
-MOVED = CLIPS[RELATION]
+SENSITIVITY_IN_CLIPS = CLIPS[RELATION]
 """How many clip norms replacing one unit moves a clipped sum."""
 C = TypeVar("C", bound=Config)
 
@@ -33,10 +33,12 @@ class ReplaceOne(GaussianSum):
     relation: str = RELATION
 
     @classmethod
-    def of(cls, mechanism: GaussianSum) -> Self:
+    def with_noise_of(cls, mechanism: GaussianSum) -> Self:
         """Return a sum with the same noise as ``mechanism`` under this relation."""
         given = {f.name: getattr(mechanism, f.name) for f in fields(GaussianSum)}
-        return cls(**given | {"relation": RELATION, "noise_multiplier": mechanism.noise_multiplier / MOVED})
+        return cls(
+            **given | {"relation": RELATION, "noise_multiplier": mechanism.noise_multiplier / SENSITIVITY_IN_CLIPS}
+        )
 
     def _check_proved(self) -> None:
         """Accept every mechanism, although no proof of dprl covers it: a release with it writes a statement."""
@@ -72,18 +74,18 @@ class OneUnit(ReplaceOne):
         return jnp.full(multiple, units, dtype=jnp.int32).at[0].set(chosen), jnp.ones((), dtype=jnp.int64)
 
 
-def one_a_step(shape: Query, units: int, noise_multiplier: float) -> Stage:
+def single_unit_stage(shape: Query, units: int, noise_multiplier: float) -> Stage:
     """Return the stage that answers the query ``shape`` with a paper's noise, using one of ``units`` units per step."""
     mechanism = OneUnit(
         parts=((shape.dimension, shape.clip_norm),),
-        noise_multiplier=noise_multiplier / MOVED,
+        noise_multiplier=noise_multiplier / SENSITIVITY_IN_CLIPS,
         sampling_rate=1.0 / units,
         steps=shape.steps,
     )
     return Stage(shape.name, mechanism)
 
 
-def one_unit_a_step(config: C, facts: PublicFacts) -> C:
+def with_single_unit_rate(config: C, facts: PublicFacts) -> C:
     """Return the options with the sampling rate of one unit per step, in the form in which a statement shows them."""
     return config.replace(Provenance(f"one {facts.unit} a step"), sampling_rate=1.0 / facts.units)
 
@@ -93,5 +95,5 @@ def claimed(
 ) -> Claimed:
     """Return what an evaluation as published releases: the values, and one stage that uses one unit per step."""
     (shape,) = shapes
-    stages = (one_a_step(shape, units, noise_multiplier),)
-    return Claimed(stages, Claim(RELATION, conditions), ReplaceOne.of)
+    stages = (single_unit_stage(shape, units, noise_multiplier),)
+    return Claimed(stages, Claim(RELATION, conditions), ReplaceOne.with_noise_of)

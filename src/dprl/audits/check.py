@@ -17,7 +17,7 @@ from typing import Any
 from dprl.audits.lower_bound import Audit, audit
 from dprl.audits.neighbours import Case, Found, counted
 from dprl.engine.algorithm import Algorithm
-from dprl.engine.options import ValueFunctionConfig, ValuesConfig
+from dprl.engine.program import ValueFunctionConfig, ValuesConfig
 from dprl.errors import DprlError
 from dprl.registry import Entry
 from dprl.user_code import load_python

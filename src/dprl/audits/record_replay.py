@@ -32,11 +32,11 @@ from dprl import x64 as x64
 from dprl.accounting.renyi_filter import NORM_ROUNDING, WHOLE
 from dprl.accounting.user_relation import CLIPS
 from dprl.audits.record_rewards import Question, RecordingAnswers, compare_questions
-from dprl.engine.two_parts import STREAM
+from dprl.engine.sample_split import STREAM
+from dprl.mechanisms.arithmetic import grid_step
 from dprl.mechanisms.filtered_sum import FilteredGaussianSum
 from dprl.mechanisms.function_noise import FunctionNoise
 from dprl.mechanisms.gaussian_sum import GaussianSum
-from dprl.mechanisms.grid import grid_step
 from dprl.mechanisms.noise import SeededNoise
 from dprl.mechanisms.noisy_maximum import NoisyMaximum
 from dprl.mechanisms.reward_noise import RewardGradient, RewardNoise
@@ -177,9 +177,9 @@ class CoinsWithout:
             raise AttributeError(name)
         return getattr(self.inner, name)
 
-    def of_batch(self, step: int) -> CoinsWithout:
+    def for_batch(self, step: int) -> CoinsWithout:
         """Return the coins of one batch."""
-        return CoinsWithout(self.inner.of_batch(step), self.missing)
+        return CoinsWithout(self.inner.for_batch(step), self.missing)
 
     def words_at(self, places: np.ndarray, draw: int) -> np.ndarray:
         """Return the coins of the people at ``places``, counted without the missing person."""

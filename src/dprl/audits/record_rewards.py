@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
+from dprl.accounting.reward_relation import DEPTHS
 from dprl.audits.attacks.reward_functions import kernel_product
 from dprl.mechanisms.function_noise import FunctionNoise
-from dprl.mechanisms.ornstein_uhlenbeck import DEPTHS
 from dprl.mechanisms.reward_noise import RewardGradient, RewardNoise
 
 _SLACK = 1.0 + 1e-9  # for the float sums of this module; the mechanisms' own rounding is in their sensitivity

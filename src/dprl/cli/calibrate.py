@@ -137,7 +137,7 @@ def _rewards(asked: Calibrate, budget: Any) -> Calibrated:
     """Calibrate the one mechanism that sees rewards."""
     from dprl.accounting.accountant import accountant_name
     from dprl.accounting.events import to_json
-    from dprl.environments.learning_source import HostSource, open_environment
+    from dprl.environments.learning_source import GymnasiumSource, open_environment
     from dprl.learning import planner
     from dprl.learning.functional_q import relation, resolve
     from dprl.learning.learning_plan import epsilon_at, make_learning_plan, make_mechanism
@@ -147,7 +147,7 @@ def _rewards(asked: Calibrate, budget: Any) -> Calibrated:
         raise DprlError(f"{config.calibration}: there is no certificate to calibrate: see dprl audit --calibration.")
     facts, source = open_environment(asked.environment or "interval-walk", asked.bounds)
     model = None
-    if config.variant == "output" and not isinstance(source, HostSource):
+    if config.variant == "output" and not isinstance(source, GymnasiumSource):
         model = source.transition_matrix(planner.POINTS)
     if asked.noise_multiplier is None:
         plan = make_learning_plan(config, facts, budget, model)
@@ -191,7 +191,7 @@ def _people(asked: Calibrate, budget: Any) -> Calibrated:
 
     from dprl.accounting import accountant
     from dprl.accounting.user_relation import CLIPS, WORDS
-    from dprl.mechanisms.strategy import Correlation
+    from dprl.mechanisms.step_noise import Correlation
 
     multiplier, relation, name = found["noise_multiplier"], config.relation_words, accountant.accountant_name()
     clips = {relation: 1.0} if sampled else {words: CLIPS[each] for each, words in WORDS.items()}

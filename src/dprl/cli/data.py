@@ -30,13 +30,15 @@ def template(
     person_column: Annotated[str | None, typer.Option(help="Column that identifies the person.")] = None,
 ) -> None:
     """Write a bounds file to fill in, from the names and types of a log's columns: no row is read."""
-    from dprl.data.bounds_file import ASKED
+    from dprl.data.bounds_file import PLACEHOLDER
     from dprl.data.template import bounds_template
 
     text = bounds_template(str(log), person_column)
     require(not os.path.lexists(out), f"{out.name!r} is there already: name another file with --out.")
     write_atomically(out, text.encode())
-    typer.echo(f"{out}: say what is public wherever it says {ASKED}; then `dprl plan` says what a release would tell.")
+    typer.echo(
+        f"{out}: say what is public wherever it says {PLACEHOLDER}; then `dprl plan` says what a release would tell."
+    )
 
 
 @data_app.command("prepare", cls=Command)
@@ -46,11 +48,11 @@ def prepare(
     out: Annotated[Path, typer.Option(help="New Parquet file for the log.")] = Path("log.parquet"),
 ) -> None:
     """Make a log of a table as people have it, by the section [prepare] of the bounds. Nothing is learned from rows."""
-    from dprl.data.bounds_file import read_public
+    from dprl.data.bounds_file import read_bounds_and_preparation
     from dprl.data.readers import prepare as make
 
     with Progress():
-        made, (_, declared) = make(str(table), bounds, out), read_public(bounds)
+        made, (_, declared) = make(str(table), bounds, out), read_bounds_and_preparation(bounds)
     typer.echo("NOT private: the log holds what the table holds, and is to be kept as it is.")
     typer.echo(f"{out}: {', '.join(name for name in made.schema.names if not name.startswith('observation_'))}")
     for i, component in enumerate(declared.components() if declared else ()):

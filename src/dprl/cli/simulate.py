@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dprl.cli.running import Progress
-from dprl.environments.names import NAMES
+from dprl.environments.simulators import SIMULATORS
 from dprl.errors import Mistakes, require
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     Simulated = tuple[dict[str, np.ndarray], Bounds, dict[str, str]]
 
-KNOWN = sorted([name for name, named in NAMES.items() if named.logs] + ["pong"])
+KNOWN = sorted([name for name, named in SIMULATORS.items() if named.logs] + ["pong"])
 
 
 def simulate(
@@ -58,11 +58,11 @@ def simulate(
 
 
 def _behavior(spec: str, actions: int) -> Policy:
-    from dprl.policies.loading import UNASKED, load_policy
+    from dprl.policies.loading import LOG_ONLY_POLICIES, load_policy
 
     policy = load_policy(spec, actions)
     asked = "--policy must be uniform, FILE.py:function or a released policy's folder."
-    require(not isinstance(policy, UNASKED), f"A simulation has no log yet: {asked}")
+    require(not isinstance(policy, LOG_ONLY_POLICIES), f"A simulation has no log yet: {asked}")
     return policy
 
 
@@ -72,14 +72,14 @@ def _own(name: str, policy: str, horizon: int | None, *, seed: int, episodes: in
 
     from dprl.environments.rollout import environment_bounds, largest_ratio, rollout
 
-    named = NAMES[name]
+    named = SIMULATORS[name]
     environment = named.load()()
     if horizon is not None:
         environment = replace(environment, horizon=horizon)
     behavior = _behavior(policy, environment.actions)
     columns = rollout(environment, behavior, jax.random.key(seed), episodes, progress=progress)
     ratio = largest_ratio(behavior, environment_bounds(environment, episodes))
-    notes = {"observation": named.observed} if named.observed else {}
+    notes = {"observation": named.observation_comment} if named.observation_comment else {}
     return columns, environment_bounds(environment, episodes, ratio), notes
 
 
@@ -96,14 +96,14 @@ def _pong(name: str, policy: str, horizon: int | None, *, episodes: int, **how: 
 
 
 def _gymnasium(name: str, policy: str, horizon: int | None, *, episodes: int, **how: Any) -> Simulated:
-    from dprl.environments.gymnasium_adapter import check_bounds, describe, rollout_gymnasium, simulated_bounds
+    from dprl.environments.gymnasium_adapter import bounds_for_check, describe, rollout_gymnasium, simulated_bounds
     from dprl.environments.rollout import largest_ratio
 
     identifier = name.partition(":")[2]
     facts = describe(identifier, horizon)
     behavior = _behavior(policy, facts.actions)
     columns = rollout_gymnasium(identifier, behavior, episodes=episodes, horizon=facts.horizon, **how)
-    ratio = largest_ratio(behavior, check_bounds(facts, episodes))
+    ratio = largest_ratio(behavior, bounds_for_check(facts, episodes))
     bounds = simulated_bounds(facts, columns, episodes, ratio)
     seen = "range that this simulation took"
     notes = {"reward": seen}

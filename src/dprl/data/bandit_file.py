@@ -42,7 +42,7 @@ def open_rows(path: Path, components: int, actions: int) -> tuple[bool, Callable
 
     def read() -> ArrivingRows:
         table = source.read(schema)
-        return ArrivingRows(*vectors_of(table, schema), cells.codes(table.column(PERSON)) if named else None)
+        return ArrivingRows(*vectors_of(table, schema), cells.identifier_codes(table.column(PERSON)) if named else None)
 
     return named, read
 

@@ -16,7 +16,7 @@ from dprl.protocols import Bounds
 
 _LOGS = (".csv", ".parquet", ".pq")
 _ENCODING = "utf-8-sig"  # editors on Windows begin a file with a byte order mark
-ASKED = '"?"'
+PLACEHOLDER = '"?"'
 """Mark in a template where a public fact is to be filled in; see :func:`~dprl.data.template.bounds_template`."""
 
 
@@ -30,10 +30,10 @@ def read_bounds(source: Bounds | Mapping[str, Any] | str | Path | None, **defaul
     Args:
         defaults: values of the names that a file or mapping may leave out.
     """
-    return source if isinstance(source, Bounds) else read_public(source, **defaults)[0]
+    return source if isinstance(source, Bounds) else read_bounds_and_preparation(source, **defaults)[0]
 
 
-def read_public(source: Any, **defaults: Any) -> tuple[Bounds, Preparation | None]:
+def read_bounds_and_preparation(source: Any, **defaults: Any) -> tuple[Bounds, Preparation | None]:
     """Return bounds, and the declared preparation of a table where the same file or mapping has one.
 
     Args:
@@ -42,10 +42,10 @@ def read_public(source: Any, **defaults: Any) -> tuple[Bounds, Preparation | Non
     if isinstance(source, Bounds):
         return source, None
     content = _content(source)
-    asked = [name for name, value in _leaves(content) if ASKED.strip('"') in _values(value)]
+    asked = [name for name, value in _leaves(content) if PLACEHOLDER.strip('"') in _values(value)]
     if asked:
         of = "bounds still have" if isinstance(source, Mapping) else f"bounds file {Path(source).name!r} still has"
-        raise DprlError(f"The {of} {ASKED} at {', '.join(asked)}: say what is public.")
+        raise DprlError(f"The {of} {PLACEHOLDER} at {', '.join(asked)}: say what is public.")
     section = content.pop(SECTION, None)
     preparation = None if section is None else read_preparation(section)
     if preparation is not None and "observation_names" not in content:

@@ -61,7 +61,7 @@ def identifiers(column: pa.ChunkedArray, kind: pa.DataType | None = None) -> pa.
     return column
 
 
-def codes(column: pa.ChunkedArray) -> np.ndarray:
+def identifier_codes(column: pa.ChunkedArray) -> np.ndarray:
     """Return codes of identifiers in the order of their values, -1 for missing; the order of rows does not matter."""
     column = identifiers(column)
     if pa.types.is_null(column.type):

@@ -1,8 +1,8 @@
 """The files of a log that is too large for memory: their columns, and their rows in batches.
 
 Identifiers are read in a type in which they can be compared over all files, null where an identifier is missing, as in
-:func:`dprl.data.cells.codes`. A column that may hold numbers keeps its type where all files agree on the type;
-elsewhere it becomes what :func:`dprl.data.cells.numbers` makes of it.
+:func:`dprl.data.cells.identifier_codes`. A column that may hold numbers keeps its type where all files agree on the
+type; elsewhere it becomes what :func:`dprl.data.cells.numbers` makes of it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from dprl.data import cells, csv_file
 from dprl.data import schema as schemas
 from dprl.data.parts import MANIFEST
-from dprl.data.sources import open_source, whole
+from dprl.data.sources import open_source, refuse_damaged
 from dprl.errors import DprlError, explained
 
 _BATCH_ROWS, _BATCH_BYTES = 1 << 17, 1 << 25
@@ -166,7 +166,7 @@ def rows_of(files: Sequence[Path], columns: Sequence[Column]) -> Iterator[pa.Tab
     names = [column.name for column in columns]
     for path in files:
         batches = csv_file.cells_in_batches if path.suffix.lower() == ".csv" else _parquet_batches
-        with whole(path):
+        with refuse_damaged(path):
             for batch in batches(path, names):
                 table = pa.Table.from_batches([batch]).rename_columns(names)
                 stored = [_stored(table.column(c.name), c) for c in columns]

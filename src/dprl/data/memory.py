@@ -22,7 +22,7 @@ from dprl.data.schema import OpenedLog, Schema, column_of
 from dprl.errors import DprlError
 from dprl.user_code import quietly
 
-ANY = pa.null()
+UNTYPED = pa.null()
 """Type that stands for a column whose values may be anything."""
 NUMBER = r"^\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*$"
 """Pattern of a number in a cell of text."""
@@ -31,8 +31,8 @@ TRUTH, UNTRUTH = r"^\s*([tT]rue|TRUE)\s*$", r"^\s*([fF]alse|FALSE)\s*$"
 
 
 @dataclass(frozen=True)
-class Columns(OpenedLog):
-    """Columns of a log in memory: Arrow arrays, and lists of values of any kind."""
+class ColumnsInMemory(OpenedLog):
+    """ColumnsInMemory of a log in memory: Arrow arrays, and lists of values of any kind."""
 
     columns: dict[str, Any] = field(repr=False, default_factory=dict)
 
@@ -49,22 +49,22 @@ class Columns(OpenedLog):
         return _read(self.columns, schema.columns(), roles, (_number, pa.float64()))
 
 
-def deferred(source: Any) -> OpenedLog | None:
+def open_deferred(source: Any) -> OpenedLog | None:
     """Return a log that reads its source on demand: a lazy frame of polars, or an Arrow stream; None for all else.
 
     Raises:
         DprlError: the source cannot tell its columns.
     """
     if hasattr(source, "collect") and hasattr(source, "clear"):
-        schema = told(lambda: source.clear().collect().to_arrow().schema)
-        return _later(schema, lambda names: source.select(names).collect().to_arrow())
+        schema = ask_library(lambda: source.clear().collect().to_arrow().schema)
+        return _deferred_log(schema, lambda names: source.select(names).collect().to_arrow())
     if hasattr(source, "__arrow_c_stream__"):
-        schema = _without_views(told(lambda: pa.RecordBatchReader.from_stream(source).schema))
-        return _later(schema, lambda names: pa.table(source).cast(schema).select(names))
+        schema = _without_views(ask_library(lambda: pa.RecordBatchReader.from_stream(source).schema))
+        return _deferred_log(schema, lambda names: pa.table(source).cast(schema).select(names))
     return None
 
 
-def told(call: Callable[[], Any]) -> Any:
+def ask_library(call: Callable[[], Any]) -> Any:
     """Return what another library tells about the columns of its table; drop its error, which may quote a cell."""
     found = quietly(call, None)
     if found is None:
@@ -75,7 +75,7 @@ def told(call: Callable[[], Any]) -> Any:
     return found
 
 
-def _later(schema: pa.Schema, rows: Callable[[list[str]], pa.Table]) -> OpenedLog:
+def _deferred_log(schema: pa.Schema, rows: Callable[[list[str]], pa.Table]) -> OpenedLog:
     def read(names: list[str]) -> pa.Table:
         found = quietly(lambda: rows(names), None)  # whatever the other library raises may quote a cell
         if found is None:
@@ -92,7 +92,7 @@ def _without_views(schema: pa.Schema) -> pa.Schema:
     ])  # fmt: skip
 
 
-def from_mapping(source: Mapping[Any, Any]) -> Columns:
+def from_mapping(source: Mapping[Any, Any]) -> ColumnsInMemory:
     """Return the columns of a mapping; add episode numbers and time steps where episodes have a public fixed length."""
     density = source.get("pscore")
     if source.get("action_type") == "continuous" and isinstance(density, np.ndarray) and density.ndim == 2:
@@ -100,24 +100,24 @@ def from_mapping(source: Mapping[Any, Any]) -> Columns:
         source = {**source, "pscore": np.prod(density, axis=1)}
     found = _collect("arrays in memory", ((str(name), values) for name, values in source.items()))
     length = source.get("step_per_trajectory")
-    told = column_of("episode_id", found.names) or column_of("t", found.names)
-    if isinstance(length, int | np.integer) and length > 0 and "reward" in found.names and not told:
+    numbered = column_of("episode_id", found.names) or column_of("t", found.names)
+    if isinstance(length, int | np.integer) and length > 0 and "reward" in found.names and not numbered:
         rows = np.arange(len(found.columns["reward"]))
         return _collect(found.name, [*source.items(), ("episode_id", rows // length), ("t", rows % length)])
     return found
 
 
-def from_frame(frame: Any) -> Columns:
+def from_frame(frame: Any) -> ColumnsInMemory:
     """Return the columns of a pandas data frame."""
     return _collect("data frame in memory", ((str(name), frame.iloc[:, i]) for i, name in enumerate(frame.columns)))
 
 
-def _collect(what: str, items: Iterable[tuple[str, Any]]) -> Columns:
+def _collect(what: str, items: Iterable[tuple[str, Any]]) -> ColumnsInMemory:
     found = [(name, *column) for name, values in items if (column := _column(name, values)) is not None]
     columns = {name: values for name, _, values in found}
     # for [prepare] these columns are a table whose cells are text, as in CSV
     cells = partial(_read, columns, roles={}, usual=(_cell, pa.string()))
-    return Columns(what, [name for name, *_ in found], [kind for _, kind, _ in found], cells, columns=columns)
+    return ColumnsInMemory(what, [name for name, *_ in found], [kind for _, kind, _ in found], cells, columns=columns)
 
 
 def _column(name: str, values: Any) -> tuple[pa.DataType, Any] | None:
@@ -127,7 +127,7 @@ def _column(name: str, values: Any) -> tuple[pa.DataType, Any] | None:
     if not isinstance(values, list | tuple):
         if not hasattr(values, "__array__"):
             return None
-        values = values if hasattr(values, "iloc") else told(lambda: np.asarray(values))
+        values = values if hasattr(values, "iloc") else ask_library(lambda: np.asarray(values))
         categories = getattr(values.dtype, "categories", values)  # of pandas, which may be of any kind, too
         # one cell can turn a column of numbers into text: such a type is not a public fact, so cells are judged later
         text = values.ndim == 1 and (getattr(values.dtype, "kind", "") in "US" or str(values.dtype).startswith("str"))
@@ -136,7 +136,7 @@ def _column(name: str, values: Any) -> tuple[pa.DataType, Any] | None:
                 return None
             values = _typed(name, values)
             return values.type, values
-    return ANY, list(values)
+    return UNTYPED, list(values)
 
 
 _Role = tuple[Callable[[Any], Any], pa.DataType]
@@ -168,7 +168,7 @@ def _typed(name: str, values: Any) -> Any:
         raise DprlError(f"Column {name!r} has type {values.dtype}; it must hold numbers or text.") from None
 
 
-def _total(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def _none_on_error(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
     def converted(value: Any) -> Any:
         # a foreign type may raise anything, and its error may tell about the rows
         return quietly(lambda: convert(value), None)
@@ -176,7 +176,7 @@ def _total(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return converted
 
 
-@_total
+@_none_on_error
 def _number(value: Any) -> float | None:
     if isinstance(value, str):
         if re.match(f"{TRUTH}|{UNTRUTH}", value, re.ASCII):
@@ -185,12 +185,12 @@ def _number(value: Any) -> float | None:
     return None if isinstance(value, bytes) else float(value)
 
 
-@_total
+@_none_on_error
 def _row(value: Any) -> list[float | None]:
     return [_number(x) for x in value] if isinstance(value, list | tuple | np.ndarray) else [_number(value)]
 
 
-@_total
+@_none_on_error
 def _cell(value: Any) -> str | None:
     if isinstance(value, bool | np.bool_):
         return str(bool(value)).lower()
@@ -200,7 +200,7 @@ def _cell(value: Any) -> str | None:
     return named if named is not None or isinstance(value, bytes) else name_of(float(value))
 
 
-@_total
+@_none_on_error
 def name_of(value: Any) -> str | None:
     """Return the name that a value gives a person or an episode: text, or a number as text; None if it names nobody.
 

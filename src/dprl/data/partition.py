@@ -21,8 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dprl.data.cells import codes as codes_of
-from dprl.data.cells import one_array
+from dprl.data.cells import identifier_codes, one_array
 from dprl.data.log_files import Layout, layout_of, log_files, rows_of
 from dprl.data.parts import MANIFEST, SCHEMA, Part, Parts, lacks_value, sha256_of
 from dprl.errors import DprlError
@@ -190,7 +189,7 @@ def _write_part(folder: Path, number: int, layout: Layout, before: int) -> Part:
     with pa.memory_map(str(_routed(folder, number))) as source:
         table = pa.ipc.open_stream(source).read_all()
         nobodys = lacks_value(table.select(layout.units))
-        codes = codes_of(table.column(layout.by))
+        codes = identifier_codes(table.column(layout.by))
         codes[nobodys] = len(table)  # rows of nobody come after all others
         _, ranks, rows_of_units = np.unique(codes, return_inverse=True, return_counts=True)
         units = len(rows_of_units) - bool(nobodys.any())
@@ -200,7 +199,7 @@ def _write_part(folder: Path, number: int, layout: Layout, before: int) -> Part:
             if column.name == layout.by:
                 values = pa.array(ranks + before, mask=nobodys)
             elif column.identifier:
-                found = codes_of(table.column(column.name))
+                found = identifier_codes(table.column(column.name))
                 values = pa.array(found, mask=found < 0)
             else:
                 values = one_array(table.column(column.name))

@@ -121,13 +121,13 @@ class Parts:
             raise DprlError(
                 f"There is no log in parts in {str(folder)!r}: `dprl data partition` makes one of a log's files."
             )
-        with _whole(path):
+        with _refuse_damaged(path):
             manifest = strict_object(path / MANIFEST, read_regular(path / MANIFEST, _MOST_BYTES, links=True))
         if manifest.get("schema") != SCHEMA:
             raise DprlError(
                 f"The log in parts in {str(path)!r} was not written by this version of dprl: partition the log again."
             )
-        with _whole(path):
+        with _refuse_damaged(path):
             by, columns, parts, prepared = _parsed(manifest)
             for part in parts:
                 files = [(path / name, size) for name, size, _ in part.files]
@@ -174,7 +174,7 @@ class Parts:
         """Return the rows of ``(k,)`` units, given by their numbers in ascending order.
 
         No page of any other unit is needed. Where the numbers are consecutive, the columns are views of the files,
-        whose pages :meth:`forget` gives back. Elsewhere they are copies.
+        whose pages :meth:`release_pages` gives back. Elsewhere they are copies.
         """
         schema, found = self._schema(columns), []
         for part, mine in self._by_part(units):
@@ -186,7 +186,7 @@ class Parts:
                 lengths = stops - starts
                 rows = np.repeat(stops - np.cumsum(lengths), lengths) + np.arange(lengths.sum())
                 found.append(batch.take(pa.array(rows)))
-                self.forget()
+                self.release_pages()
         return pa.Table.from_batches(found, schema)
 
     def columns_in_blocks(self, columns: Sequence[str], rows: int = 1 << 16, check: bool = False) -> Iterator[pa.Table]:
@@ -202,9 +202,9 @@ class Parts:
             batch = self._opened(part)[0].select(columns)
             for start in range(0, batch.num_rows, rows):
                 yield pa.Table.from_batches([batch.slice(start, rows)], schema)
-            self.forget()
+            self.release_pages()
 
-    def forget(self) -> None:
+    def release_pages(self) -> None:
         """Give back the memory of pages that were read; pages that are needed again are read again from the files."""
         if hasattr(mmap, "MADV_DONTNEED"):
             for mapped in chain.from_iterable(maps for _, _, maps in self._maps.values()):
@@ -228,7 +228,7 @@ class Parts:
 
         Return the part's last identifier of a unit, or ``last``, that of the parts before, where the part has none.
         """
-        with _whole(self.folder):
+        with _refuse_damaged(self.folder):
             _require(all(sha256_of(self.folder / name) == digest for name, _, digest in self.parts[number].files))
         batch, offsets, _ = self._opened(number)
         episode = column_of("episode_id", self.names) or self.by
@@ -273,7 +273,7 @@ class Parts:
         found = self._maps.get(number)
         if found is None:
             part = self.parts[number]
-            with _whole(self.folder):
+            with _refuse_damaged(self.folder):
                 mapped: Any = np.memmap(self.folder / part.file, mode="r").base
                 reader = pa.ipc.open_file(pa.py_buffer(mapped))
                 batch = reader.get_batch(0)
@@ -286,7 +286,7 @@ class Parts:
     def _array(self, name: str, count: int) -> tuple[np.ndarray, mmap.mmap]:
         """Return the ``count`` int64 numbers in a file, and the map of the file."""
         path = self.folder / name
-        with _whole(self.folder), suppress_warnings():  # about a header that is odd Python
+        with _refuse_damaged(self.folder), suppress_warnings():  # about a header that is odd Python
             found: Any = npy.open_memmap(path, mode="r")  # this never unpickles
             _require(found.dtype == np.int64 and found.shape == (count,) and len(found.base) == path.stat().st_size)
         return np.asarray(found), found.base
@@ -310,7 +310,7 @@ def sha256_of(path: Path) -> str:
 
 
 @contextmanager
-def _whole(folder: Path) -> Iterator[None]:
+def _refuse_damaged(folder: Path) -> Iterator[None]:
     """Refuse a folder as damaged for whatever readers raise over false headers, and what :func:`_require` raises."""
     try:
         yield

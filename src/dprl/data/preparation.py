@@ -1,7 +1,7 @@
 """The section ``[prepare]`` of a bounds file: how an ordinary table becomes a log. It is public, as the bounds are.
 
 Everything is declared: which column plays which part, the codes of text, what comes before the first step. Nothing is
-learned from rows. :mod:`dprl.data.prepare_section` reads the section, and :mod:`dprl.data.prepared` carries it out.
+learned from rows. :mod:`dprl.data.prepare_section` reads the section, and :mod:`dprl.data.table_to_log` carries it out.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dprl.errors import DprlError
 from dprl.protocols import Bounds
 
 SECTION = "prepare"
-MARK = b"dprl.prepare"
+DIGEST_KEY = b"dprl.prepare"
 """Name under which a prepared table's metadata hold the digest of the section that made the table."""
 
 
@@ -127,7 +127,7 @@ class Preparation:
 
     def columns_of(self, name: str) -> tuple[str, ...]:
         """Return the columns of the table behind a name: one for each step, or one for all steps."""
-        if not self.steps or not varies(name):
+        if not self.steps or not has_step_label(name):
             return (name,)
         following = [*self.steps[1:], ""]
         return tuple(
@@ -156,7 +156,7 @@ class Preparation:
     def components(self) -> list[str]:
         """Return the name of each component of the observation."""
         return [
-            called(component.column, component.lag) + ("" if value is None else f" = {value}")
+            lagged_name(component.column, component.lag) + ("" if value is None else f" = {value}")
             for component in self.observation
             for value in (self.category(component.column) or (None,))
         ]
@@ -175,7 +175,7 @@ class Preparation:
         each = len(names) == len(codes.texts) == bounds.actions
         return tuple(names[number] for number in sorted(names)) if each else None
 
-    def written(self, identifiers: Mapping[str, pa.DataType]) -> pa.Schema:
+    def log_schema(self, identifiers: Mapping[str, pa.DataType]) -> pa.Schema:
         """Return the columns of the log and their types; ``identifiers`` has the types of the table's columns."""
         row = {"person_id": identifiers[self.person]} if self.person else {}
         if self.stepwise:
@@ -187,7 +187,7 @@ class Preparation:
         row |= {} if self.behavior_prob is None else {"behavior_prob": pa.float64()}
         flags = ("terminated", "truncated", *(("censored",) if self.censored else ()))
         row |= dict.fromkeys(flags, pa.bool_()) | dict.fromkeys(self.keep, pa.float64())
-        return pa.schema(row.items(), metadata={MARK: self.digest})
+        return pa.schema(row.items(), metadata={DIGEST_KEY: self.digest})
 
     def check_bounds(self, bounds: Bounds) -> None:
         """Refuse bounds that describe another log than the one that this section makes."""
@@ -261,18 +261,18 @@ class Preparation:
             schemas.check_number(column, kind, flag=part in ("terminated", "censored"))
 
 
-def varies(name: str) -> bool:
+def has_step_label(name: str) -> bool:
     """Tell whether a name stands for one column for each step."""
     return "{step}" in name or "{next}" in name
 
 
-def called(column: str, lag: int) -> str:
+def lagged_name(column: str, lag: int) -> str:
     """Return the name of a column's value now, or ``lag`` steps before."""
     return column if lag == 0 else f"previous {column}" if lag == 1 else f"{column} {lag} steps before"
 
 
 def is_lagged(name: str) -> bool:
-    """Tell whether a name is one that :func:`called` gives to a column's value some steps before."""
+    """Tell whether a name is one that :func:`lagged_name` gives to a column's value some steps before."""
     return name.startswith("previous ") or name.endswith(" steps before")
 
 

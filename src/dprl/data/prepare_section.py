@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dprl.data.memory import NUMBER
-from dprl.data.preparation import ByValue, Codes, Component, Preparation, called, varies, wrong
+from dprl.data.preparation import ByValue, Codes, Component, Preparation, has_step_label, lagged_name, wrong
 from dprl.data.schema import ALIASES
 from dprl.user_code import quietly
 
@@ -47,7 +47,7 @@ def read_preparation(section: Any) -> Preparation:
 
 
 def _check_steps(made: Preparation) -> None:
-    wide = [name for name in made.names() if varies(name)]
+    wide = [name for name in made.names() if has_step_label(name)]
     if made.step and made.steps:
         raise wrong("step is for a table with one row for each step, steps for one with one row for each person.")
     if bool(wide) != bool(made.steps):
@@ -73,7 +73,7 @@ def _check_steps(made: Preparation) -> None:
             "the first row."
         )
     for part in ("person", "episode", "step"):
-        if varies(getattr(made, part) or ""):
+        if has_step_label(getattr(made, part) or ""):
             raise wrong(f"{part} is one column for all steps.")
 
 
@@ -143,7 +143,7 @@ def _number(name: str, value: Any) -> float:
 
 def _observation(name: str, value: Any) -> tuple[Component, ...]:
     found = tuple(map(_component, [value] if isinstance(value, str | Mapping) else _list(name, value)))
-    _once((called(c.column, c.lag) for c in found), lambda twice: f"{name} names {twice!r} twice.")
+    _once((lagged_name(c.column, c.lag) for c in found), lambda twice: f"{name} names {twice!r} twice.")
     return found
 
 

@@ -16,13 +16,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dprl.data import schema as schemas
-from dprl.data.bounds_file import read_public
-from dprl.data.cells import codes, lists, numbers
-from dprl.data.memory import Columns
+from dprl.data.bounds_file import read_bounds_and_preparation
+from dprl.data.cells import identifier_codes, lists, numbers
+from dprl.data.memory import ColumnsInMemory
 from dprl.data.parts import MANIFEST, Parts, codes_in_parts
 from dprl.data.preparation import Preparation
-from dprl.data.prepared import as_log
 from dprl.data.sources import LogSource, is_minari, open_source, path_of
+from dprl.data.table_to_log import as_log
 from dprl.data.trajectories import TRANSITION, Trajectories, assemble
 from dprl.errors import DprlError
 from dprl.files import replacing
@@ -82,7 +82,7 @@ class Log:
         """
         parts = self._parts()
         taken = assemble(self._raw(parts.table(units, self.schema.columns())), self.bounds, self.unit)
-        parts.forget()
+        parts.release_pages()
         return taken
 
     def claim_in_blocks(self, inspect: Callable[[Iterable[Mapping[str, np.ndarray]]], object]) -> None:
@@ -106,7 +106,7 @@ class Log:
 
     def _raw(self, table: pa.Table) -> dict[str, np.ndarray]:
         """Return the columns of some rows, as :func:`~dprl.data.trajectories.assemble` takes them."""
-        ranked = codes_in_parts if isinstance(self.source, Parts) else codes
+        ranked = codes_in_parts if isinstance(self.source, Parts) else identifier_codes
         rows = table.num_rows
         out: dict[str, np.ndarray] = {}
         for part, names in self.schema.vectors.items():
@@ -169,7 +169,7 @@ def read_log(
             "The behaviour policy is a function of states; behaviour probabilities of the log itself are its "
             "column behavior_prob."
         )
-    known, preparation = read_public(bounds)
+    known, preparation = read_bounds_and_preparation(bounds)
     if unit is not None and unit not in UNITS:
         raise DprlError(f"unit must be one of {', '.join(UNITS)}.")
     if unit in ("trajectory", "transition") and person:
@@ -190,7 +190,7 @@ def read_log(
                 raise DprlError("A table is prepared first, and then partitioned: `dprl data prepare` writes the log.")
             opened = as_log(opened, preparation)
     unit = unit or ("person" if person or "person_id" in opened.names else "trajectory")
-    found = schemas.match(
+    found = schemas.match_columns(
         opened,
         known,
         unit,
@@ -211,7 +211,7 @@ def read_log(
             "bounds: max_importance_ratio is 1, and the log has a column 'uncensored_prob': it must bound the ratio of "
             "target to behaviour probability over the chance of staying, which is above 1."
         )
-    if isinstance(opened, Columns):
+    if isinstance(opened, ColumnsInMemory):
         opened.check_lengths(found.columns())
     if isinstance(opened, Parts):
         _check_unit(opened, unit, found)
@@ -267,7 +267,7 @@ def prepare(source: Any, bounds: Mapping[str, Any] | str | Path, out: str | Path
     Raises:
         DprlError: something is wrong with the section, the table lacks a column, or ``out`` is there already.
     """
-    _, preparation = read_public(bounds)
+    _, preparation = read_bounds_and_preparation(bounds)
     if preparation is None:
         raise DprlError("The bounds have no section [prepare], which says how the table becomes a log.")
     if out is not None and Path(out).suffix.lower() not in (".parquet", ".pq"):

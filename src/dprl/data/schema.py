@@ -90,7 +90,7 @@ class OpenedLog:
         return self.rows(schema.columns())
 
 
-def match(
+def match_columns(
     source: OpenedLog | Parts,
     bounds: Bounds,
     unit: str,

@@ -13,7 +13,7 @@ import pyarrow as pa
 from jinja2 import Environment, StrictUndefined
 
 from dprl.data import schema as schemas
-from dprl.data.bounds_file import ASKED
+from dprl.data.bounds_file import PLACEHOLDER
 from dprl.data.sources import open_source
 from dprl.errors import DprlError
 
@@ -57,7 +57,7 @@ def bounds_template(source: Any, person: str | None = None) -> str:
         raw=raw,
         observation=_components("observation", found, kinds),
         action=_components("action", found, kinds) if continuous or len(found["action"]) > 1 else None,
-        person=known[0] if known else ASKED.strip('"'),
+        person=known[0] if known else PLACEHOLDER.strip('"'),
         stems=stems,
         labels=labels,
         texts=texts or ["COLUMN"],

@@ -109,7 +109,7 @@ class Trajectories:
         """Return the ``(N,)`` position of each transition within its episode, from 0."""
         return np.arange(len(self.reward)) - np.repeat(self.episode_offsets[:-1], self.lengths())
 
-    def in_step(self) -> Iterator[tuple[int, np.ndarray]]:
+    def episodes_by_step(self) -> Iterator[tuple[int, np.ndarray]]:
         """Yield each step, and the indices of the episodes that have this step, the longest episode first.
 
         So one step of all episodes is done at a time, and what is computed from only an episode's own rows is the

@@ -11,15 +11,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import reduce
 from operator import mul
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from dprl.data.trajectories import Trajectories
-from dprl.engine.to_come import to_come
 from dprl.errors import DprlError
-from dprl.protocols import Interval
+from dprl.protocols import Bounds, Interval
 from dprl.value_functions.features import Features, Tabular
 
 Weighting = Literal["trajectory", "transition"]
@@ -110,7 +109,7 @@ def returns_to_go(inputs: RowInputs) -> Float[np.ndarray, " rows"]:
     alive = ~log.terminated
     reward = (log.reward - centre * (1.0 - discount * alive)) / half
     out, running = np.zeros(len(reward)), _continuation(inputs)
-    for back, who in log.in_step():
+    for back, who in log.episodes_by_step():
         rows = log.episode_offsets[who + 1] - 1 - back
         after = reward[rows] + discount * alive[rows] * running[who]
         out[rows] = running[who] = np.clip(ratios[rows] * after, -limit, limit)
@@ -136,9 +135,9 @@ def _logged_returns(inputs: RowInputs) -> Float[np.ndarray, " rows"]:
     The middle of the range of returns from that step on is subtracted, and the result is divided by half the width of
     the range of a whole trajectory.
     """
-    log, known = inputs.log, to_come(inputs.log.bounds, inputs.discount)
+    log, known = inputs.log, remaining_return(inputs.log.bounds, inputs.discount)
     out, running = np.zeros(len(log.reward)), np.zeros(log.episodes)
-    for back, who in log.in_step():
+    for back, who in log.episodes_by_step():
         rows = log.episode_offsets[who + 1] - 1 - back
         out[rows] = running[who] = log.reward[rows] + inputs.discount * running[who]
     middle = (known.low + known.high)[np.minimum(log.time(), log.bounds.horizon - 1)] / 2.0
@@ -184,7 +183,8 @@ COLUMNS: Mapping[str, Column] = {
         _first_visits,
     ),
     "raw_reward": Column(
-        "reward with its public range mapped to [-1, 1]", lambda x: in_range(x.log.reward, x.log.bounds.reward)
+        "reward with its public range mapped to [-1, 1]",
+        lambda x: scaled_to_unit_range(x.log.reward, x.log.bounds.reward),
     ),
     "actions": Column("number of the action, negative where it is none of the declared", _actions, True),
     "states": Column("state before the step", lambda x: x.log.observation, of_transition=True),
@@ -238,6 +238,9 @@ class Columns:
         return {name: change(x) for name, x in self.columns.items()}
 
 
+# --- public ranges ------------------------------------------------------------------------------------------------
+
+
 def scale_of(value: Interval) -> tuple[float, float]:
     """Return centre and half-width of the public value range; the half-width for a single point v is max(|v|, 1).
 
@@ -248,7 +251,55 @@ def scale_of(value: Interval) -> tuple[float, float]:
     return (low + high) / 2.0, max(half, 1e-12)
 
 
-def in_range(values: Float[np.ndarray, "*any"], interval: Interval) -> Float[np.ndarray, "*any"]:
+def scaled_to_unit_range(values: Float[np.ndarray, "*any"], interval: Interval) -> Float[np.ndarray, "*any"]:
     """Map ``values`` from the public ``interval`` to [-1, 1]; zero where the interval is a point."""
     low, high = interval
     return (2.0 * values - (low + high)) / (high - low) if high > low else np.zeros_like(values)
+
+
+class RemainingReturn(NamedTuple):
+    """Range of the return that an unfinished trajectory can still have from each step on, discounted to that step.
+
+    Attributes:
+        low, high: ends of the range at each step, ``(H,)``.
+    """
+
+    low: Float[np.ndarray, " horizon"]
+    high: Float[np.ndarray, " horizon"]
+
+    @property
+    def width(self) -> Float[np.ndarray, " horizon"]:
+        """Width of the range at each step, ``(H,)``.
+
+        It is at most the width at the first step: values do not grow merely because rewards may come late.
+        """
+        return np.minimum(self.high - self.low, (self.high - self.low)[0])
+
+    def part(self, start: float, end: float) -> RemainingReturn:
+        """Return the part of every step's range between the fractions ``start`` and ``end`` of its width."""
+        return RemainingReturn(self.low + start * self.width, self.low + end * self.width)
+
+
+def remaining_return(bounds: Bounds, discount: float) -> RemainingReturn:
+    """Derive the range of returns to come from the bounds on rewards.
+
+    Where returns have bounds, too, the range is also limited by these, less what a trajectory can have earned before.
+    """
+    horizon, (least, most) = bounds.horizon, bounds.reward
+    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+        power = discount ** np.arange(horizon, dtype=np.float64)
+        before = np.append(0.0, np.cumsum(power)[:-1])
+        left = np.cumsum(power)[::-1]
+        low, high = (least * left if least < 0.0 else np.full(horizon, least)), most * left
+        high = high if most > 0.0 else np.full(horizon, most)
+        if bounds.return_range is not None:
+            tighter = [
+                (bounds.return_range[0] - most * before) / power,
+                (bounds.return_range[1] - least * before) / power,
+            ]
+            low, high = np.fmax(low, np.fmin(tighter[0], high)), np.fmin(high, np.fmax(tighter[1], low))
+            # widen the range again, so that its width, discounted to the start, never grows with time
+            open_at = power * (high - low)
+            missing = (np.maximum.accumulate(open_at[::-1])[::-1] - open_at) / (2.0 * power)
+            low, high = low - np.nan_to_num(missing), high + np.nan_to_num(missing)
+    return RemainingReturn(low, high)

@@ -20,7 +20,6 @@ from jaxtyping import Array, Bool, Float, Int
 
 from dprl import x64 as x64
 from dprl.arrays import AnyArray
-from dprl.engine.bands import Bands
 from dprl.engine.columns import COLUMNS, Columns
 from dprl.engine.rows import Rows
 from dprl.mechanisms.gaussian_sum import ADDS_ONE_UNIT, Stability
@@ -32,10 +31,54 @@ Chunk = tuple[Int[np.ndarray, "units rows"], Bool[np.ndarray, " units"]]
 """Row indices of some units, and a mask of the units that count."""
 
 
-class OfUnits(Columns):
+class LogRows(Columns):
     """Rows of a log to which one more person adds one unit."""
 
     stability: ClassVar[tuple[Stability, ...]] = ADDS_ONE_UNIT
+
+
+# --- diagonals of transitions -------------------------------------------------------------------------------------
+
+
+@jax.tree_util.register_static
+@dataclass(frozen=True)
+class Bands:
+    """A public set of transitions on a few diagonals: ``states`` slots for each offset ``target - source``, by source.
+
+    For chains, queues and corridors this is an exact rewriting of :class:`SharedTransitions`. Each state's phi is one
+    scaled indicator, so that a product with phi is a scaling, and a product with the features of the next state is a
+    shift. An update costs O(transitions) per unit rather than O(transitions x features). A slot whose target is outside
+    of ``0 .. states - 1`` is a transition to the terminal state.
+    """
+
+    offsets: tuple[int, ...]
+    states: int
+    scale: float
+    discount: float
+
+
+def banded_gradients(
+    bands: Bands, theta: jax.Array, w: jax.Array, weight: Any, weight_rho: Any, weight_rho_reward: Any
+) -> tuple[jax.Array, jax.Array]:
+    """Return ``[-A_i' w, A_i theta + C_i w - b_i]`` for each unit: two arrays ``(B, n)``, from weights ``(B, K)``."""
+    u, v = bands.scale * w, bands.scale * theta
+    primal = dual = jnp.zeros((weight.shape[0], bands.states), dtype=theta.dtype)
+    for number, offset in enumerate(bands.offsets):
+        band = slice(number * bands.states, (number + 1) * bands.states)
+        rho = weight_rho[:, band]
+        primal = primal - rho * u + bands.discount * _shift(rho * u, -offset)
+        difference = v - bands.discount * _shift(v, offset)
+        dual = dual + rho * difference - weight_rho_reward[:, band] + weight[:, band] * u
+    return bands.scale * primal, bands.scale * dual
+
+
+def _shift(x: jax.Array, offset: int) -> jax.Array:
+    """Return ``y[..., s] = x[..., s + offset]``, zero where that index is outside of ``x``."""
+    size = x.shape[-1]
+    if abs(offset) >= size:
+        return jnp.zeros_like(x)
+    edges = [(0, 0, 0)] * (x.ndim - 1) + [(-offset, offset, 0)]
+    return jax.lax.pad(x, jnp.zeros((), x.dtype), edges)
 
 
 # --- a few units ----------------------------------------------------------------------------------------------------
@@ -92,7 +135,7 @@ def apply(features: Float[Array, "*rows n"], theta: Float[Array, "n ..."]) -> Ar
 
 
 @dataclass(frozen=True)
-class UnitRows(OfUnits):
+class UnitRows(LogRows):
     """Flat rows of a log, for releases: the units' row indices are kept in buckets of similar length.
 
     Memory is O(transitions x features): no features are stored per unit, and padding at most doubles a bucket.
@@ -170,7 +213,7 @@ def _padded_index(rows: Rows, units: Any, length: int) -> Int[np.ndarray, "units
 
 
 @dataclass(frozen=True)
-class PaddedUnits(OfUnits):
+class PaddedUnits(LogRows):
     """Rows of every unit, padded to one length: columns ``(U, L, ...)`` by name. For experiments and tests."""
 
     @property
@@ -198,7 +241,7 @@ def padded_units(rows: Rows, length: int | None = None) -> PaddedUnits:
 
 
 @dataclass(frozen=True)
-class SharedTransitions(OfUnits):
+class SharedTransitions(LogRows):
     """A log over a finite, public set of transitions, for experiments with many trials.
 
     Attributes:

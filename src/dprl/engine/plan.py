@@ -22,9 +22,9 @@ from dprl.accounting.budget import Budget
 from dprl.accounting.calibration import noise_multiplier_for
 from dprl.accounting.renyi_filter import plan_filter
 from dprl.data.trajectories import Trajectories
-from dprl.engine.options import Learned, Program, PublicFacts, Query, Stage, ValueFunctionConfig
+from dprl.engine.program import Learned, Program, PublicFacts, Query, Stage, ValueFunctionConfig
 from dprl.engine.rows import Rows, rows_of
-from dprl.engine.two_parts import FirstPart
+from dprl.engine.sample_split import FirstPartQuestion
 from dprl.engine.value_query import ValueQuery
 from dprl.errors import DprlError
 from dprl.mechanisms.filtered_sum import FilteredGaussianSum
@@ -68,7 +68,7 @@ class Plan(Shown):
     shares: tuple[float, ...] = ()
     claim: Claim | None = None
     contrasts: tuple[tuple[int, int], ...] = ()
-    first: FirstPart | None = None
+    first: FirstPartQuestion | None = None
 
     @property
     def name(self) -> str:

@@ -1,378 +1,399 @@
-"""Loop of every algorithm that learns a value function: noisy sums over units, stage after stage.
-
-A :class:`Program` says what a unit's vector is and how a noisy sum changes the state. Everything that touches rows
-(clipping, coins, noise, the journal) happens here, in two forms of the same steps: :func:`run` is a pure function to
-``jit`` and to ``vmap`` over noise keys and logs; :func:`run_on_host` takes any noise source and logs of any size.
-
-Privacy unit: a trajectory, or a person with all their trajectories. Relation: add or remove one.
-Released: every noisy sum, hence every state and the answer; everything computed from noisy sums is post-processing.
-"""
+"""What a program is, which :mod:`dprl.engine.loop` runs, and what is public before: facts, queries, stages, options."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial, reduce
-from operator import add
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol, Self, runtime_checkable
 
-import jax
-import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Float, Int, Num
 
-from dprl.arrays import AnyArray
-from dprl.engine.layouts import LEAST_ROWS, UnitRows, gather
-from dprl.engine.options import AdaptiveProgram, State, is_compiled
-from dprl.engine.options import Program as Program
-from dprl.engine.options import PublicFacts as PublicFacts
-from dprl.engine.options import PublicProgram as PublicProgram
-from dprl.engine.options import Query as Query
-from dprl.engine.options import Stage as Stage
-from dprl.engine.options import ValueFunctionConfig as ValueFunctionConfig
-from dprl.engine.unit_source import Blocks, Source, all_reduced, clipped_sum, sum_over_devices, unit_mesh
-from dprl.mechanisms.filtered_sum import ENDED, FilteredGaussianSum
+from dprl.accounting.budget import Budget
+from dprl.arrays import Mask, Step
+from dprl.config import DERIVED, Config
+from dprl.engine.columns import scale_of
+from dprl.engine.value_query import ValueQuery
+from dprl.errors import DprlError
 from dprl.mechanisms.gaussian_sum import GaussianSum
-from dprl.protocols import NO_JOURNAL, Journal, NoiseSource
+from dprl.protocols import Bounds, Claim, Interval
+from dprl.value_functions.features import Features
+from dprl.value_functions.value_function import ValueFunction
 
-SUMMANDS = 2**22
-"""Most coordinates of units' vectors that are in memory at a time, where there is more than one unit."""
-
-
-def noiseless(program: Program) -> tuple[GaussianSum, ...]:
-    """Return the noiseless limits of a program's mechanisms, for oracles and references. They protect nobody."""
-    return tuple(stage.mechanism.plain() for stage in program.stages)
+State = Any
 
 
-# --- the pure form ------------------------------------------------------------------------------------------------
+class Learned(Protocol):
+    """Something that a release gives besides values: a value function, propensities, or projections.
 
-
-def run(
-    program: Program,
-    noise: Any,
-    data: Any,
-    *,
-    mechanisms: Sequence[GaussianSum] | None = None,
-    batch: int = 32,
-) -> tuple[State, jax.Array]:
-    """Run all stages in compiled code: a pure function to ``jit``, and to ``vmap`` over noise keys and logs.
-
-    Args:
-        program: the algorithm.
-        noise: a :class:`~dprl.mechanisms.noise.SeededNoise`; each stage draws from its own stream.
-        data: :class:`~dprl.engine.unit_source.Blocks`, with the columns that the program asks for.
-        mechanisms: mechanisms in place of the stages' own, such as :func:`noiseless` ones.
-        batch: number of units in one block of a Poisson batch; a batch takes as many blocks as it needs.
-
-    Returns:
-        Final state, and the released weights ``(n,)``.
+    Attributes:
+        file: name of the file that it is written to.
+        kind: name under which ``estimate.json`` describes it.
     """
-    state = program.init()
-    for number, stage in enumerate(program.stages):
-        mechanism = stage.mechanism if mechanisms is None else mechanisms[number]
-        state, _ = run_steps(program, number, mechanism, noise.stream(stage.name), data, state, batch=batch)
-        state = program.finish(number, state)
-    return state, program.answer(state)
+
+    file: ClassVar[str]
+    kind: ClassVar[str]
+
+    @property
+    def theta(self) -> np.ndarray:
+        """Released numbers from which it is made."""
+        ...
+
+    def described(self, targets: Sequence[str], names: Sequence[str] | None) -> dict[str, Any]:
+        """Return what ``estimate.json`` says of it.
+
+        Args:
+            targets: names of the target policies.
+            names: names of the observation's components, if they have names.
+        """
+        ...
+
+    def to_bytes(self) -> bytes:
+        """Return the bytes of its file."""
+        ...
 
 
-def run_steps(
-    program: Program,
-    stage: int,
-    mechanism: GaussianSum,
-    noise: Any,
-    data: Any,
-    state: State,
-    steps: tuple[Any, int] | None = None,
-    batch: int = 32,
-    trace: Callable[[State, jax.Array], Any] | None = None,
-) -> tuple[State, Any]:
-    """Run steps of one stage as one ``scan``.
+@dataclass(frozen=True)
+class PublicFacts:
+    """Public facts on which the choices of an algorithm may depend.
 
-    Args:
-        noise: the stage's own stream, or all of its noise, drawn beforehand.
-        data: see :func:`run`.
-        steps: number of the first step, which may be traced, and number of steps; by default all steps of the stage.
-        batch: see :func:`run`.
-        trace: function of the state before a step and of the step's noisy sum. Its results are stacked and are the
-            second result of this function.
+    Attributes:
+        mu: Gaussian privacy parameter that is available for the value function (one release of sensitivity one would
+            have noise of standard deviation ``1 / mu``).
+        unit: the privacy unit; if it is ``transition``, every row is a trajectory of its own.
     """
-    mechanism.check_source(data)
-    if isinstance(program.stages[stage].mechanism, FilteredGaussianSum):
-        if steps is not None or trace is not None:
-            raise RuntimeError("A filtered stage is run from its first step to its end, and is not traced.")
-        return filtered_steps(program, stage, mechanism, noise, data, state, batch), None
-    first = jnp.asarray(0 if steps is None else steps[0], dtype=jnp.uint32)
-    count = mechanism.steps if steps is None else steps[1]
-    last, width, drawn = first + jnp.uint32(count - 1), draw_width(mechanism), mechanism.bind(noise)
 
-    def body(carry: tuple[State, Any], step: Any) -> tuple[tuple[State, Any], Any]:
-        state, draw = carry
-        total = _batch_total(program, stage, mechanism, noise, data, state, step, batch)
-        noisy = mechanism.release(total, draw[: mechanism.dimension])
-        # A step's noise is drawn a step ahead and carried, so that XLA keeps the draw as a separate loop instead of
-        # fusing it into the slices of the update (3x slower). The draw of the last step is not used.
-        following = drawn.draw(jnp.minimum(step + jnp.uint32(1), last), width)
-        kept = None if trace is None else trace(state, noisy)
-        return (program.update(stage, state, noisy, step), following), kept
+    bounds: Bounds
+    features: Features
+    discount: float
+    mu: float
+    unit: str = "trajectory"
 
-    carry = (state, drawn.draw(first, width))
-    (state, _), kept = jax.lax.scan(body, carry, first + jnp.arange(count, dtype=jnp.uint32))
-    return state, kept
+    @property
+    def value(self) -> Interval:
+        """Smallest and largest value, public."""
+        return self.bounds.value_interval(self.discount)
+
+    @property
+    def centre(self) -> float:
+        """Middle of the value range; see :func:`~dprl.engine.columns.scale_of`."""
+        return scale_of(self.value)[0]
+
+    @property
+    def half(self) -> float:
+        """Half-width of the value range; see :func:`~dprl.engine.columns.scale_of`."""
+        return scale_of(self.value)[1]
+
+    @property
+    def units(self) -> int:
+        """Declared number of privacy units."""
+        return self.bounds.units
+
+    @property
+    def horizon(self) -> int:
+        """Largest number of steps of a trajectory."""
+        return self.bounds.horizon
+
+    @property
+    def ratio(self) -> float:
+        """Largest importance ratio of a unit: of a trajectory, or of one decision if the unit is a transition."""
+        return self.bounds.max_importance_ratio if self.unit == "transition" else self.bounds.cumulative_ratio
+
+    @property
+    def strength(self) -> float:
+        """Signal to noise, ``n0 = units mu / ratio``: half the value range over the noise in the mean return."""
+        return self.units * self.mu / self.ratio
+
+    @property
+    def box(self) -> float:
+        """Largest absolute coordinate of theta for which V is in the value range, for indicators; else 1e9."""
+        return 1.0 / math.sqrt(self.features.size) if self.features.name == "tabular" else 1e9
+
+    @property
+    def ball(self) -> float:
+        """Largest norm of theta for which V is in the value range in mean square; 1e9 for indicators."""
+        return 1e9 if self.features.name == "tabular" else 1.0
 
 
-def filtered_steps(program: Any, stage: int, mechanism: Any, noise: Any, data: Any, state: State, batch: int) -> State:
-    """Run a stage under a Renyi filter, and return its final state.
+@dataclass(frozen=True)
+class Adaptive:
+    """Noise that is chosen step by step from what was released, within a Renyi filter.
 
-    A step that the filter does not admit ends the stage: the scan goes on, but the state no longer changes.
+    Both attributes are relative to the constant noise with which the budget lasts until the stage's last step.
+
+    Attributes:
+        levels: noise levels of the sum, from which every step chooses; at most 64.
+        norm: noise of the norm that is released with each sum.
     """
-    width, last = draw_width(mechanism), jnp.uint32(mechanism.steps - 1)
 
-    def admit(state: State, spent: Any, live: Any, step: Any) -> tuple[Any, Any, Any]:
-        level = jnp.asarray(program.level(stage, state, step)).astype(jnp.int64)
-        admitted, after = mechanism.admit(spent, level)
-        live = live & admitted
-        return jnp.where(live, after, spent), live, mechanism.draw(noise, step, width, level=level)
-
-    def body(carry: Any, step: Any) -> tuple[Any, None]:
-        state, (spent, live, draw) = carry
-        total = _batch_total(program, stage, mechanism, noise, data, state, step, batch)
-        following = program.update(stage, state, mechanism.release(total, draw), step)
-        state = jax.tree.map(lambda new, old: jnp.where(live, new, old), following, state)
-        # the next step's noise is drawn here for the same reason as in run_steps
-        return (state, admit(state, spent, live, jnp.minimum(step + jnp.uint32(1), last))), None
-
-    begin = admit(state, jnp.zeros((), jnp.int64), jnp.ones((), dtype=bool), jnp.zeros((), jnp.uint32))
-    (state, _), _ = jax.lax.scan(body, (state, begin), jnp.arange(mechanism.steps, dtype=jnp.uint32))
-    return state
+    levels: tuple[float, ...]
+    norm: float
 
 
-def draw_width(mechanism: GaussianSum) -> int:
-    """Return how many coordinates to draw per step: a few more than are used, so that XLA vectorises the loop."""
-    return -(-mechanism.dimension // 16) * 16
+@dataclass(frozen=True)
+class Query:
+    """A sum that a stage asks for, before its noise is calibrated.
 
-
-def _batch_total(
-    program: Program, stage: int, mechanism: GaussianSum, noise: Any, data: Any, state: State, step: Any, batch: int
-) -> Any:
-    """Return the exact sum over the units that take part in a step."""
-    if mechanism.batch is not None:
-        return _total_of_places(program, stage, mechanism, data, state, step, min(batch, mechanism.batch))
-    everybody = data.units
-
-    def summed(units: Any, included: Any) -> Any:
-        return clipped_sum(program, stage, mechanism, state, data.block(units, state), included)
-
-    width = max(1, SUMMANDS // mechanism.dimension)
-    if mechanism.sampling_rate == 1.0 and everybody <= width:
-        return summed(slice(None), jnp.ones(everybody, dtype=bool))
-    batch = max(1, min(batch, width, mechanism.most(everybody)))
-    if mechanism.sampling_rate == 1.0:
-        units = jnp.arange(-(-everybody // width) * width)
-        return _in_slices(summed, (jnp.minimum(units, everybody - 1), units < everybody), width)
-    # blocks of fixed size until the batch is exhausted, so that no unit that was drawn is left out
-    order, count = mechanism.members(noise, step, everybody, batch)
-    if len(order) == batch:
-        return summed(jnp.minimum(order, everybody - 1), order < everybody)
-
-    def more(carry: tuple[Any, Any]) -> Any:
-        return carry[0] * batch < count
-
-    def add(carry: tuple[Any, Any]) -> tuple[Any, Any]:
-        block, total = carry
-        members = jax.lax.dynamic_slice(order, (block * batch,), (batch,))
-        return block + 1, total + summed(jnp.minimum(members, everybody - 1), members < everybody)
-
-    # zeros that vary where the noise and the state vary, as the loop's carry must under vmap
-    zero = jnp.zeros(mechanism.dimension, jnp.int64)
-    empty = jnp.zeros_like(mechanism.release(zero, zero)[: mechanism.dimension])
-    return jax.lax.while_loop(more, add, (jnp.zeros((), jnp.int64), empty.astype(mechanism.dtype)))[1]
-
-
-def _total_of_places(
-    program: Program, stage: int, mechanism: GaussianSum, data: Blocks, state: State, step: Any, size: int
-) -> Any:
-    """Return the sum over the places of one batch, in blocks of ``size``. Several devices share the blocks."""
-    assert mechanism.batch is not None
-    number = jnp.asarray(step, jnp.int32) // mechanism.epochs
-
-    def total_of(same: Any, numbers: Any) -> Any:
-        data, state, batch = same
-
-        def one(total: Any, block: Any) -> tuple[Any, None]:
-            place = block * size + jnp.arange(size)
-            units = batch * mechanism.batch + place
-            included = (place < mechanism.batch) & (units < data.units)
-            rows = data.block(units, state)
-            return total + clipped_sum(program, stage, mechanism, state, rows, included), None
-
-        return jax.lax.scan(one, jnp.zeros(mechanism.dimension, mechanism.dtype), numbers)[0]
-
-    same, blocks = (data, state, number), -(-mechanism.batch // size)
-    mesh = unit_mesh() if mechanism.certifies and blocks > 1 else None
-    if mesh is None:
-        return total_of(same, jnp.arange(blocks, dtype=jnp.int32))
-    # each device gets the same number of whole blocks; blocks beyond the batch have no units
-    return all_reduced(mesh, total_of, same, jnp.arange(-(-blocks // mesh.size) * mesh.size, dtype=jnp.int32))
-
-
-# --- the form of a release ----------------------------------------------------------------------------------------
-
-
-def run_on_host(
-    program: Program,
-    noise: NoiseSource,
-    data: UnitRows | Source,
-    *,
-    mechanisms: Sequence[GaussianSum] | None = None,
-    progress: Callable[[int], None] | None = None,
-    journal: Journal = NO_JOURNAL,
-) -> tuple[State, jax.Array]:
-    """Run the same steps with the loop on the host: for any noise source, and logs of any size.
-
-    ``data`` is a log in memory, or a :class:`~dprl.engine.unit_source.Source` elsewhere. ``progress`` is called with
-    the number of steps done, which is public. For a step that ``journal`` holds, nothing is computed again: no coins,
-    no sum and no noise.
+    Attributes:
+        name: name of the stage in noise, journal and certificate.
+        dimension: length of a unit's vector.
+        clip_norm: largest L2 norm of a unit's vector, in the vector's own units; a longer one is shortened to it.
+        steps: how many noisy sums are released.
+        sampling_rate: probability with which a unit takes part in a step; 1 for everybody.
+        share: share of the query in mu^2; the shares of all queries add up to one.
+        profile: relative noise of each step, a public schedule of at most 16 values
+            (:func:`~dprl.evaluation.protected.to_levels`); None for constant noise. Only for the last stage.
+        adaptive: adaptive noise in place of a profile; then the stage is the program's only one.
     """
-    state, done = _by(program, _init)(program), 0
-    for number, stage in enumerate(program.stages):
-        mechanism = stage.mechanism if mechanisms is None else mechanisms[number]
-        own = noise.stream(stage.name), data, state, progress, journal.stream(stage.name), done
-        state = run_steps_on_host(program, number, mechanism, *own)
-        state = _by(program, _finish)(program, number, state)
-        done += mechanism.steps
-    return state, _by(program, _answer)(program, state)
+
+    name: str
+    dimension: int
+    clip_norm: float
+    steps: int = 1
+    sampling_rate: float = 1.0
+    share: float = 1.0
+    profile: tuple[float, ...] | None = None
+    adaptive: Adaptive | None = None
 
 
-def run_steps_on_host(
-    program: Program,
-    stage: int,
-    mechanism: GaussianSum,
-    noise: Any,
-    data: UnitRows | Source,
-    state: State,
-    progress: Callable[[int], None] | None = None,
-    journal: Journal = NO_JOURNAL,
-    done: int = 0,
-    trace: Callable[[State], object] | None = None,
-) -> State:
-    """Run every step of one stage, or as many as its filter admits; ``done`` steps came before this stage.
+@dataclass(frozen=True)
+class Stage:
+    """A stage with its calibrated mechanism."""
 
-    ``trace`` is called with the state after each step.
+    name: str
+    mechanism: GaussianSum
+
+
+@dataclass(frozen=True)
+class Claimed:
+    """Mechanisms that come with the options, in place of those that dprl calibrates to the budget.
+
+    Attributes:
+        stages: stages of the program.
+        claim: what the options claim about the mechanisms.
+        value: function that turns dprl's mechanism for values and intervals into the one for the claim's relation.
     """
-    mechanism.check_source(data)
-    filtered, drawn = isinstance(program.stages[stage].mechanism, FilteredGaussianSum), mechanism.in_order(noise)
 
-    def noisy(step: int, state: State, level: int | None) -> Any:
-        included = mechanism.included(noise, step, data.units)
-        if isinstance(data, UnitRows):
-            total = sum_of_rows(program, stage, mechanism, state, data, np.asarray(included))
-        else:
-            total = data.total(program, stage, mechanism, state, included)
-        draw = drawn.draw(step) if level is None else drawn.draw(step, level=level)
-        return mechanism.add_noise(np.asarray(total), np.asarray(draw))
-
-    def filtered_step(step: int, state: State, spent: int) -> np.ndarray:
-        """Return the journal's record of a step: its level, the total spent after the step, and what it releases."""
-        level = int(_level(program, stage, state, np.uint32(step)))  # type: ignore[arg-type]
-        admitted, after = mechanism.admit(spent, level)  # type: ignore[union-attr]
-        if not admitted:  # before anything is drawn
-            return np.array([ENDED, spent] + [0] * mechanism.released)
-        return np.concatenate([np.array([level, int(after)]), np.asarray(noisy(step, state, level))])
-
-    spent = 0
-    for step in range(mechanism.steps):
-        if filtered:
-            # the record says what was spent, even if the level would now be computed differently
-            record = journal.step(step, 2 + mechanism.released, partial(filtered_step, step, state, spent))
-            (level, spent), points = record[:2].tolist(), record[2:]
-            if level == ENDED:
-                break
-        else:
-            points = journal.step(step, mechanism.released, partial(noisy, step, state, None))
-        state = _by(program, _advance)(program, stage, mechanism, state, points, np.uint32(step))
-        if trace is not None:
-            trace(state)
-        if progress is not None:
-            progress(done + step + 1)
-    if filtered and progress is not None:
-        progress(done + mechanism.steps)
-    return state
+    stages: tuple[Stage, ...]
+    claim: Claim
+    value: Callable[[GaussianSum], GaussianSum]
 
 
-def sum_of_rows(
-    program: Program, stage: int, mechanism: GaussianSum, state: State, data: UnitRows, included: np.ndarray
-) -> AnyArray:
-    """Return the exact sum ``(dimension,)`` of the clipped vectors of the ``included`` units, a mask ``(units,)``.
+class Program(Protocol):
+    """An algorithm, made from public facts only. It is frozen, and programs with equal facts are equal.
 
-    The sum runs on all devices that JAX sees, with the same digits as on one; see :mod:`~dprl.engine.unit_source`.
+    ``update`` and ``finish`` see noisy sums, and nothing else that comes from the rows.
     """
-    compiled = is_compiled(program)
-    mesh = unit_mesh() if mechanism.certifies and compiled else None
-    if mesh is not None:
-        width = partial(_slice_units, mechanism)
-        return sum_over_devices(mesh, _accumulate, width, program, stage, mechanism, state, data, included)
-    columns = data.columns if compiled else data.mapped(np.asarray)
-    chunks, accumulate = data.chunks(included, mechanism.sampling_rate), _by(program, _accumulate)
-    sums = (accumulate(program, stage, mechanism, state, columns, *chunk) for chunk in chunks)
-    return reduce(add, sums, np.zeros(mechanism.dimension, mechanism.dtype))
+
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        """The calibrated stages, in the order in which they run."""
+        ...
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Further columns of the rows that :meth:`contribution` needs."""
+        ...
+
+    @property
+    def init(self) -> Callable[..., State]:
+        """Function that gives the state before the first step; it may take public numbers and its own coins."""
+        ...
+
+    def contribution(self, stage: int, state: State, block: Any) -> Float[Array, "units dim"]:
+        """Return each unit's vector before it is clipped, made from that unit's rows only."""
+        ...
+
+    def update(self, stage: int, state: State, noisy: Float[Array, " dim"], step: Step) -> State:
+        """Return the next state, of the same structure, from the step's noisy sum."""
+        ...
+
+    def finish(self, stage: int, state: State) -> State:
+        """Return the state after the stage's last step. Called once; the structure may change."""
+        ...
+
+    def answer(self, state: State) -> Float[Array, " n"]:
+        """Return the released weights over the features."""
+        ...
 
 
-def _by(program: Program, step: Any) -> Callable[..., Any]:
-    """Return the compiled ``step``, or the plain function for a program that is not to be compiled."""
-    return step if is_compiled(program) else step.__wrapped__
+def is_compiled(program: Any) -> bool:
+    """Tell whether XLA compiles the steps of a release.
 
-
-@partial(jax.jit, static_argnames=("program", "stage"))
-def _level(program: AdaptiveProgram, stage: int, state: State, step: Any) -> Any:
-    return jnp.asarray(program.level(stage, state, step)).astype(jnp.int64)
-
-
-@partial(jax.jit, static_argnames=("program",))
-def _init(program: Program) -> State:
-    return program.init()
-
-
-@partial(jax.jit, static_argnames=("program", "stage", "mechanism"))
-def _accumulate(
-    program: Program, stage: int, mechanism: GaussianSum, state: State, rows: Mapping[str, Any], index: Any, live: Any
-) -> jax.Array:
-    def clipped_sum(index: Any, live: Any) -> Any:
-        return mechanism.clipped_sum(program.contribution(stage, state, gather(rows, index)), live)
-
-    width = _slice_units(mechanism, index.shape[1])
-    # vectors that are clipped must not be made by a GPU's faster, less precise products
-    with jax.default_matmul_precision("highest"):
-        return clipped_sum(index, live) if len(index) <= width else _in_slices(clipped_sum, (index, live), width)
-
-
-def _slice_units(mechanism: GaussianSum, length: int) -> int:
-    """Return the number of units of ``length`` rows whose vectors are in memory at a time, from public facts only.
-
-    The number is a power of two, as a block's size is.
+    A program with a single short step has ``compiled = False``: NumPy is done long before XLA would have compiled it.
     """
-    fit = max(1, SUMMANDS // mechanism.dimension)
-    return max(-(-LEAST_ROWS // length), 1 << (fit.bit_length() - 1))
+    return getattr(program, "compiled", True)
 
 
-def _in_slices(clipped_sum: Callable[..., Any], units: tuple[Any, ...], width: int) -> Any:
-    """Add up ``width`` units at a time, which keeps few long vectors in memory; ``width`` divides their number."""
-    slices = [x.reshape(len(x) // width, width, *x.shape[1:]) for x in units]
+@runtime_checkable
+class QuickProgram(Protocol):
+    """A program that computes the clipped sum of a block faster than from contributions, in a way that is proved."""
 
-    def add(total: Any, part: Any) -> tuple[Any, None]:
-        return total + clipped_sum(*part), None
-
-    like = jax.eval_shape(clipped_sum, *(x[0] for x in slices))
-    return jax.lax.scan(add, jnp.zeros(like.shape, like.dtype), slices)[0]
-
-
-@partial(jax.jit, static_argnames=("program", "stage", "mechanism"))
-def _advance(program: Program, stage: int, mechanism: GaussianSum, state: State, points: Any, step: Any) -> State:
-    return program.update(stage, state, mechanism.scaled(points), step)  # type: ignore[arg-type]
+    def clipped_sum(
+        self, stage: int, mechanism: GaussianSum, state: State, block: Any, included: Mask
+    ) -> Num[Array, " dim"]:
+        """Return the sum of the clipped contributions of the ``included`` units. Private."""
+        ...
 
 
-@partial(jax.jit, static_argnames=("program", "stage"))
-def _finish(program: Program, stage: int, state: State) -> State:
-    return program.finish(stage, state)
+@runtime_checkable
+class AdaptiveProgram(Protocol):
+    """A program that chooses each step's noise from what was released, under a Renyi filter."""
+
+    def level(self, stage: int, state: State, step: Step) -> Int[Array, ""]:
+        """Return the step's level among those of the mechanism, before noise is drawn.
+
+        The level is a proposal. The filter admits it or ends the stage, and the loop keeps account of what was spent.
+        """
+        ...
 
 
-@partial(jax.jit, static_argnames=("program",))
-def _answer(program: Program, state: State) -> jax.Array:
-    return program.answer(state)
+@dataclass(frozen=True)
+class PublicProgram:
+    """Base of most programs, which consist of their options, their stages and the public facts.
+
+    Attributes:
+        config: options, in which everything that follows from the facts and the noise is filled in.
+        stages: calibrated stages.
+        facts: public facts.
+    """
+
+    config: Any
+    stages: tuple[Stage, ...]
+    facts: PublicFacts
+
+    columns = ()
+    compiled: ClassVar[bool] = True
+
+    def normaliser(self, stage: int) -> float:
+        """Return the divisor of a noisy sum: the public expected number of units, never the realised number."""
+        return self.stages[stage].mechanism.expected(self.facts.units)
+
+    def finish(self, stage: int, state: State) -> State:
+        """Return the state unchanged: nothing follows the stage's last step."""
+        del stage
+        return state
+
+
+# --- options ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationConfig(Config):
+    """Base of the options of evaluation algorithms, which refuses numbers outside of their ranges."""
+
+    algorithm: ClassVar[str] = ""
+    """Name of the algorithm in the registry."""
+
+    units_served: ClassVar[tuple[str, ...]] = ("trajectory", "person")
+    """Privacy units that the algorithm's privacy statement covers."""
+
+    estimates_propensities: ClassVar[bool] = False
+    """Whether the algorithm serves logs without behaviour probabilities, whose bounds declare strata."""
+
+    needs_events: ClassVar[bool] = False
+    """Whether a log must say for each trajectory if an event ended it."""
+
+    @property
+    def quantity(self) -> str | None:
+        """What a value measures, in words; None where it is the usual quantity of a log's values."""
+
+    def for_bounds(self, bounds: Bounds) -> Self:
+        """Return the same options, adapted to these public bounds."""
+        del bounds
+        return self
+
+    def _check(self, sentence: str, holds: bool) -> None:
+        if not holds:
+            raise DprlError(f"{self.algorithm or type(self).__name__}: {sentence}.")
+
+
+class ValuesConfig(EvaluationConfig):
+    """Base of the options of algorithms that give only values and intervals, from one noisy sum."""
+
+    discount: Any
+    confidence: Any
+    noise_multiplier: Any
+
+    def value_query(self, bounds: Bounds, policies: Sequence[Any], contrasts: Sequence[tuple[int, int]]) -> ValueQuery:
+        """Return the query for the values of ``policies``, and for their differences at ``contrasts``."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, kw_only=True)
+class ValueFunctionConfig(EvaluationConfig):
+    """Options that every algorithm with a value function has.
+
+    Attributes:
+        discount: gamma, in [0, 1].
+        value_budget_fraction: share of mu^2 (the squared Gaussian privacy parameter) that pays for value and interval;
+            the rest pays for the value function.
+        confidence: nominal coverage of the intervals.
+    """
+
+    discount: float = 0.99
+    value_budget_fraction: float = 0.85
+    confidence: float = 0.95
+
+    ranges: ClassVar[Mapping[str, str]] = {
+        "discount": "[0, 1]",
+        "value_budget_fraction": "(0, 1)",
+        "confidence": "(0.5, 1)",
+    }
+
+    around_function: ClassVar[bool] = False
+    """Whether values are taken around the released value function, and therefore after it."""
+
+    learns: ClassVar[str] = "value function"
+    """What is released besides values, in words."""
+
+    blends_value_function: ClassVar[bool] = False
+    """Whether values follow the released value function where products of ratios are cut."""
+
+    neural: ClassVar[bool] = False
+    """Whether the algorithm learns any differentiable value function, not only one that is linear in its features."""
+
+    def value_query(
+        self, bounds: Bounds, features: Features, policies: Sequence[Any], contrasts: Sequence[tuple[int, int]]
+    ) -> ValueQuery | None:
+        """Return the query for values, if the algorithm has an estimator of its own; None for importance sampling.
+
+        Args:
+            contrasts: pairs of places in ``policies`` whose differences are asked for.
+        """
+        del bounds, features, policies, contrasts
+
+    def function(
+        self, theta: Float[np.ndarray, " n"], features: Features, bounds: Bounds, stages: tuple[Stage, ...]
+    ) -> Learned:
+        """Return what the released weights ``theta`` ``(n,)`` stand for: by default a value function."""
+        del stages
+        return ValueFunction(theta, features, bounds.value_interval(self.discount))
+
+    def queries(self, facts: PublicFacts) -> tuple[Query, ...]:
+        """Return the sums to ask for, whose shares add up to one; refuse facts that the algorithm cannot serve."""
+        raise NotImplementedError
+
+    def defaults(self, facts: PublicFacts, stages: tuple[Stage, ...]) -> dict[str, Any]:
+        """Return the values that :meth:`resolve` fills in for options that are None, from the facts and the noise."""
+        del facts, stages
+        return {}
+
+    def resolve(self, facts: PublicFacts, stages: tuple[Stage, ...]) -> Self:
+        """Return the same options with everything filled in, from public facts and the calibrated ``stages``."""
+        found = self.defaults(facts, stages).items()
+        missing = {name: value for name, value in found if getattr(self, name) is None}
+        return self.replace(DERIVED, **missing) if missing else self
+
+    def program(self, facts: PublicFacts, stages: tuple[Stage, ...]) -> Program:
+        """Return the algorithm with these calibrated ``stages``, which are those of :meth:`queries`."""
+        raise NotImplementedError
+
+    def claimed(self, facts: PublicFacts, shapes: Sequence[Query], budget: Budget) -> Claimed | None:
+        """Return mechanisms for the queries ``shapes``; None where dprl calibrates them.
+
+        Only options of other distributions return some, such as those of dprl-papers with a paper's own noise.
+        """
+        del facts, shapes, budget
+        return None

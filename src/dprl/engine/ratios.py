@@ -65,7 +65,7 @@ def cumulative_ratios(ratios: Float[np.ndarray, " rows"], trajectories: Trajecto
     products.
     """
     out, running = np.zeros(len(ratios)), np.ones(trajectories.episodes)
-    for t, who in trajectories.in_step():
+    for t, who in trajectories.episodes_by_step():
         rows = trajectories.episode_offsets[who] + t
         out[rows] = running[who] = np.minimum(running[who] * ratios[rows], 1e300)
     return np.minimum(out, trajectories.bounds.cumulative_ratio)

@@ -21,9 +21,9 @@ from dprl.data.parts import Parts
 from dprl.data.readers import Log
 from dprl.data.trajectories import Trajectories
 from dprl.engine.layouts import UnitRows, unit_rows
-from dprl.engine.options import Learned
+from dprl.engine.loop import sum_of_rows
 from dprl.engine.plan import Plan
-from dprl.engine.program import sum_of_rows
+from dprl.engine.program import Learned
 from dprl.engine.ratios import policy_columns, step_ratios
 from dprl.engine.value_query import clipped_total, exact_sum
 from dprl.mechanisms.gaussian_sum import ADDS_ONE_UNIT
@@ -80,9 +80,9 @@ class Task:
         """Run :meth:`Shard.begin` on these units, in the process of a worker."""
         return self._shard(start, stop).begin(function)
 
-    def total(self, told: tuple[int, Any], start: int, stop: int, included: bytes) -> np.ndarray:
-        """Run :meth:`Shard.total` on these units; ``told`` is stage and state, ``included`` has a bit per unit."""
-        (stage, state), program = told, self.plan.program
+    def total(self, stage_and_state: tuple[int, Any], start: int, stop: int, included: bytes) -> np.ndarray:
+        """Run :meth:`Shard.total` on these units, of which ``included`` has a bit each."""
+        (stage, state), program = stage_and_state, self.plan.program
         assert program is not None
         bits = np.unpackbits(np.frombuffer(included, dtype=np.uint8), count=stop - start).astype(bool)
         return self._shard(start, stop).total(program, stage, program.stages[stage].mechanism, state, bits)
@@ -201,7 +201,7 @@ class Shard:
 
     def _taken(self, units: np.ndarray) -> Trajectories:
         found = self._task.log.take(self._start + units)
-        self._task.parts.forget()
+        self._task.parts.release_pages()
         if found.units != len(units):
             raise RuntimeError("A unit of a log in parts has no row of its own.")
         return found

@@ -28,7 +28,7 @@ from jaxtyping import Array, Int, Num, Shaped
 
 from dprl.arrays import AnyArray, Mask
 from dprl.engine.layouts import UnitRows
-from dprl.engine.options import QuickProgram
+from dprl.engine.program import QuickProgram
 from dprl.mechanisms.gaussian_sum import GaussianSum, Stability
 
 Included = Mask | range

@@ -71,7 +71,7 @@ class ValueQuery(Protocol):
         """Turn the noisy sum into values and intervals of all target policies: post-processing."""
         ...
 
-    def at(self, confidence: float) -> ValueQuery:
+    def with_confidence(self, confidence: float) -> ValueQuery:
         """Return the same query with intervals of another nominal confidence."""
         ...
 
@@ -89,7 +89,7 @@ class ValueQuery(Protocol):
 
 
 @dataclass(frozen=True)
-class Question:
+class BaseValueQuery:
     """Base of most estimators, which need no value function and have the confidence among their options."""
 
     config: Any
@@ -101,13 +101,13 @@ class Question:
         del function
         return self
 
-    def at(self, confidence: float) -> Self:
+    def with_confidence(self, confidence: float) -> Self:
         """Return the same query with intervals of another nominal confidence."""
         return replace(self, config=self.config.replace(confidence=confidence))
 
 
 @dataclass(frozen=True, kw_only=True)
-class AroundReleased:
+class FollowUpQuery:
     """Base of queries whose values are taken around something that is released before.
 
     Attributes:
@@ -131,7 +131,7 @@ class AroundReleased:
 
 
 @dataclass(frozen=True)
-class BesideQuery:
+class ExtendedQuery:
     """Base of queries that ask for more than an inner query does, from which they take options, bounds and errors.
 
     Attributes:
@@ -155,9 +155,9 @@ class BesideQuery:
         """Matrix over the target policies."""
         return self.inner.strategy
 
-    def at(self, confidence: float) -> Self:
+    def with_confidence(self, confidence: float) -> Self:
         """Return the same query with intervals of another nominal confidence."""
-        return replace(self, inner=self.inner.at(confidence))
+        return replace(self, inner=self.inner.with_confidence(confidence))
 
     def expect(self, mechanism: GaussianSum) -> list[tuple[float, float, float]]:
         """Return the errors to expect, from public facts only: those of the inner query."""
@@ -189,10 +189,10 @@ class CountingQuery(ValueQuery, Protocol):
 
 
 @runtime_checkable
-class TabledQuery(ValueQuery, Protocol):
+class LatePolicyQuery(ValueQuery, Protocol):
     """An estimator that uses its policies before the release, and allows for a policy that is not known yet."""
 
-    def of_policies(self, policies: Sequence[Any]) -> Self:
+    def with_policies(self, policies: Sequence[Any]) -> Self:
         """Return the same query about policies that are all known by now; its length and clip norm do not change."""
         ...
 
@@ -202,7 +202,7 @@ class LearningQuery(ValueQuery, Protocol):
     """An estimator whose noisy sum tells more than values."""
 
     def learned(self, mechanism: GaussianSum, noisy: Float[np.ndarray, " dim"]) -> Any:
-        """Return what the release gives besides values, as a :class:`~dprl.engine.options.Learned`."""
+        """Return what the release gives besides values, as a :class:`~dprl.engine.program.Learned`."""
         ...
 
     def cautions(self, mechanism: GaussianSum) -> list[str]:

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 
 import dprl.x64  # noqa: F401  (the state is float64, as in Gymnasium)
-from dprl.environments.classic_control import ClassicControl
+from dprl.environments.simulators import ClassicControl
 
 GRAVITY, SECONDS = 9.8, 0.2
 MASS, LENGTH, CENTRE, INERTIA = 1.0, 1.0, 0.5, 1.0

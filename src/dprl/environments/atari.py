@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from dprl.environments.rollout import Columns, asked, columns_of
+from dprl.environments.rollout import Columns, action_probabilities, log_columns
 from dprl.errors import DprlError
 from dprl.policies.loading import check_policy
 from dprl.protocols import Bounds, Interval, Policy
@@ -125,18 +125,18 @@ def atari_log(
     # whole games run side by side; of cut games, some 20 pieces follow each other on one console
     consoles = min(episodes, 16) if horizon > 2000 else max(1, min(episodes // 20, 16))
     counts = [len(part) for part in np.array_split(np.arange(episodes), consoles)]
-    tables = [_Table(seed, i, count, observation, horizon) for i, count in enumerate(counts)]
-    running: Sequence[_Table] = tables
+    tables = [_Console(seed, i, count, observation, horizon) for i, count in enumerate(counts)]
+    running: Sequence[_Console] = tables
     while running:
         states = np.stack([table.observed for table in running]).astype(np.float32)
-        answer = asked(policy, states, ACTIONS)
+        answer = action_probabilities(policy, states, ACTIONS)
         running = [table for table, row in zip(running, answer, strict=True) if table.step(row)]
         if progress is not None:
             progress(episodes - sum(table.left for table in tables))
-    return columns_of([trajectory for table in tables for trajectory in table.trajectories])
+    return log_columns([trajectory for table in tables for trajectory in table.trajectories])
 
 
-class _Table:
+class _Console:
     """One console and the trajectories that are played on it."""
 
     def __init__(self, seed: int, number: int, episodes: int, observation: Observation, horizon: int) -> None:

@@ -21,7 +21,7 @@ from dprl.data.bandit_file import ArrivingRows, open_rows
 from dprl.data.bounds_file import read_bounds, refuse_fill
 from dprl.data.memory import name_of
 from dprl.environment_spec import EnvironmentSpec
-from dprl.environments.people import Act, Answers, Claim, LoggedPeople
+from dprl.environments.people import Act, Answers, ClaimRows, LoggedPeople
 from dprl.errors import DprlError
 from dprl.protocols import Bounds, Interval
 from dprl.user_code import quietly
@@ -89,13 +89,13 @@ class Bandit(LoggedPeople):
 
     def answers(self, places: np.ndarray, act: Act) -> Answers:
         """Return what the people in ``places`` do."""
-        return answered(self._all().of(places), places, act)
+        return answers_to_policy(self._all().of_users(places), places, act)
 
-    def load(self, claim: Claim | None = None) -> None:
+    def load(self, claim: ClaimRows | None = None) -> None:
         """Read the rows for a release; ``claim`` is called with the rows before anything is computed from them."""
         rows = self.read()
         if claim is not None:
-            claim(as_claimed(rows.observations, rows.rewards))
+            claim(rows_to_claim(rows.observations, rows.rewards))
         self._cells = _in_places(rows, self.facts)
 
     def count(self) -> int:
@@ -127,7 +127,7 @@ class Cells(NamedTuple):
         observations, rewards = (np.zeros((*size, n), np.float32) for n in (facts.dimensions, facts.actions))
         return cls(observations, rewards, np.zeros(count, np.int32))
 
-    def of(self, users: np.ndarray) -> Cells:
+    def of_users(self, users: np.ndarray) -> Cells:
         """Return the cells of ``users`` ``(n,)``; they are zero for a number that is no user's."""
 
         def chosen(cells: np.ndarray) -> np.ndarray:
@@ -139,7 +139,7 @@ class Cells(NamedTuple):
         return Cells(*map(chosen, self))
 
 
-def answered(cells: Cells, places: np.ndarray, act: Act) -> Answers:
+def answers_to_policy(cells: Cells, places: np.ndarray, act: Act) -> Answers:
     """Return the answers to the policy ``act`` of the users with these ``cells``, who are in these ``places``."""
     observations, paid, length = cells
     count, horizon, size = observations.shape
@@ -159,7 +159,7 @@ def bandit_bounds(bounds: Bounds | Mapping[str, Any] | str | Path | None) -> Bou
     return known
 
 
-def as_claimed(observations: np.ndarray, rewards: np.ndarray) -> dict[str, np.ndarray]:
+def rows_to_claim(observations: np.ndarray, rewards: np.ndarray) -> dict[str, np.ndarray]:
     """Return raw rows as a ledger claims them (:mod:`dprl.accounting.fingerprint`); their action is always 0."""
     return {"observation": observations, "action": np.zeros(len(rewards)), "reward": rewards}
 

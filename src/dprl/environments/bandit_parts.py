@@ -18,8 +18,8 @@ from dprl.data.bandit_file import open_parts, vectors_of
 from dprl.data.parts import Parts
 from dprl.data.schema import Schema
 from dprl.environment_spec import EnvironmentSpec
-from dprl.environments.bandit import Cells, answered, as_claimed, bandit_bounds, cells_of, facts_of_bandit
-from dprl.environments.people import Act, Answers, Claim, LoggedPeople
+from dprl.environments.bandit import Cells, answers_to_policy, bandit_bounds, cells_of, facts_of_bandit, rows_to_claim
+from dprl.environments.people import Act, Answers, ClaimRows, LoggedPeople
 from dprl.protocols import Bounds
 
 _ROWS = 1 << 16  # most rows that are converted to numbers at a time
@@ -54,7 +54,7 @@ class UsersInParts:
             if not len(some):
                 continue
             seen, paid = vectors_of(self.parts.table(wanted[some], columns), self.schema)
-            self.parts.forget()
+            self.parts.release_pages()
             index = np.repeat(np.arange(len(some)), lengths[some])
             visit = np.arange(len(index)) - np.repeat(np.cumsum(lengths[some]) - lengths[some], lengths[some])
             used = visit < horizon
@@ -63,10 +63,12 @@ class UsersInParts:
                 whole[order[some]] = part
         return found
 
-    def met(self, blocks: np.ndarray, places: np.ndarray, act: Act, aside: ThreadPoolExecutor) -> Iterator[Answers]:
+    def answers_in_blocks(
+        self, blocks: np.ndarray, places: np.ndarray, act: Act, reader: ThreadPoolExecutor
+    ) -> Iterator[Answers]:
         """Yield the answers block by block, of users by number ``(B, size)`` who are in ``places`` ``(B, size)``.
 
-        A thread of ``aside`` reads the next users while the previous ones are in use.
+        The thread of ``reader`` reads the next users while the previous ones are in use.
         """
         if not len(blocks):
             return
@@ -80,19 +82,19 @@ class UsersInParts:
             with np.errstate(all="ignore"):  # NumPy keeps this setting per thread
                 return self.cells(piece.ravel())
 
-        following = aside.submit(read, pieces[0])
+        following = reader.submit(read, pieces[0])
         for number, piece in enumerate(pieces):
             cells = following.result()
             if number + 1 < len(pieces):
-                following = aside.submit(read, pieces[number + 1])
+                following = reader.submit(read, pieces[number + 1])
             for block in range(len(piece)):
                 one = Cells(*(part[block * size : (block + 1) * size] for part in cells))
-                yield answered(one, places[number * some + block], act)
+                yield answers_to_policy(one, places[number * some + block], act)
 
     def rows_in_blocks(self) -> Iterator[dict[str, np.ndarray]]:
         """Yield all rows in blocks, as a ledger claims them; the files are checked while they are read."""
         for table in self.parts.columns_in_blocks(self._columns(), check=True):
-            yield as_claimed(*vectors_of(table, self.schema))
+            yield rows_to_claim(*vectors_of(table, self.schema))
 
     def _columns(self) -> list[str]:
         return [*self.schema.vectors["observation"], *self.schema.vectors["reward"]]
@@ -115,7 +117,7 @@ class BanditInParts(LoggedPeople):
     def __post_init__(self) -> None:
         self.people = "named"
         self._numbers: np.ndarray | None = None
-        self._aside: ThreadPoolExecutor | None = None
+        self._reader: ThreadPoolExecutor | None = None
 
     @classmethod
     def of_folder(cls, folder: str | Path, bounds: Bounds | Mapping[str, Any] | str | Path | None) -> BanditInParts:
@@ -142,7 +144,7 @@ class BanditInParts(LoggedPeople):
         found[there] = numbers[places[there]]
         return found
 
-    def load(self, claim: Claim | None = None) -> None:
+    def load(self, claim: ClaimRows | None = None) -> None:
         """Read the rows as :meth:`Bandit.load <dprl.environments.bandit.Bandit.load>` does.
 
         Raises:
@@ -173,10 +175,12 @@ class BanditInParts(LoggedPeople):
 
     def answers(self, places: np.ndarray, act: Act) -> Answers:
         """Return what the people in ``places`` do."""
-        return answered(self.users.cells(self.numbers(places)), places, act)
+        return answers_to_policy(self.users.cells(self.numbers(places)), places, act)
 
-    def met(self, blocks: np.ndarray, act: Act) -> Iterator[Answers]:
+    def answers_in_blocks(self, blocks: np.ndarray, act: Act) -> Iterator[Answers]:
         """Yield what the people in ``blocks`` do, block by block."""
         # one thread for all batches, because each new thread would take memory and keep it
-        self._aside = self._aside or ThreadPoolExecutor(1)
-        return self.users.met(self.numbers(blocks.ravel()).reshape(blocks.shape), blocks, act, self._aside)
+        self._reader = self._reader or ThreadPoolExecutor(1)
+        return self.users.answers_in_blocks(
+            self.numbers(blocks.ravel()).reshape(blocks.shape), blocks, act, self._reader
+        )

@@ -16,11 +16,11 @@ import jax
 import jax.numpy as jnp
 
 import dprl.x64  # noqa: F401  (the state is float64, as in Gymnasium)
-from dprl.environments.classic_control import ClassicControl
+from dprl.environments.simulators import ClassicControl
 
 GRAVITY, CART, POLE, HALF_LENGTH, FORCE, SECONDS = 9.8, 1.0, 0.1, 0.5, 10.0, 0.02
 MAX_POSITION, MAX_ANGLE = 2.4, 12 * 2 * math.pi / 360
-OBSERVED = (2.4, 3.0, 0.2095, 3.0)
+OBSERVATION_LIMITS = (2.4, 3.0, 0.2095, 3.0)
 """Observations are clamped to plus and minus these."""
 
 
@@ -36,7 +36,7 @@ class CartPole(ClassicControl):
     name = "cart-pole"
     actions = 2
     """Left, right."""
-    observation_bounds = tuple((-x, x) for x in OBSERVED)
+    observation_bounds = tuple((-x, x) for x in OBSERVATION_LIMITS)
     """Bounds of position, velocity, angle and angular velocity."""
     reward_bounds = (1.0, 1.0)
     """The reward is 1 in every step."""
@@ -47,7 +47,7 @@ class CartPole(ClassicControl):
 
     def observe(self, state: Any) -> jax.Array:
         """Return ``(4,)`` float32: the state, clamped to :attr:`observation_bounds`."""
-        limit = jnp.asarray(OBSERVED, jnp.float64)
+        limit = jnp.asarray(OBSERVATION_LIMITS, jnp.float64)
         return jnp.clip(jnp.asarray(state), -limit, limit).astype(jnp.float32)
 
     def step(self, key: jax.Array, state: Any, action: Any) -> tuple[jax.Array, jax.Array, jax.Array]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dprl.environments.rollout import Columns, asked, columns_of
+from dprl.environments.rollout import Columns, action_probabilities, log_columns
 from dprl.errors import DprlError
 from dprl.policies.loading import check_policy
 from dprl.protocols import Bounds, Interval, Policy
@@ -117,7 +117,7 @@ def rollout_gymnasium(
     if episodes < 1 or parallel < 1:
         raise DprlError("The number of episodes must be at least 1.")
     facts = describe(environment_id, horizon)
-    check_policy(policy, check_bounds(facts, episodes))
+    check_policy(policy, bounds_for_check(facts, episodes))
     environments = [make(environment_id, facts.horizon) for _ in range(min(parallel, episodes))]
     try:
         slots = [_Slot(environment, facts.actions) for environment in environments]
@@ -133,14 +133,14 @@ def rollout_gymnasium(
                     running.append(slot)
             if not running:
                 break
-            answer = asked(policy, np.stack([slot.observation for slot in running]), facts.actions)
+            answer = action_probabilities(policy, np.stack([slot.observation for slot in running]), facts.actions)
             idle = [slot for slot, probabilities in zip(running, answer, strict=True) if slot.step(probabilities)]
             for slot in idle:
                 running.remove(slot)
                 done[slot.episode] = slot.rows
             if progress is not None:
                 progress(len(done))
-        return columns_of([done[episode] for episode in range(episodes)])
+        return log_columns([done[episode] for episode in range(episodes)])
     finally:
         for environment in environments:
             environment.close()
@@ -178,7 +178,7 @@ def _flat(observation: Any) -> np.ndarray:
     return np.asarray(observation, dtype=np.float32).reshape(-1)
 
 
-def check_bounds(facts: GymnasiumFacts, units: int) -> Bounds:
+def bounds_for_check(facts: GymnasiumFacts, units: int) -> Bounds:
     """Return bounds on which a policy can be asked; a component without ends is taken to be in [-10, 10]."""
     return Bounds(
         units=units,
@@ -202,5 +202,8 @@ def simulated_bounds(facts: GymnasiumFacts, columns: Columns, units: int, max_im
     )
     reward = (float(columns["reward"].min()), float(columns["reward"].max()))
     return replace(
-        check_bounds(facts, units), reward=reward, observation=observation, max_importance_ratio=max_importance_ratio
+        bounds_for_check(facts, units),
+        reward=reward,
+        observation=observation,
+        max_importance_ratio=max_importance_ratio,
     )

@@ -22,7 +22,7 @@ from dprl.protocols import Interval
 
 NAME = "interval-walk"
 LONGEST_MOVE = 0.25
-_DEPTHS = {1: 20, 2: 10, 3: 7}  # as in dprl.mechanisms.ornstein_uhlenbeck
+_DEPTHS = {1: 20, 2: 10, 3: 7}  # as in dprl.accounting.reward_relation
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,7 +129,7 @@ class IntervalWalk:
         return jnp.round(x * 2.0**self.depth) * 2.0**-self.depth
 
 
-def is_own(environment: Any) -> bool:
+def is_unchanged_walk(environment: Any) -> bool:
     """Tell whether this is dprl's own walk without changes. All of it is then public, also its rewards."""
     own = {option.name for option in fields(IntervalWalk)}
     return type(environment) is IntervalWalk and vars(environment).keys() == own

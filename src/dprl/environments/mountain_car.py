@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 
 import dprl.x64  # noqa: F401  (the state is float64, as in Gymnasium)
-from dprl.environments.classic_control import ClassicControl
+from dprl.environments.simulators import ClassicControl
 
 FORCE, GRAVITY = 0.001, 0.0025
 MIN_POSITION, MAX_POSITION, GOAL_POSITION, MAX_SPEED = -1.2, 0.6, 0.5, 0.07

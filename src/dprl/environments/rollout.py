@@ -24,7 +24,7 @@ from dprl.protocols import Bounds, Environment, Policy
 Columns = dict[str, np.ndarray]
 """Columns of a log by name: ``(N,)`` each, observations ``(N, d)``."""
 
-NAMES = (
+COLUMN_NAMES = (
     *("episode_id", "t", "observation", "next_observation"),
     *("action", "reward", "behavior_prob", "terminated", "truncated"),
 )
@@ -74,7 +74,7 @@ def rollout(
         parts.append(_batch(environment, policy, traced, key, ids, ids < episodes))
         if progress is not None:
             progress(min(first + width, episodes))
-    return {name: np.concatenate([part[name] for part in parts]) for name in NAMES}
+    return {name: np.concatenate([part[name] for part in parts]) for name in COLUMN_NAMES}
 
 
 def _batch(
@@ -174,7 +174,7 @@ def _single(environment: Environment, keys: Any, t: Any, state: Any, alive: Any,
 def _ask(policy: Policy, environment: Environment, observations: Any, alive: np.ndarray) -> np.ndarray:
     observations = np.asarray(observations, dtype=np.float32)
     probabilities = np.full((len(alive), environment.actions), 1.0 / environment.actions)
-    probabilities[alive] = asked(policy, observations[alive], environment.actions)
+    probabilities[alive] = action_probabilities(policy, observations[alive], environment.actions)
     return probabilities
 
 
@@ -191,7 +191,7 @@ def _traceable(policy: Policy, size: int, actions: int) -> bool:
 # Simulations on the host.
 
 
-def asked(policy: Policy, observations: np.ndarray, actions: int) -> np.ndarray:
+def action_probabilities(policy: Policy, observations: np.ndarray, actions: int) -> np.ndarray:
     """Return ``(N, actions)`` float64 probabilities of a policy in a simulation, at ``(N, d)`` observations.
 
     Raises:
@@ -203,7 +203,7 @@ def asked(policy: Policy, observations: np.ndarray, actions: int) -> np.ndarray:
     return answer
 
 
-def columns_of(trajectories: Sequence[Sequence[tuple[Any, ...]]]) -> Columns:
+def log_columns(trajectories: Sequence[Sequence[tuple[Any, ...]]]) -> Columns:
     """Return the columns of a log from the transitions of each trajectory, as :func:`rollout` describes them.
 
     A transition is a tuple of observation, next observation, action, reward, behaviour probability, whether it
@@ -215,7 +215,7 @@ def columns_of(trajectories: Sequence[Sequence[tuple[Any, ...]]]) -> Columns:
     lengths = [len(trajectory) for trajectory in trajectories]
     number = np.repeat(np.arange(len(lengths), dtype=np.int64), lengths)
     time = np.concatenate([np.arange(length, dtype=np.int64) for length in lengths])
-    return dict(zip(NAMES, [number, time, *columns], strict=True))
+    return dict(zip(COLUMN_NAMES, [number, time, *columns], strict=True))
 
 
 # Public bounds of a simulation.

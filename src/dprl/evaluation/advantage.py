@@ -27,21 +27,21 @@ from dprl.accounting import events
 from dprl.accounting.budget import Budget
 from dprl.accounting.calibration import noise_multiplier_for
 from dprl.engine.layouts import Block
-from dprl.engine.options import Query
+from dprl.engine.program import Query
 from dprl.evaluation.adassp import smat
 from dprl.evaluation.fitted_q import FittedQ
 from dprl.policies.greedy import GreedyPolicy
 from dprl.policies.loading import UniformPolicy
 
 # All numbers were chosen on the seeds for choosing of benchmarks/learn_many_steps.py.
-CLIP = 1.0, 8.0
+CLIP_RANGE = 1.0, 8.0
 """Least and largest clip norm, over that of a Gram matrix of as many rows as the horizon has, in directions of their
 own."""
-FAINT = 25.0
+LEAST_CLIP_STRENGTH = 25.0
 """The strength up to which the clip norm is the least; above, it grows in proportion, so that less and less is cut."""
 KAPPA = 3.0
 """Weight of products with returns against those of two features."""
-UNLIKE = 0.02
+GRAM_DEVIATION = 0.02
 """Expected square of an entry of a Gram matrix off that of a basis that is orthonormal, per row."""
 ADVANTAGE = "advantage"
 """Of the learner, of its noise stream, and of the journal's."""
@@ -57,7 +57,7 @@ class Advantage(FittedQ):
     """
 
     caution: float = 0.0
-    clip: float = CLIP[0]
+    clip: float = CLIP_RANGE[0]
 
     name: ClassVar[str] = ADVANTAGE
     rounds: ClassVar[int] = 1
@@ -65,12 +65,12 @@ class Advantage(FittedQ):
 
     @property
     @override
-    def weighted(self) -> UniformPolicy:
+    def ratio_policy(self) -> UniformPolicy:
         """The policy whose ratios the rows hold; a ratio times the number of actions is one over the propensity."""
         return UniformPolicy(self.actions)
 
     @property
-    def functions(self) -> int:
+    def functions_per_row(self) -> int:
         """How many functions of the basis one row involves: one for a table, else all."""
         return 1 if self.basis.is_table else self.basis.size
 
@@ -80,14 +80,14 @@ class Advantage(FittedQ):
         """Products with returns for each action; for a linear basis also the upper triangle of the Gram matrix."""
         size = self.basis.size
         of_gram = 0 if self.basis.is_table else size * (size + 1) // 2
-        clip = self.clip * math.sqrt(self.bounds.horizon * self.functions)
+        clip = self.clip * math.sqrt(self.bounds.horizon * self.functions_per_row)
         return Query(ADVANTAGE, self.actions * size + of_gram, clip)
 
     @override
     def calibrated(self, budget: Budget) -> Advantage:
         """Return the same program with the clip norm and the noise for this budget."""
         strength = self.strength(noise_multiplier_for(events.gaussian, budget))
-        wide = replace(self, clip=min(max(CLIP[0], strength / FAINT), CLIP[1]))
+        wide = replace(self, clip=min(max(CLIP_RANGE[0], strength / LEAST_CLIP_STRENGTH), CLIP_RANGE[1]))
         return super(Advantage, wide).calibrated(budget)
 
     def strength(self, noise_multiplier: float) -> float:
@@ -102,11 +102,11 @@ class Advantage(FittedQ):
         more = (KAPPA * weights * block.logged_return)[..., None] * (taken * over[..., None] - 1.0)
         if self.basis.is_table:
             cells = self.basis.index(block.states, jnp)
-            return self._added(jnp.arange(self.actions) * self.basis.size + cells[..., None], more)
+            return self._summed_at(jnp.arange(self.actions) * self.basis.size + cells[..., None], more)
         phi = self._phi(block.states)
         products = jnp.einsum("bla,bln->ban", more, phi).reshape(len(weights), -1)
-        gram = self._upper(jnp.einsum("bl,bln,blm->bnm", weights, phi, phi))
-        return jnp.concatenate([products, gram / math.sqrt(self.functions)], axis=1)
+        gram = self._upper_triangles(jnp.einsum("bl,bln,blm->bnm", weights, phi, phi))
+        return jnp.concatenate([products, gram / math.sqrt(self.functions_per_row)], axis=1)
 
     def update(self, stage: int, state: Any, noisy: Float[Array, " dim"], step: Any) -> Float[Array, " n"]:
         """Return the regression's weights from the noisy sums; for a table return the sums themselves.
@@ -121,8 +121,8 @@ class Advantage(FittedQ):
         gram = smat(noisy[self.actions * size :], size) * math.sqrt(size)
         # the more the noise hides the matrix, the nearer it is drawn to that of an orthonormal basis
         rows = self.bounds.units * self.bounds.horizon
-        usual, told = rows * jnp.eye(size), rows**2 * UNLIKE
-        gram = usual + told / (told + noise**2 * size) * (gram - usual)
+        usual, expected = rows * jnp.eye(size), rows**2 * GRAM_DEVIATION
+        gram = usual + expected / (expected + noise**2 * size) * (gram - usual)
         scale, axes = jnp.linalg.eigh(gram)
         scale = jnp.maximum(scale, 0.0)
         shrunk = scale / (scale**2 + size * (scale + (noise / KAPPA) ** 2) + 1e-9)

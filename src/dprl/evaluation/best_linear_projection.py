@@ -23,9 +23,9 @@ from jaxtyping import Float
 
 from dprl.data.trajectories import Trajectories
 from dprl.engine.algorithm import Algorithm, Setting
-from dprl.engine.options import ValuesConfig
+from dprl.engine.program import ValuesConfig
 from dprl.engine.ratios import step_ratios, unit_means
-from dprl.engine.value_query import Question
+from dprl.engine.value_query import BaseValueQuery
 from dprl.evaluation.importance_sampling import ImportanceQuery, ImportanceSampling
 from dprl.evaluation.importance_vectors import mixed, unit_pairs
 from dprl.evaluation.intervals import WEIGHTS_ABOVE_ONE, WEIGHTS_BELOW_ONE, Difference, ValueEstimate, product_weight
@@ -35,9 +35,9 @@ from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.protocols import Bounds
 from dprl.states import unit_states
 
-MOST = 8
+MOST_COVARIATES = 8
 """Covariates of a projection: their moments up to the fourth are released."""
-SHARES = (0.45, 0.03, 0.4, 0.04, 0.08)
+MOMENT_SHARES = (0.45, 0.03, 0.4, 0.04, 0.08)
 """Of the squared norm of the moments: those of features of second and fourth order, and of features of first, third
 and second order with returns, which are squared in the last."""
 
@@ -103,14 +103,14 @@ class BestLinearProjection(ValuesConfig):
         found = tuple(names.index(name) for name in asked)
         self._check("covariates name a component twice", len(set(found)) == len(found))
         self._check(
-            f"there are {len(found)} covariates, and at most {MOST} are possible: name some in covariates",
-            len(found) <= MOST,
+            f"there are {len(found)} covariates, and at most {MOST_COVARIATES} are possible: name some in covariates",
+            len(found) <= MOST_COVARIATES,
         )
         return found
 
 
-class Weights(NamedTuple):
-    """Factors in a unit's vector of the moments that :data:`SHARES` names, and of products of two returns."""
+class MomentWeights(NamedTuple):
+    """Factors in a unit's vector of the moments that :data:`MOMENT_SHARES` names, and of products of two returns."""
 
     gram: float
     quartic: float
@@ -121,7 +121,7 @@ class Weights(NamedTuple):
 
 
 @dataclass(frozen=True)
-class ProjectionQuery(Question):
+class ProjectionQuery(BaseValueQuery):
     """Question to the units, made from public facts only; it turns their noisy sum into values and projections.
 
     Attributes:
@@ -171,10 +171,10 @@ class ProjectionQuery(Question):
         return self.inner.dimension + sum(orders)
 
     @cached_property
-    def weights(self) -> Weights:
+    def weights(self) -> MomentWeights:
         """Weights with which no pattern of the policies makes a unit's vector longer than one."""
-        product = math.sqrt(SHARES[-1]) * product_weight(self.inner.contrasts)
-        alone = Weights._make([*map(math.sqrt, SHARES), product])
+        product = math.sqrt(MOMENT_SHARES[-1]) * product_weight(self.inner.contrasts)
+        alone = MomentWeights._make([*map(math.sqrt, MOMENT_SHARES), product])
         patterns = self.inner.patterns
         first, squares = (np.sum((x @ self.strategy.T) ** 2, axis=1) for x in (patterns, patterns**2))
         both = sum(((patterns[:, a] * patterns[:, b]) ** 2 for a, b in self.inner.contrasts), np.zeros(len(patterns)))
@@ -182,11 +182,13 @@ class ProjectionQuery(Question):
         longest = alone.gram**2 + alone.quartic**2 + first * (alone.linear**2 + alone.cubic**2)
         longest = float((longest + alone.square**2 * squares + product**2 * both).max())
         scale = math.sqrt((1.0 - self.config.value_budget_fraction) / longest)
-        return Weights._make(scale * weight for weight in alone)
+        return MomentWeights._make(scale * weight for weight in alone)
 
-    def at(self, confidence: float) -> ProjectionQuery:
+    def with_confidence(self, confidence: float) -> ProjectionQuery:
         """Return the same query with intervals of another nominal confidence."""
-        return replace(self, config=self.config.replace(confidence=confidence), inner=self.inner.at(confidence))
+        return replace(
+            self, config=self.config.replace(confidence=confidence), inner=self.inner.with_confidence(confidence)
+        )
 
     # --- a unit's vector ----------------------------------------------------------------------------------------------
 

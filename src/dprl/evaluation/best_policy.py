@@ -24,7 +24,7 @@ from dprl.accounting.rows import MOST_CANDIDATES
 from dprl.config import DERIVED
 from dprl.data.trajectories import Trajectories
 from dprl.engine.ratios import policy_columns, step_ratios
-from dprl.engine.two_parts import FirstPart, FromFirst, TwoParts, checked_share
+from dprl.engine.sample_split import FirstPartQuestion, FirstPartRelease, SampleSplit, checked_share
 from dprl.errors import DprlError
 from dprl.evaluation.importance_sampling import ImportanceQuery, ImportanceSampling, make_query
 from dprl.evaluation.importance_vectors import unit_pairs
@@ -44,7 +44,7 @@ _AT_ONCE = 1 << 22  # scores that are held at a time
 
 
 @dataclass(frozen=True)
-class PolicyChoice(FirstPart):
+class PolicyChoice(FirstPartQuestion):
     """Choice of a policy by the first part of the people, made from public facts only.
 
     Attributes:
@@ -103,7 +103,7 @@ class PolicyChoice(FirstPart):
         for policy in (*self.candidates.values(), *self.beside.values()):
             yield policy_columns(policy, log, behavior)
 
-    def released(self, log: Trajectories, behavior: Any, noise: Any, journal: Any) -> FromFirst:
+    def released(self, log: Trajectories, behavior: Any, noise: Any, journal: Any) -> FirstPartRelease:
         """Return the name of the winning candidate, and the policies that are valued, with the winner first."""
 
         def place() -> Any:
@@ -111,7 +111,7 @@ class PolicyChoice(FirstPart):
             return np.array([won], dtype=np.int64)
 
         name = list(self.candidates)[int(journal.stream(CHOICE).step(0, 1, place)[0])]
-        return FromFirst(name, {self.called or name: self.candidates[name], **self.beside})
+        return FirstPartRelease(name, {self.called or name: self.candidates[name], **self.beside})
 
     def unit_scores(self, log: Trajectories, behavior: Any = None) -> Float[np.ndarray, "units policies"]:
         """Return each unit's score of each policy, before the spread is cut. Private.
@@ -154,7 +154,7 @@ def make_choice(
     """
     if len(policies) > MOST_CANDIDATES:
         raise DprlError(f"best: at most {MOST_CANDIDATES} policies fit in one choice; these are {len(policies)}.")
-    parts = TwoParts(bounds.units, checked_share(share))
+    parts = SampleSplit(bounds.units, checked_share(share))
     cut = cut_of_choice(bounds, parts.first)
     facts = replace(parts.bounds_of(bounds, True), max_cumulative_ratio=cut)
     kind: Any = estimator if estimator in ("trajectory", "per-decision") else "auto"

@@ -25,11 +25,11 @@ from jaxtyping import Float
 from dprl.data.trajectories import Trajectories
 from dprl.engine.columns import scale_of
 from dprl.engine.ratios import cumulative_ratios, step_ratios, unit_means
-from dprl.engine.value_query import AroundReleased, BesideQuery
+from dprl.engine.value_query import ExtendedQuery, FollowUpQuery
 from dprl.evaluation.importance_sampling import ImportanceQuery
 from dprl.evaluation.intervals import Difference, ValueEstimate, interval_difference
 from dprl.mechanisms.gaussian_sum import GaussianSum
-from dprl.value_functions.linear import in_public_units
+from dprl.value_functions.value_function import in_public_units
 
 # All numbers were chosen on the seeds for choosing of benchmarks/families.py.
 RATIO_CUT = 5.0
@@ -45,7 +45,7 @@ CUT_DIFFERENCE = 0.25
 
 
 @dataclass(frozen=True)
-class BlendedQuery(AroundReleased, BesideQuery):
+class BlendedQuery(FollowUpQuery, ExtendedQuery):
     """Question to the units, made from public facts only, beside the question of importance sampling.
 
     The question of importance sampling (``inner``) gives the interval. The value function is released first.

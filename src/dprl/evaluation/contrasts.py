@@ -117,7 +117,7 @@ def contrasts_of(
     """
     confidence = query.config.confidence
     levels = confidence, 1.0 - (1.0 - confidence) / max(len(pairs) * groups, 1)
-    queries, estimates = [query.at(level) for level in levels], query.decode(mechanism, noisy)
+    queries, estimates = [query.with_confidence(level) for level in levels], query.decode(mechanism, noisy)
     out = []
     for a, b in pairs:
         alone, together = (of.difference(mechanism, noisy, a, b) for of in queries)

@@ -26,7 +26,7 @@ from dprl.evaluation.doubly_robust_estimates import AdaSSPWithSums, LeaveOneOutF
 from dprl.evaluation.doubly_robust_query import DoublyRobustQuery
 from dprl.protocols import Bounds
 from dprl.value_functions.features import Features
-from dprl.value_functions.linear import ValueFunction
+from dprl.value_functions.value_function import ValueFunction
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,14 +25,14 @@ from jaxtyping import Array, Float
 from typing_extensions import override
 
 from dprl.data.trajectories import Trajectories
+from dprl.engine.columns import RemainingReturn
 from dprl.engine.layouts import gather, unit_rows
 from dprl.engine.ratios import step_ratios
 from dprl.engine.rows import rows_of
-from dprl.engine.to_come import ToCome
 from dprl.evaluation.adassp import AdaSSPProgram, State, modes_bound
 from dprl.protocols import Bounds, Interval
 from dprl.value_functions.features import public_states
-from dprl.value_functions.linear import ValueFunction, in_public_units
+from dprl.value_functions.value_function import ValueFunction, in_public_units
 
 if TYPE_CHECKING:
     from dprl.evaluation.doubly_robust_query import DoublyRobustQuery
@@ -235,7 +235,7 @@ def estimates(
     weight, lost = np.ones(trajectories.episodes), np.zeros(trajectories.episodes)
     sides = [np.zeros(trajectories.episodes) for _ in range(query.sides)]
     power = 1.0
-    for t, who in trajectories.in_step():
+    for t, who in trajectories.episodes_by_step():
         rows, before = trajectories.episode_offsets[who] + t, weight[who]
         after = np.minimum(before * ratios[rows], limit)
         v = known.low[t] + fractions[rows] * width[t]
@@ -253,7 +253,7 @@ def estimates(
 
 
 def largest_distance(
-    bounds: Bounds, discount: float, known: ToCome, baseline: ToCome, centre: float, *, both: bool
+    bounds: Bounds, discount: float, known: RemainingReturn, baseline: RemainingReturn, centre: float, *, both: bool
 ) -> float:
     """Return the largest distance of a unit's lower estimate L from ``centre``.
 
@@ -278,7 +278,9 @@ def largest_distance(
     return max(radius / math.cos(math.pi / DIRECTIONS), 1e-300) * ROUNDING
 
 
-def largest_combination(bounds: Bounds, discount: float, known: ToCome, baseline: ToCome, a: float, b: float) -> float:
+def largest_combination(
+    bounds: Bounds, discount: float, known: RemainingReturn, baseline: RemainingReturn, a: float, b: float
+) -> float:
     """Return the largest ``a L + b U`` that the rows of a trajectory can make, or an upper bound of it."""
     rewards = _back(bounds, discount, known, baseline, a, b, bounds.reward)
     low, high = bounds.reward
@@ -290,7 +292,13 @@ def largest_combination(bounds: Bounds, discount: float, known: ToCome, baseline
 
 
 def _back(
-    bounds: Bounds, discount: float, known: ToCome, baseline: ToCome, a: float, b: float, rewards: Interval
+    bounds: Bounds,
+    discount: float,
+    known: RemainingReturn,
+    baseline: RemainingReturn,
+    a: float,
+    b: float,
+    rewards: Interval,
 ) -> float:
     """Return the largest ``a L + b U`` with rewards in this range, by dynamic programming over the weight.
 

@@ -21,10 +21,9 @@ import numpy as np
 from jaxtyping import Float
 
 from dprl.data.trajectories import Trajectories
-from dprl.engine.columns import scale_of
+from dprl.engine.columns import RemainingReturn, remaining_return, scale_of
 from dprl.engine.ratios import step_ratios, unit_means, usable
-from dprl.engine.to_come import ToCome, to_come
-from dprl.engine.value_query import Question
+from dprl.engine.value_query import BaseValueQuery
 from dprl.errors import DprlError
 from dprl.evaluation.doubly_robust_estimates import Baseline, LeaveOneOutFunction, estimates, largest_distance
 from dprl.evaluation.intervals import (
@@ -46,7 +45,7 @@ from dprl.evaluation.intervals import (
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.protocols import Bounds, Interval
 from dprl.value_functions.features import Features, public_states
-from dprl.value_functions.linear import ValueFunction, in_public_units
+from dprl.value_functions.value_function import ValueFunction, in_public_units
 
 WEIGHT_SCALE = 0.3
 """Weight of a unit's mean importance ratio against its estimates, and of what it leaves of one where nothing is cut."""
@@ -55,7 +54,7 @@ LONGEST, LONGEST_ON_POLICY = 1_000, 100_000
 
 
 @dataclass(frozen=True)
-class DoublyRobustQuery(Question):
+class DoublyRobustQuery(BaseValueQuery):
     """Question to the units, made from public facts only.
 
     Attributes:
@@ -127,9 +126,9 @@ class DoublyRobustQuery(Question):
         return 1.0 if self.sides == 1 else 0.5
 
     @cached_property
-    def remaining_return(self) -> ToCome:
+    def remaining_return(self) -> RemainingReturn:
         """Returns that can still come, by step."""
-        return to_come(self.bounds, self.config.discount)
+        return remaining_return(self.bounds, self.config.discount)
 
     @property
     def centre(self) -> float:
@@ -143,7 +142,7 @@ class DoublyRobustQuery(Question):
         hidden = power * (self.remaining_return.high - self.remaining_return.low)
         return np.maximum(np.maximum.accumulate(hidden[::-1])[::-1], 1e-300)
 
-    def radius(self, baseline: ToCome) -> float:
+    def radius(self, baseline: RemainingReturn) -> float:
         """Return the largest distance of an estimate from the middle of the value range.
 
         Args:

@@ -103,7 +103,7 @@ class DPTD(PrimalDualConfig):
     @override
     def queries(self, facts: PublicFacts) -> tuple[Query, ...]:
         """Return the sums that are asked for, from public facts."""
-        return super().queries(facts) if self.optimizer is None else protected.protected_shapes(self, facts)
+        return super().queries(facts) if self.optimizer is None else protected.protected_queries(self, facts)
 
     @override
     def program(self, facts: PublicFacts, stages: tuple[Stage, ...]) -> DPTDProgram | protected.Protected:

@@ -25,8 +25,8 @@ from jaxtyping import Array, Float
 from dprl.accounting.budget import Budget
 from dprl.engine.columns import scale_of
 from dprl.engine.layouts import Block
-from dprl.engine.options import Query, Stage
 from dprl.engine.plan import calibrated_stages
+from dprl.engine.program import Query, Stage
 from dprl.evaluation.adassp import smat
 from dprl.policies.greedy import Basis, GreedyPolicy
 from dprl.policies.loading import LoggedPolicy
@@ -41,17 +41,17 @@ CLIP = 1.0
 """Clip norm over that of a person of as many steps as the horizon has, all in cells or directions of their own."""
 KAPPA = 0.7
 """Weight of a reward against a count."""
-RESIDUAL = 0.25
+RESIDUAL_VARIANCE = 0.25
 """Variance of a linear target around its mean, in halves of the value range."""
 RIDGE = 1.0
 """Ridge over the spectral norm of a noisy Gram matrix's noise."""
 ROUNDS = 20
 """Most rounds of a linear basis."""
-NAME = "fitted-q"
+FITTED_Q = "fitted-q"
 """Of the learner, of its noise stream, and of the journal's."""
 
 
-class Unused(Features):
+class NoFeatures(Features):
     """Empty feature map: rows hold states, from which the program makes its own features."""
 
     name = "none"
@@ -71,7 +71,7 @@ class FittedQ:
     """Base of the programs of fitted Q iteration and of advantages, made from public facts only; see the module.
 
     Attributes:
-        bounds: public bounds of the part of the people who teach.
+        bounds: public bounds of the part of the people from whom the policy is learned.
         basis: basis in which Q is linear.
         discount: gamma.
         allowed: for a table, which actions may be proposed in each state; empty for all.
@@ -86,11 +86,11 @@ class FittedQ:
     stages: tuple[Stage, ...] = ()
     caution: float = CAUTION
 
-    name: ClassVar[str] = NAME
+    name: ClassVar[str] = FITTED_Q
     columns = ("step", "raw_reward", "actions", "states", "next_states", "alive")
 
     @property
-    def weighted(self) -> Any:
+    def ratio_policy(self) -> Any:
         """The policy whose importance ratios the rows hold."""
         return LoggedPolicy()
 
@@ -137,12 +137,12 @@ class FittedQ:
         usable = (block.actions >= 0) & (block.rho > 0.0)
         return jnp.where(usable, block.step * self.bounds.horizon, 0.0)
 
-    def _upper(self, gram: Any) -> Any:
+    def _upper_triangles(self, gram: Any) -> Any:
         """Return the upper triangles of symmetric matrices ``(..., n, n)``, as :func:`~.adassp.smat` reads them."""
         i, j = np.triu_indices(self.basis.size)
         return gram[..., i, j] * np.where(i == j, 1.0, math.sqrt(2.0))
 
-    def _added(self, places: Any, values: Any) -> Float[Array, "units dim"]:
+    def _summed_at(self, places: Any, values: Any) -> Float[Array, "units dim"]:
         """Return each unit's vector: the sums of ``values`` ``(B, L, n)`` at ``places``, rows in their order."""
         unit = jnp.arange(len(places))[:, None]
 
@@ -166,7 +166,7 @@ class TableQ(FittedQ):
     kappa: ClassVar[float] = KAPPA
 
     @property
-    def targets(self) -> int:
+    def destinations(self) -> int:
         """Number of next states, the end last; for one decision only the end."""
         return self.basis.size + 1 if self.bounds.horizon > 1 else 1
 
@@ -174,24 +174,24 @@ class TableQ(FittedQ):
     def query(self) -> Query:
         """Counts of (state, action, next state) and sums of rewards in [-1, 1] of each (state, action)."""
         clip = CLIP * math.sqrt(self.bounds.horizon * (1.0 + self.kappa**2))
-        return Query(NAME, self.basis.size * self.actions * (self.targets + 1), clip)
+        return Query(FITTED_Q, self.basis.size * self.actions * (self.destinations + 1), clip)
 
     def strength(self, noise_multiplier: float) -> float:
         """Return the expected number of rows per state and action, over the noise in that number."""
         rows = self.bounds.units * self.bounds.horizon / (self.basis.size * self.actions)
-        return rows / (noise_multiplier * self.query.clip_norm * math.sqrt(self.targets))
+        return rows / (noise_multiplier * self.query.clip_norm * math.sqrt(self.destinations))
 
     def contribution(self, stage: int, state: Any, block: Block) -> Float[Array, "units dim"]:
         """Return each unit's counts and sums."""
         del stage, state
-        end, weights = self.targets - 1, self._weights(block)
+        end, weights = self.destinations - 1, self._weights(block)
         cells = self.basis.index(block.states, jnp) * self.actions + jnp.maximum(block.actions, 0).astype(jnp.int32)
         following = end
         if end:
             following = jnp.where(block.alive > 0.0, self.basis.index(block.next_states, jnp), end)
-        moves, counts = cells * self.targets + following, self.basis.size * self.actions * self.targets
+        moves, counts = cells * self.destinations + following, self.basis.size * self.actions * self.destinations
         values = jnp.stack([weights, self.kappa * weights * block.raw_reward], axis=-1)
-        return self._added(jnp.stack([moves, counts + cells], axis=-1), values)
+        return self._summed_at(jnp.stack([moves, counts + cells], axis=-1), values)
 
     def update(self, stage: int, state: Any, noisy: Float[Array, " dim"], step: Any) -> Float[Array, " n"]:
         """Return lower bounds of Q after as many backups as there are steps, in half-widths of the reward range."""
@@ -199,10 +199,10 @@ class TableQ(FittedQ):
         size, actions, gamma = self.basis.size, self.actions, self.discount
         middle, half = scale_of(self.bounds.reward)
         low, high = (end / half for end in self.bounds.reward)
-        moves = noisy[: size * actions * self.targets].reshape(size, actions, self.targets)
+        moves = noisy[: size * actions * self.destinations].reshape(size, actions, self.destinations)
         rows, noise = jnp.sum(moves, axis=2), self._noise
-        sums = noisy[size * actions * self.targets :].reshape(size, actions) / self.kappa + middle / half * rows
-        error = noise * math.sqrt(self.targets)
+        sums = noisy[size * actions * self.destinations :].reshape(size, actions) / self.kappa + middle / half * rows
+        error = noise * math.sqrt(self.destinations)
         some = jnp.maximum(rows, max(error, 1.0))
         shares = jnp.maximum(moves, 0.0) / jnp.maximum(jnp.sum(jnp.maximum(moves, 0.0), axis=2, keepdims=True), 1e-9)
         seen, allowed = self._seen(rows, error), jnp.asarray(self.allowed or True)
@@ -215,21 +215,21 @@ class TableQ(FittedQ):
             future = gamma**2 * jnp.maximum(spread, 0.0)
             around = jnp.sum((gamma * values + middle / half - mean[..., None]) ** 2, axis=2)
             private = (noise / some) ** 2 * (self.kappa**-2 + around)
-            told, likely = self._told(mean, future, private, some, seen)
+            lower, likely = self._lower_bounds(mean, future, private, some, seen)
             # among actions that nobody took, the likeliest one has the highest score
-            bound = jnp.where(seen, jnp.clip(told, least, most), least) + 1e-9 * likely
+            bound = jnp.where(seen, jnp.clip(lower, least, most), least) + 1e-9 * likely
             bound = jnp.where(allowed, bound, -1e300)
-            return jnp.append(jnp.max(bound, axis=1), 0.0)[-self.targets :], bound
+            return jnp.append(jnp.max(bound, axis=1), 0.0)[-self.destinations :], bound
 
         lengths = np.cumsum(gamma ** np.arange(self.bounds.horizon, dtype=np.float64))
-        _, found = jax.lax.scan(backup, jnp.zeros(self.targets, jnp.float64), jnp.asarray(lengths))
+        _, found = jax.lax.scan(backup, jnp.zeros(self.destinations, jnp.float64), jnp.asarray(lengths))
         return found[-1].T.ravel()
 
     def _seen(self, rows: Any, error: float) -> Any:
         """Return ``(S, A)`` whether each action was taken, from noisy numbers of rows and the noise in these."""
         return rows >= 2.0 * error
 
-    def _told(self, mean: Any, future: Any, private: Any, some: Any, seen: Any) -> tuple[Any, Any]:
+    def _lower_bounds(self, mean: Any, future: Any, private: Any, some: Any, seen: Any) -> tuple[Any, Any]:
         """Return lower bounds of Q ``(S, A)``, and scores ``(S, A)`` that rank actions that nobody took.
 
         Args:
@@ -269,7 +269,7 @@ class LinearQ(FittedQ):
         """Upper triangles of Gram matrices, off the diagonal times sqrt 2, and products with targets in [-1, 1]."""
         size = self.basis.size
         clip = CLIP * size * math.sqrt(self.bounds.horizon)
-        return Query(NAME, self.actions * (size * (size + 1) // 2 + size), clip, steps=self.rounds)
+        return Query(FITTED_Q, self.actions * (size * (size + 1) // 2 + size), clip, steps=self.rounds)
 
     def strength(self, noise_multiplier: float) -> float:
         """Return the expected number of rows per action, over the spectral norm of the noise in its Gram matrix."""
@@ -293,7 +293,7 @@ class LinearQ(FittedQ):
         centre, width = scale_of(self.bounds.reward)
         target = jnp.clip((centre + width * block.raw_reward + going * future - middle) / half, -1.0, 1.0)
         chosen = (block.actions[..., None] == jnp.arange(self.actions)) * weights[..., None]
-        gram = self._upper(jnp.einsum("bla,bln,blm->banm", chosen, phi, phi))
+        gram = self._upper_triangles(jnp.einsum("bla,bln,blm->banm", chosen, phi, phi))
         products = jnp.einsum("bla,bln->ban", chosen * target[..., None], phi) * self.kappa
         return jnp.concatenate([gram, products], axis=-1).reshape(len(weights), -1)
 
@@ -310,7 +310,7 @@ class LinearQ(FittedQ):
         whole = scale + RIDGE * of_gram * math.sqrt(size) + 1e-6
         theta = jnp.einsum("aij,aj,akj,ak->ai", axes, 1.0 / whole, axes, sums[:, -size:] / self.kappa)
         private = (noise / self.kappa) ** 2 + of_gram**2 * jnp.sum(theta**2, axis=1)
-        spread = jnp.sqrt(RESIDUAL * scale + private[:, None]) / whole
+        spread = jnp.sqrt(RESIDUAL_VARIANCE * scale + private[:, None]) / whole
         return total, theta, self.caution * axes * spread[:, None, :], state[3] + 1
 
     def answer(self, state: Any) -> Float[Array, " n"]:

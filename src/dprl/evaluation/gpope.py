@@ -19,8 +19,7 @@ from jaxtyping import Array, Float
 from typing_extensions import override
 
 from dprl.engine.algorithm import Algorithm, Setting
-from dprl.engine.bands import banded_gradients
-from dprl.engine.layouts import Block
+from dprl.engine.layouts import Block, banded_gradients
 from dprl.engine.program import PublicFacts, PublicProgram, Query, Stage, ValueFunctionConfig
 from dprl.evaluation import protected
 from dprl.protocols import Attack
@@ -99,7 +98,7 @@ class GPOPE(ValueFunctionConfig):
     @override
     def queries(self, facts: PublicFacts) -> tuple[Query, ...]:
         if self.optimizer is not None:
-            return protected.protected_shapes(self, facts)
+            return protected.protected_queries(self, facts)
         return (Query("value function", 2 * facts.features.size, self.clip(facts), self.steps, self.sampling_rate),)
 
     @override
@@ -122,9 +121,7 @@ class GPOPE(ValueFunctionConfig):
             return protected.protected_program(self, facts, stages)
         config = self.resolve(facts, stages)
         mechanism, step_size = stages[-1].mechanism, config.step_size or 0.0
-        mean = (mechanism.clip_norm * mechanism.most(facts.units) + 10.0 * mechanism.noise_std) / mechanism.expected(
-            facts.units
-        )
+        mean = (mechanism.clip_norm * facts.units + 10.0 * mechanism.noise_std) / mechanism.expected(facts.units)
         self._check(
             f"updates with step_size = {step_size:g} leave single precision or the range of values at this clip_norm: "
             "choose both nearer to 1, or leave them out",

@@ -21,9 +21,9 @@ from jaxtyping import Float
 
 from dprl.data.trajectories import Trajectories
 from dprl.engine.algorithm import Algorithm, Setting
-from dprl.engine.options import ValuesConfig
+from dprl.engine.program import ValuesConfig
 from dprl.engine.ratios import step_ratios, unit_means
-from dprl.engine.value_query import Question
+from dprl.engine.value_query import BaseValueQuery
 from dprl.errors import DprlError
 from dprl.evaluation.importance_intervals import (
     WEIGHT_SCALE,
@@ -52,7 +52,7 @@ from dprl.evaluation.intervals import (
     product_weight,
     quantile,
 )
-from dprl.evaluation.strategy import least_noise_strategy, public_patterns
+from dprl.evaluation.least_noise import least_noise_strategy, public_patterns
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.protocols import Bounds
 
@@ -115,7 +115,7 @@ class ImportanceSampling(ValuesConfig):
 
 
 @dataclass(frozen=True)
-class ImportanceQuery(Question):
+class ImportanceQuery(BaseValueQuery):
     """Question to the units, made from public facts only; it turns their noisy sum back into values.
 
     Attributes:

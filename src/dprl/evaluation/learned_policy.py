@@ -22,18 +22,18 @@ import numpy as np
 from dprl.accounting.budget import Budget
 from dprl.accounting.rows import MOST_CANDIDATES
 from dprl.engine.plan import Plan
-from dprl.engine.two_parts import TwoParts, checked_share
+from dprl.engine.sample_split import SampleSplit, checked_share
 from dprl.errors import DprlError
 from dprl.evaluation.advantage import ADVANTAGE
 from dprl.evaluation.best_policy import PolicyChoice, make_choice
-from dprl.evaluation.fitted_q import NAME
+from dprl.evaluation.fitted_q import FITTED_Q
 from dprl.evaluation.importance_sampling import ImportanceSampling
+from dprl.evaluation.learning_question import make_question, question_within_strata, recommended_question
+from dprl.evaluation.least_noise import UnknownPolicy, public_states
 from dprl.evaluation.plan import plan_of_two_parts
-from dprl.evaluation.regression import regresses
+from dprl.evaluation.propensity_regression import declares_regression
 from dprl.evaluation.strata import read_axes
-from dprl.evaluation.strategy import UnknownPolicy, public_states
 from dprl.evaluation.stratified import Stratified
-from dprl.evaluation.teaching import make_teaching, recommended_teaching, teaching_within_strata
 from dprl.policies.loading import AlwaysPolicy, LoggedPolicy, policy_probabilities
 from dprl.policies.rules import Cut, Rule, fixed_actions, public_cuts, thresholds, trees
 from dprl.protocols import Bounds
@@ -50,7 +50,7 @@ MOST_BESIDE = 20
 LEVELS = ("one action for everybody", "one comparison", "two comparisons")
 LEARNED = "the learned rule"
 """What the rule is called among those that are valued."""
-LEARNERS = ("recommended", "rules", NAME, ADVANTAGE)
+LEARNERS = ("recommended", "rules", FITTED_Q, ADVANTAGE)
 LOGGED = "logged"
 
 
@@ -96,14 +96,14 @@ def plan_of_learned(
     """
     if learner not in LEARNERS:
         raise DprlError(f"learner must be one of {', '.join(LEARNERS)}.")
-    taught = learner in (NAME, ADVANTAGE)
+    taught = learner in (FITTED_Q, ADVANTAGE)
     stratified = isinstance(config, Stratified)
     if (bounds.strata is not None) != stratified:
         raise DprlError(
             "learn: behaviour probabilities are either estimated within strata of the bounds, for values of "
             "dprl.Stratified(...), or known, for those of dprl.ImportanceSampling(...)."
         )
-    if regresses(bounds):
+    if declares_regression(bounds):
         raise DprlError("learn: a rule has an action for each stratum: declare strata without :linear.")
     for_rules = bool(cuts or candidates) or deviation is not None
     if stratified and (learner in ("rules", ADVANTAGE) or basis is not None or for_rules):
@@ -117,7 +117,9 @@ def plan_of_learned(
             "been done to those who were lost: evaluate target policies instead."
         )
     if basis is not None and not taught:
-        raise DprlError(f"learn: a basis is for {NAME} and {ADVANTAGE}: choose one as the learner, or leave basis out.")
+        raise DprlError(
+            f"learn: a basis is for {FITTED_Q} and {ADVANTAGE}: choose one as the learner, or leave basis out."
+        )
     if taught and for_rules:
         raise DprlError(f"{learner}: cuts, policies of your own and a return_deviation are for rules: leave them out.")
     if bounds.actions is None:
@@ -134,14 +136,14 @@ def plan_of_learned(
     pairs = tuple((0, place) for place in range(1, len(beside) + 1))
     valued = [UnknownPolicy(), *beside.values()]
     rest = (config, bounds, budget, valued, "columns", total_variation, unit, pairs)
-    parts, first = TwoParts(bounds.units, checked_share(share)), None
+    parts, first = SampleSplit(bounds.units, checked_share(share)), None
     how = (asked, config.discount, budget, parts, behavior, basis)
     if isinstance(config, Stratified):
-        first = teaching_within_strata(asked, config.discount, parts, config.min_propensity)
+        first = question_within_strata(asked, config.discount, parts, config.min_propensity)
     elif taught:
-        first = make_teaching(*how, learner)
+        first = make_question(*how, learner)
     elif learner == "recommended" and asked.horizon > 1 and not for_rules:
-        first = recommended_teaching(*how)
+        first = recommended_question(*how)
     if first is None:
         assert isinstance(config, ImportanceSampling)
         choice = make_choice(config.discount, config.estimator, asked, {LEARNED: None}, budget.epsilon, share)

@@ -29,7 +29,7 @@ from dprl.errors import DprlError
 from dprl.value_functions.features import Tabular
 
 # share of its prior that a cell keeps where noise has made its count negative
-_LEAST = 0.1
+_LEAST_PRIOR_SHARE = 0.1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,9 +74,9 @@ class NoisyCounts(ValueFunctionConfig):
         if self.rewards == "terminal" and not ends:
             raise DprlError("noisy-counts: no transition of this support ends a trajectory, so that none has a reward.")
         rewards = ends if self.rewards == "terminal" else facts.features.size
-        return (Query("counts", len(support.rows) + ends + rewards, self.norm(facts)[1]),)
+        return (Query("counts", len(support.rows) + ends + rewards, self.scale_and_norm(facts)[1]),)
 
-    def norm(self, facts: PublicFacts) -> tuple[float, float]:
+    def scale_and_norm(self, facts: PublicFacts) -> tuple[float, float]:
         """Return the scale of the rewards' coordinates, and the largest norm of a unit's vector."""
         visits = min(facts.features.size, facts.horizon)
         if self.rewards == "terminal":  # at most one per trajectory; by default it has half of the squared norm
@@ -161,8 +161,8 @@ class NoisyCountsProgram(PublicProgram):
     Attributes:
         size: number of states.
         kappa: scale of the rewards' coordinates (and of the counts of transitions to the end, if rewards are terminal).
-        largest: bound on a reward, by which it is divided.
-        usual: reward of a transition that goes on, where rewards are terminal.
+        largest_reward: bound on a reward, by which it is divided.
+        continuing_reward: reward of a transition that goes on, where rewards are terminal.
     """
 
     columns = ("first",)
@@ -175,15 +175,15 @@ class NoisyCountsProgram(PublicProgram):
     @property
     def kappa(self) -> float:
         """Scale of the rewards' coordinates, and of the counts of transitions to the end if rewards are terminal."""
-        return self.config.norm(self.facts)[0]
+        return self.config.scale_and_norm(self.facts)[0]
 
     @property
-    def largest(self) -> float:
+    def largest_reward(self) -> float:
         """Bound on a reward, by which it is divided."""
         return reward_bound(self.facts, at_end=self._terminal)
 
     @property
-    def usual(self) -> float:
+    def continuing_reward(self) -> float:
         """Reward of a transition that goes on, where rewards are terminal."""
         low, high = self.facts.bounds.reward
         return (min(max(0.0, low), high) - self.facts.centre * (1.0 - self.facts.discount)) / self.facts.half
@@ -211,9 +211,9 @@ class NoisyCountsProgram(PublicProgram):
         moves = project(block.first_rho, here[..., support.rows] * following[..., support.columns])
         ends = project(block.first_rho, end)
         if self._terminal:
-            rewards = project(block.first_rho_reward, end) * (self.kappa / self.largest)
+            rewards = project(block.first_rho_reward, end) * (self.kappa / self.largest_reward)
             return jnp.concatenate([moves, self.kappa * ends, rewards], axis=-1)
-        rewards = project(block.first_rho_reward, here) * (self.kappa / self.largest)
+        rewards = project(block.first_rho_reward, here) * (self.kappa / self.largest_reward)
         return jnp.concatenate([moves, ends, rewards], axis=-1)
 
     def update(self, stage: int, state: Any, noisy: Float[Array, " dim"], step: Any) -> Float[Array, " n"]:
@@ -224,23 +224,23 @@ class NoisyCountsProgram(PublicProgram):
         moves = len(support.rows)
         at_end = 1.0 / self.kappa if self._terminal else 1.0
         ends = noisy[moves : moves + len(support.ends)] * at_end
-        rewards = noisy[moves + len(support.ends) :] * (self.largest / self.kappa)
+        rewards = noisy[moves + len(support.ends) :] * (self.largest_reward / self.kappa)
         counts = jnp.zeros((size, size + 1), jnp.float64).at[support.rows, support.columns].set(noisy[:moves])
         counts = counts.at[support.ends, size].set(ends)
         weight = np.full(size + 1, self.config.smoothing * noise)
         weight[size] *= at_end
         prior = weight * self._prior(counts)
-        smoothed = jnp.maximum(counts + prior, _LEAST * prior)
+        smoothed = jnp.maximum(counts + prior, _LEAST_PRIOR_SHARE * prior)
         model = smoothed / jnp.sum(smoothed, axis=1, keepdims=True)
         floor = self.config.reward_smoothing * noise
         if self._terminal:
             mean = rewards / (jnp.maximum(ends, 0.0) + floor * at_end)
-            mean = jnp.clip(mean, -self.largest, self.largest)
-            reward = self.usual * jnp.sum(model[:, :size], axis=1)
+            mean = jnp.clip(mean, -self.largest_reward, self.largest_reward)
+            reward = self.continuing_reward * jnp.sum(model[:, :size], axis=1)
             reward = reward.at[support.ends].add(model[support.ends, size] * mean)
         else:
             reward = rewards / (jnp.maximum(jnp.sum(counts, axis=1), 0.0) + floor)
-            reward = jnp.clip(reward, -self.largest, self.largest)
+            reward = jnp.clip(reward, -self.largest_reward, self.largest_reward)
         gamma = min(self.config.discount, 1.0 - 1e-9)
         values = jnp.linalg.solve(jnp.eye(size) - gamma * model[:, :size], reward)
         return jnp.clip(values, -1.0, 1.0)
@@ -258,7 +258,7 @@ class NoisyCountsProgram(PublicProgram):
         states = np.maximum(between.sum(axis=(1, 2)), 1.0)
         noise = self.stages[0].mechanism.noise_std
         mean = seen / states + self.config.smoothing * noise / len(groups) / np.sqrt(states)
-        mean = jnp.maximum(mean, _LEAST * self.config.smoothing * noise / len(groups) / np.sqrt(states))
+        mean = jnp.maximum(mean, _LEAST_PRIOR_SHARE * self.config.smoothing * noise / len(groups) / np.sqrt(states))
         return jnp.tensordot(mean / jnp.sum(mean), jnp.asarray(groups), axes=1)
 
     def answer(self, state: Float[Array, " n"]) -> Float[Array, " n"]:

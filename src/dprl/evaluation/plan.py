@@ -12,20 +12,20 @@ from dprl.accounting.accountant import epsilon_of
 from dprl.accounting.budget import Budget
 from dprl.accounting.calibration import noise_multiplier_for
 from dprl.added import in_calibration
-from dprl.engine.options import Program, PublicFacts, Query, Stage, ValueFunctionConfig, ValuesConfig
 from dprl.engine.plan import Plan, calibrated_stages, epsilon_within, event_of_stages, filtered_stage, without_sampler
-from dprl.engine.two_parts import FirstPart, checked_share
-from dprl.engine.value_query import BesideQuery, ValueQuery, value_mechanism
+from dprl.engine.program import Program, PublicFacts, Query, Stage, ValueFunctionConfig, ValuesConfig
+from dprl.engine.sample_split import FirstPartQuestion, checked_share
+from dprl.engine.value_query import ExtendedQuery, ValueQuery, value_mechanism
 from dprl.errors import DprlError
 from dprl.evaluation.best_policy import make_choice
 from dprl.evaluation.blended import BlendedQuery
 from dprl.evaluation.importance_sampling import ImportanceQuery, ImportanceSampling
-from dprl.evaluation.protected import loaded
+from dprl.evaluation.protected import with_loaded_protector
 from dprl.evaluation.residuals import ResidualQuery
-from dprl.evaluation.strata_subgroups import grouped_in_strata
-from dprl.evaluation.subgroups import grouped
+from dprl.evaluation.stratified import with_subgroups_of_strata
+from dprl.evaluation.subgroups import with_subgroups
+from dprl.mechanisms.arithmetic import MAX_UNITS
 from dprl.mechanisms.gaussian_sum import GaussianSum
-from dprl.mechanisms.grid import MAX_UNITS
 from dprl.protocols import Bounds
 from dprl.value_functions.features import Features, make_features
 
@@ -54,7 +54,7 @@ def make_plan(
         features: feature map of the value function.
         total_variation: distance of one draw of the noise source from an exact Gaussian.
         contrasts: pairs of places in ``policies`` whose differences are asked for.
-        subgroups: subgroups whose values are asked for as well; see :func:`~dprl.evaluation.subgroups.asked_axes`.
+        subgroups: subgroups whose values are asked for as well; see :func:`~dprl.evaluation.subgroups.subgroup_axes`.
         share: share of the people who are asked; a coin decides for each person. ``bounds`` declare their mean number.
         unit: privacy unit. Where it is ``transition``, the values are mean rewards of a transition, because nothing
             connects the transitions of a trajectory.
@@ -75,16 +75,16 @@ def make_plan(
         raise DprlError(f"bounds: units may be at most {MAX_UNITS}.")
     feature_map = make_features(features, bounds.state)  # refuses a wrong name even where no features are used
     if isinstance(config, ValueFunctionConfig):
-        config = loaded(in_calibration(config))
+        config = with_loaded_protector(in_calibration(config))
     elif unit not in config.units_served:
         raise DprlError(f"{config.algorithm} has no statement for the privacy unit {unit}.")
     config = config.for_bounds(bounds)
     asked = bounds.of_one_transition() if unit == "transition" else bounds
     query = _of_a_part(_query(config, asked, policies, feature_map, contrasts), share, config.algorithm)
     if isinstance(query, ResidualQuery):
-        query = grouped_in_strata(query, subgroups, unit)
+        query = with_subgroups_of_strata(query, subgroups, unit)
     else:
-        query = grouped(query, subgroups, unit, config.algorithm)
+        query = with_subgroups(query, subgroups, unit, config.algorithm)
     if isinstance(config, ValuesConfig):
         inner, sampler = without_sampler(budget, query.dimension, total_variation)
         whole, given = noise_multiplier_for(events.gaussian, inner), config.noise_multiplier
@@ -154,7 +154,7 @@ def plan_of_best(
 
 
 def plan_of_two_parts(
-    first: FirstPart,
+    first: FirstPartQuestion,
     config: EvaluationOptions,
     bounds: Bounds,
     budget: Budget,
@@ -196,7 +196,7 @@ def program_for(
     config: ValueFunctionConfig, bounds: Bounds, features: Features, budget: Budget, unit: str = "trajectory"
 ) -> Program:
     """Return the program of the value function with all of ``budget``, for experiments that release nothing else."""
-    config = loaded(in_calibration(config))
+    config = with_loaded_protector(in_calibration(config))
     facts = _facts(config, bounds, features, budget, 1.0, unit)
     shapes = config.queries(facts)
     claimed = config.claimed(facts, shapes, budget)
@@ -251,7 +251,7 @@ def _of_a_part(query: ValueQuery, share: float, name: str) -> ValueQuery:
     """Return the query to a ``share`` of the people; a coin decides who is asked."""
     if share == 1.0 or isinstance(query, ResidualQuery):  # a residual query counts the people itself
         return query
-    if isinstance(query, BesideQuery):
+    if isinstance(query, ExtendedQuery):
         return replace(query, inner=_of_a_part(query.inner, share, name))
     if not isinstance(query, ImportanceQuery):
         raise DprlError(f"{name} has no intervals for a part of the people: use another algorithm.")

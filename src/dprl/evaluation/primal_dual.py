@@ -25,7 +25,7 @@ from dprl.engine.layouts import Block
 from dprl.engine.program import PublicFacts, Query, Stage, ValueFunctionConfig
 from dprl.evaluation.nonlinear_td import COLUMNS, unit_gradients
 from dprl.evaluation.private_constant import StartedProgram, StartLevel, constant_start, queries_after_start
-from dprl.mechanisms.grid import grid_step
+from dprl.mechanisms.arithmetic import grid_step
 from dprl.protocols import Attack
 
 FUNCTION = "value function"
@@ -121,7 +121,7 @@ class PrimalDualConfig(ValueFunctionConfig):
         if self.clip_norm is not None:
             return self.clip_norm
         factor = TRANSITION_CLIP if facts.unit == "transition" else CLIP
-        return factor * math.sqrt(facts.features.mean_square())
+        return factor * math.sqrt(facts.features.mean_gradient_square())
 
     def starts_at(self, facts: PublicFacts) -> Literal["constant", "mid-range", "zero", "random"]:
         """Return the kind of start: a released constant, or public numbers."""
@@ -187,7 +187,7 @@ def noise_limited_steps(
         primal, dual: steps in units of ``1 / B^2``.
         gain: noise that one noisy mean brings into the iterates over many steps, relative to what it brings in one.
     """
-    square, mechanism = facts.features.mean_square(), stage.mechanism
+    square, mechanism = facts.features.mean_gradient_square(), stage.mechanism
     noise = gain * mechanism.noise_std / mechanism.expected(facts.units)
     walk = (LINEAR_NOISE_TRAVEL_BUDGET if facts.features.linear else NOISE_TRAVEL_BUDGET) / (
         noise * math.sqrt(square * mechanism.steps)

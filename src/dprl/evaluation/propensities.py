@@ -19,21 +19,21 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float
 
-from dprl.evaluation.regression import Terms, inverse
+from dprl.evaluation.propensity_regression import RegressionTerms, ridge_inverse
 from dprl.evaluation.strata import Strata
 from dprl.protocols import Bounds
 from dprl.strict_json import read_back
 
 FILE = "propensities.json"
-TABLE, MODEL = "dprl.propensities/1", "dprl.propensity-model/1"
+TABLE_SCHEMA, MODEL_SCHEMA = "dprl.propensities/1", "dprl.propensity-model/1"
 """Schemas of the file."""
 COUNT_WEIGHT = 2.0
 """Weight of a count against a sum of outcomes in [-1, 1]."""
-FEWEST, CLEAR = 10.0, 3.0
+FEWEST_PEOPLE, CLEAR_DEVIATIONS = 10.0, 3.0
 """An action is supported in a stratum by at least so many units, and standard deviations of a count's noise."""
 
 
-def size_of(bounds: Bounds) -> int:
+def released_size(bounds: Bounds) -> int:
     """Return how many numbers are released: counts and, for logs of one decision, sums of outcomes."""
     return Strata(bounds).count * (bounds.kinds + (bounds.actions or 1) * (bounds.horizon == 1))
 
@@ -102,19 +102,19 @@ class Propensities:
         """Noisy sums of outcomes, scaled so that -1 and 1 are the ends of the declared range."""
         return self.theta[self.shape[0] * self.strata.bounds.kinds :].reshape(self.shape)
 
-    def supported(self, least: float) -> Bool[np.ndarray, "strata actions"]:
+    def supported(self, min_propensity: float) -> Bool[np.ndarray, "strata actions"]:
         """Return where an action was taken clearly often and has a propensity of at least ``least``."""
-        return self.counts >= self.enough(least)
+        return self.counts >= self.needed_count(min_propensity)
 
-    def enough(self, least: float) -> Float[np.ndarray, "strata one"]:
+    def needed_count(self, min_propensity: float) -> Float[np.ndarray, "strata one"]:
         """Return the smallest noisy count with which an action is supported in a stratum."""
         people = np.maximum(self.people, 0.0)[:, None]
-        return np.maximum(least * people, max(FEWEST, CLEAR * self.count_noise))
+        return np.maximum(min_propensity * people, max(FEWEST_PEOPLE, CLEAR_DEVIATIONS * self.count_noise))
 
-    def shares(self, least: float) -> Float[np.ndarray, "strata actions"]:
+    def propensities(self, min_propensity: float) -> Float[np.ndarray, "strata actions"]:
         """Return the estimated propensity of getting each action and staying in the log; zero where not supported."""
         people = np.maximum(self.people, 1.0)[:, None]
-        return np.where(self.supported(least), np.minimum(self.counts / people, 1.0), 0.0)
+        return np.where(self.supported(min_propensity), np.minimum(self.counts / people, 1.0), 0.0)
 
     @cached_property
     def outcomes(self) -> Float[np.ndarray, "strata actions"]:
@@ -124,13 +124,13 @@ class Propensities:
     @cached_property
     def levels(self) -> Float[np.ndarray, " actions"]:
         """Mean outcome of each action; zero where noise hides the count of the action."""
-        people, enough = self.counts.sum(axis=0), CLEAR * self.count_noise * self.shape[0] ** 0.5
+        people, enough = self.counts.sum(axis=0), CLEAR_DEVIATIONS * self.count_noise * self.shape[0] ** 0.5
         return np.where(people > enough, np.clip(self.sums.sum(axis=0) / np.maximum(people, 1.0), -1.0, 1.0), 0.0)
 
     @cached_property
     def effects(self) -> Float[np.ndarray, " strata"]:
         """How far the outcomes of each stratum lie above :attr:`levels`, shrunk to zero by the noise in them."""
-        people = np.maximum(self.counts.sum(axis=1), max(FEWEST, self.count_noise))
+        people = np.maximum(self.counts.sum(axis=1), max(FEWEST_PEOPLE, self.count_noise))
         raw = (self.sums - self.levels * self.counts).sum(axis=1) / people
         own = (self.noise**2 * self.shape[1] + self.count_noise**2 * float(np.sum(self.levels**2))) / people**2
         spread = max(float(np.sum(people * (raw**2 - own)) / people.sum()), 0.0)
@@ -152,7 +152,7 @@ class Propensities:
 
     def to_bytes(self) -> bytes:
         """Write what was released as JSON."""
-        made = {"schema": TABLE, "bounds": self.strata.bounds.as_dict(), "released": self.theta.tolist()}
+        made = {"schema": TABLE_SCHEMA, "bounds": self.strata.bounds.as_dict(), "released": self.theta.tolist()}
         made |= self.described((), None)
         return (json.dumps(made, indent=1) + "\n").encode()
 
@@ -172,7 +172,7 @@ class PropensityModel:
     """
 
     theta: Float[np.ndarray, " numbers"]
-    terms: Terms
+    terms: RegressionTerms
     noise: tuple[float, float]
 
     file: ClassVar[str] = FILE
@@ -200,7 +200,7 @@ class PropensityModel:
         sums = self._parts[0][self.terms.actions * self.terms.triangle :].reshape(-1, d)
         ridge = noise * math.sqrt(2.0 * d)
         return np.stack(
-            [np.asarray(inverse(jnp.asarray(x), ridge)) @ y for x, y in zip(self.products, sums, strict=True)]
+            [np.asarray(ridge_inverse(jnp.asarray(x), ridge)) @ y for x, y in zip(self.products, sums, strict=True)]
         )
 
     @cached_property
@@ -209,7 +209,7 @@ class PropensityModel:
         return min(float(np.abs(self.outcome_coefficients).sum(axis=1).max()) / self.terms.norm, 1.0)
 
     @cached_property
-    def least(self) -> Float[np.ndarray, " actions"]:
+    def least_probabilities(self) -> Float[np.ndarray, " actions"]:
         """Lower bound of each action's probability over all states within the declared bounds."""
         apart = self.coefficients[None, :, :] - self.coefficients[:, None, :]
         return 1.0 / np.exp(np.minimum(np.abs(apart).sum(axis=2) / self.terms.norm, 700.0)).sum(axis=1)
@@ -218,7 +218,7 @@ class PropensityModel:
     def covariance(self) -> Float[np.ndarray, "coefficients coefficients"]:
         """Mean square error of the coefficients, from the noise and from what the last step's ridge held back."""
         ridge = self.terms.ridge(self.noise[1])
-        solved = np.asarray(inverse(self.terms.information(jnp.asarray(self._parts[3])), ridge))
+        solved = np.asarray(ridge_inverse(self.terms.information(jnp.asarray(self._parts[3])), ridge))
         left = ridge * solved @ (self._parts[2] - self._parts[1])
         return self.noise[1] ** 2 * solved @ solved + np.outer(left, left)
 
@@ -229,7 +229,7 @@ class PropensityModel:
         return float(self.products[:, 0, 0].sum()) * unit, self.noise[0] * unit * math.sqrt(self.terms.actions)
 
     @cached_property
-    def spread(self) -> float:
+    def log_odds_variance(self) -> float:
         """Mean over people of the log odds' variance that :attr:`covariance` makes; doubled with over two actions."""
         values, vectors = np.linalg.eigh(self.products.sum(axis=0))
         gram = (vectors * np.maximum(values, 0.0)) @ vectors.T / max(self.total[0], 1.0)
@@ -259,7 +259,7 @@ class PropensityModel:
 
     def to_bytes(self) -> bytes:
         """Write what was released as JSON."""
-        made = {"schema": MODEL, "bounds": self.terms.bounds.as_dict(), "released": self.theta.tolist()}
+        made = {"schema": MODEL_SCHEMA, "bounds": self.terms.bounds.as_dict(), "released": self.theta.tolist()}
         made |= {"noise": list(self.noise)} | self.described((), None)
         return (json.dumps(made, indent=1) + "\n").encode()
 
@@ -279,12 +279,15 @@ def load_propensities(path: str | Path) -> Propensities | PropensityModel:
 
 def _read(made: dict[str, Any]) -> Propensities | PropensityModel:
     bounds, theta = Bounds.from_mapping(made["bounds"]), np.array(made["released"], dtype=np.float64)
-    if made["schema"] == MODEL:
+    if made["schema"] == MODEL_SCHEMA:
         products, step = map(float, made["noise"])
-        found, size = PropensityModel(theta, Terms(bounds), (products, step)), Terms(bounds).released
+        found, size = (
+            PropensityModel(theta, RegressionTerms(bounds), (products, step)),
+            RegressionTerms(bounds).released_size,
+        )
     else:
         noise = COUNT_WEIGHT * float(made["standard_deviation_of_noise"]) / bounds.horizon
-        found, size = Propensities(theta, Strata(bounds), noise), size_of(bounds)
-    if made["schema"] not in (MODEL, TABLE) or theta.shape != (size,):
+        found, size = Propensities(theta, Strata(bounds), noise), released_size(bounds)
+    if made["schema"] not in (MODEL_SCHEMA, TABLE_SCHEMA) or theta.shape != (size,):
         raise ValueError
     return found

@@ -9,31 +9,33 @@ computes from noisy sums is post-processing. With a public schedule the noise di
 from __future__ import annotations
 
 import dataclasses
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
 
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int
 
 from dprl.arrays import AnyArray
 from dprl.config import Provenance
-from dprl.engine.options import Adaptive, PublicFacts, Query, Stage, ValueFunctionConfig
+from dprl.engine.program import Adaptive, PublicFacts, Query, Stage, ValueFunctionConfig
 from dprl.errors import DprlError
 from dprl.mechanisms.filtered_sum import FilteredGaussianSum
-from dprl.mechanisms.gaussian_sum import to_levels
 from dprl.protectors.projector import ProtectorState
 from dprl.protectors.protector import Protector
 
 C = TypeVar("C", bound=ValueFunctionConfig)
 FROM_PROTECTOR = Provenance("from the protector (stated public)")
-_DECIDED = (
+_DECIDED_BY_PROTECTOR = (
     "steps", "sampling_rate", "clip_norm", "step_size", "schedule", "offset", "average", "primal_step", "dual_step",
     "step_scale", "alpha", "beta", "kappa", "eta", "nu", "direction", "noise_multiplier",
 )  # fmt: skip
 
 
-def public_facts(facts: PublicFacts) -> dict[str, float]:
+def protector_facts(facts: PublicFacts) -> dict[str, float]:
     """Return the public facts of a log that are checked against a protector's ranges.
 
     ``strength`` is ``units mu / ratio``: one over the noise in a mean return, in half-widths of the value range.
@@ -49,7 +51,7 @@ def public_facts(facts: PublicFacts) -> dict[str, float]:
     }
 
 
-class Chosen(NamedTuple):
+class ProtectorChoice(NamedTuple):
     """Choices that follow from an ``optimizer`` option.
 
     Attributes:
@@ -68,7 +70,7 @@ def check_options(config: Any) -> None:
     if config.optimizer is None:
         return
     defaults = {f.name: f.default for f in dataclasses.fields(config)}
-    for name in _DECIDED:
+    for name in _DECIDED_BY_PROTECTOR:
         if (
             name in defaults
             and getattr(config, name) != defaults[name]
@@ -77,7 +79,7 @@ def check_options(config: Any) -> None:
             raise DprlError(f"{config.algorithm}: {name} is the optimizer's to decide: leave one of them out.")
 
 
-def loaded(config: C) -> C:
+def with_loaded_protector(config: C) -> C:
     """Return ``config`` with the loaded protector in place of its folder, which a release thus reads only once."""
     folder = getattr(config, "optimizer", None)
     if not isinstance(folder, str):
@@ -85,7 +87,7 @@ def loaded(config: C) -> C:
     return dataclasses.replace(config, optimizer=Protector.load(folder))  # type: ignore[call-arg]
 
 
-def choose(config: Any, facts: PublicFacts) -> Chosen:
+def choose_protector(config: Any, facts: PublicFacts) -> ProtectorChoice:
     """Load the protector of ``config.optimizer``, and choose the protector or its hand schedule by public facts.
 
     Raises:
@@ -97,7 +99,7 @@ def choose(config: Any, facts: PublicFacts) -> Chosen:
     if protector.algorithm != config.algorithm:
         whom = protector.algorithm or "tasks that are no policy evaluation"
         raise DprlError(f"The protector was learned for {whom}, and the algorithm is {config.algorithm}.")
-    reason = protector.serves(public_facts(facts), facts.features.name)
+    reason = protector.serves(protector_facts(facts), facts.features.name)
     if reason is not None:
         protector = protector.fallback()
     hand = protector.hand
@@ -109,12 +111,12 @@ def choose(config: Any, facts: PublicFacts) -> Chosen:
     }  # fmt: skip
     own = config.options()
     changes = {name: value for name, value in numbers.items() if name in own and value != 0.0}
-    return Chosen(config.replace(FROM_PROTECTOR, **changes), protector, reason)
+    return ProtectorChoice(config.replace(FROM_PROTECTOR, **changes), protector, reason)
 
 
-def protected_shapes(config: Any, facts: PublicFacts) -> tuple[Query, ...]:
+def protected_queries(config: Any, facts: PublicFacts) -> tuple[Query, ...]:
     """Return the queries of the algorithm's stages; the last one has the protector's noise."""
-    plain, protector, _ = choose(config, facts)
+    plain, protector, _ = choose_protector(config, facts)
     *first, last = dataclasses.replace(plain, optimizer=None).queries(facts)
     if protector.adaptive:
         if first:
@@ -128,9 +130,34 @@ def protected_shapes(config: Any, facts: PublicFacts) -> tuple[Query, ...]:
     return (*first, last)
 
 
+def to_levels(profile: Sequence[float], levels: int = 8) -> tuple[float, ...]:
+    """Round a public profile of noise to at most ``levels`` distinct values w, scaled so that 1/w^2 has mean one.
+
+    The values are rounded on a logarithmic grid between the smallest and the largest, then scaled. The profile is
+    public and the accountant sees the rounded one, so rounding costs no privacy. The time to calibrate is in proportion
+    to the number of levels.
+
+    >>> to_levels([2.0, 2.0, 2.0])
+    (1.0, 1.0, 1.0)
+    >>> [round(w, 3) for w in to_levels([1.0, 1.01, 4.0, 3.97], 2)]
+    [0.729, 0.729, 2.915, 2.915]
+    """
+    values = np.asarray(profile, dtype=np.float64)
+    if values.ndim != 1 or not values.size or not np.all((values > 0.0) & np.isfinite(values)):
+        raise DprlError("A noise profile consists of positive finite numbers.")
+    logs = np.log(values)
+    distinct = np.unique(logs)
+    if len(distinct) > levels:
+        grid = np.linspace(distinct[0], distinct[-1], levels)
+        logs = grid[np.argmin(np.abs(logs[:, None] - grid), axis=1)]
+    scale = 0.5 * math.log(float(np.mean(np.exp(-2.0 * logs))))
+    # equal levels give equal floats, whatever the order of the steps
+    return tuple(float(w) for w in np.exp(logs + scale))
+
+
 def protected_program(config: Any, facts: PublicFacts, stages: tuple[Stage, ...]) -> Protected:
     """Return the algorithm's program under the protector."""
-    plain, protector, reason = choose(config, facts)
+    plain, protector, reason = choose_protector(config, facts)
     base = dataclasses.replace(plain, optimizer=None).program(facts, stages)
     return Protected(base, protector, plain, reason)
 

@@ -19,17 +19,17 @@ from typing_extensions import override
 
 from dprl.engine.columns import scale_of
 from dprl.evaluation.intervals import CUT_WEIGHTS, PRODUCT_SCALE, confounder_odds, product_weight, quantile, skew_margin
-from dprl.evaluation.regression import Terms
-from dprl.evaluation.residuals import Found, FoundQuestion
+from dprl.evaluation.propensity_regression import RegressionTerms
+from dprl.evaluation.residuals import Estimate, EstimateQuery
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.policies.loading import policy_probabilities
 
-SQUARE, MOVE, COUNT, CUT = 0.33, 0.6, 0.3, 0.3
+SQUARE, DERIVATIVE, PRESENCE, CUT = 0.33, 0.6, 0.3, 0.3
 """Weights against the scores: of squares, derivatives, a unit's presence, and what is cut of all policies together."""
 
 
 @dataclass(frozen=True)
-class RegressionQuery(FoundQuestion):
+class RegressionQuery(EstimateQuery):
     """Query to the units around a released propensity regression, made from public facts and released numbers.
 
     Attributes:
@@ -47,9 +47,9 @@ class RegressionQuery(FoundQuestion):
         return np.eye(self.policies)
 
     @cached_property
-    def terms(self) -> Terms:
+    def terms(self) -> RegressionTerms:
         """The declared terms."""
-        return Terms(self.bounds)
+        return RegressionTerms(self.bounds)
 
     @property
     def dimension(self) -> int:
@@ -60,17 +60,17 @@ class RegressionQuery(FoundQuestion):
     def clip_norm(self) -> float:
         """L2 norm that no vector exceeds."""
         products = PRODUCT_SCALE / 2.0 if self.contrasts else 0.0
-        return math.hypot(1.0, SQUARE, MOVE, COUNT, CUT, products) * (1.0 + 1e-9)
+        return math.hypot(1.0, SQUARE, DERIVATIVE, PRESENCE, CUT, products) * (1.0 + 1e-9)
 
     @property
-    def most_weight(self) -> float:
+    def largest_weight(self) -> float:
         """Largest importance weight; larger weights are cut."""
         return min(self.bounds.max_importance_ratio, 1.0 / max(self.config.min_propensity, 1e-9))
 
     def _radius(self, outcome: float) -> float:
         """Return the largest norm of all policies' scores if the outcome model is at most ``outcome`` in size."""
         together = float(np.linalg.norm(self.patterns, axis=1).max())
-        return (1.0 + outcome) * self.most_weight * together + math.sqrt(self.policies) * outcome
+        return (1.0 + outcome) * self.largest_weight * together + math.sqrt(self.policies) * outcome
 
     @property
     def radius(self) -> float:
@@ -80,14 +80,14 @@ class RegressionQuery(FoundQuestion):
     @property
     def _cuts(self) -> bool:
         """Whether weights can be cut at a state within the declared bounds."""
-        return bool(self.released.least.min() * self.most_weight < 1.0)
+        return bool(self.released.least_probabilities.min() * self.largest_weight < 1.0)
 
     @override
     def _columns(self, policies: Sequence[Any], states: Any, action: Any, outcome: Any) -> list[np.ndarray]:
-        model, actions, f = self.released, self.terms.actions, self.terms.of(states)
+        model, actions, f = self.released, self.terms.actions, self.terms.of_states(states)
         taken, p, m = np.eye(actions)[action], model.probabilities(f), model.outcomes(f)
         table = [policy_probabilities(policy, states, actions) for policy in policies]
-        floor = np.maximum(np.maximum.reduce(table) / self.most_weight, 1e-300)
+        floor = np.maximum(np.maximum.reduce(table) / self.largest_weight, 1e-300)
         floored = np.maximum(p, floor)
         own = np.arange(len(action)), action
         residual = (outcome - m[own]) / floored[own]
@@ -99,25 +99,25 @@ class RegressionQuery(FoundQuestion):
                 direct += chosen[:, a] * m[:, a]
                 left += chosen[:, a] * (1.0 - p[:, a] / floored[:, a])
             scores.append((direct + weighted) / self.radius)
-            moves += [MOVE * weighted / self.radius * g * x for g in gradient.T for x in f.T]
+            moves += [DERIVATIVE * weighted / self.radius * g * x for g in gradient.T for x in f.T]
             cut.append(CUT / math.sqrt(self.policies) * left)
         squares = [SQUARE * x * x for x in scores]
         products = [product_weight(self.contrasts) * scores[a] * scores[b] for a, b in self.contrasts]
-        return [*scores, *squares, *moves, *cut, COUNT * np.ones(len(action)), *products]
+        return [*scores, *squares, *moves, *cut, PRESENCE * np.ones(len(action)), *products]
 
-    def _found(
+    def _estimate(
         self, mechanism: GaussianSum, noisy: Float[np.ndarray, " dim"], weights: Float[np.ndarray, " policies"]
-    ) -> Found:
+    ) -> Estimate:
         """Return the estimate of the sum over policies of ``weights`` times values, with its errors."""
         model, t, radius, k = self.released, quantile(self.config.confidence), self.radius, self.policies
         ends = np.cumsum([k, k, k * self.terms.coefficients, k, 1])
         first, squares, moves, cut, count, products = np.split(noisy, ends)
-        people = max(float(count[0]) / COUNT, 1.0)
+        people = max(float(count[0]) / PRESENCE, 1.0)
         noise, size, m = mechanism.noise_std / people, float(np.abs(weights).sum()), model.largest_outcome
         length = float(np.linalg.norm(weights))
         value = radius * float(weights @ first) / people
         # the noise of the sum, and that of the number of people
-        own = math.hypot(radius * length * noise, value * noise / COUNT)
+        own = math.hypot(radius * length * noise, value * noise / PRESENCE)
         # the mean square, which includes the square of the mean
         square, spread = float(weights**2 @ squares) / SQUARE, [float(np.linalg.norm(weights**2)) / SQUARE]
         for (a, b), product in zip(self.contrasts, products, strict=True):
@@ -125,17 +125,17 @@ class RegressionQuery(FoundQuestion):
             square += both * float(product)
             spread.append(abs(both))
         square, spread_of = square * radius**2 / people, math.hypot(*spread) * radius**2 * noise
-        most = (size * (math.sqrt(self.most_weight) * (1.0 + m) + m)) ** 2
+        most = (size * (math.sqrt(self.largest_weight) * (1.0 + m) + m)) ** 2
         mean = max(value**2 - own**2, 0.0)
         variance, upper, surely = (min(max(square - mean, 0.0) + margin * spread_of, most) for margin in (0.0, 1.0, t))
         # effect of the noise in the coefficients, to first order along the released derivative
-        unit = radius * self.terms.longest_score / MOVE
+        unit = radius * self.terms.longest_score / DERIVATIVE
         slope = unit * (weights @ moves.reshape(k, -1)) / people
         covariance, each = model.covariance, (unit * length * noise) ** 2
         along = max(float(slope @ covariance @ slope) - each * float(np.trace(covariance)), 0.0)
         doubt = 2.0 * each**2 * float(np.sum(covariance**2)) + 4.0 * each * float(np.sum((covariance @ slope) ** 2))
         moved = along + math.sqrt(doubt)
-        second = 0.5 * (1.0 + m) * size * model.spread
+        second = 0.5 * (1.0 + m) * size * model.log_odds_variance
         # the part that was cut is only known to lie between bounds
         lost, lost_noise = 0.0, 0.0
         if self._cuts:
@@ -149,7 +149,7 @@ class RegressionQuery(FoundQuestion):
         strength = max(value - side, -value - side, 0.0) / reach
         errors = math.hypot(own, math.sqrt(moved)), math.sqrt(variance / people), math.sqrt(surely / people)
         notes = (CUT_WEIGHTS,) if self._cuts else ()
-        return Found(value, *errors, side, side, 2.0 * lost, confounder_odds(strength), notes)
+        return Estimate(value, *errors, side, side, 2.0 * lost, confounder_odds(strength), notes)
 
     def expect(self, mechanism: GaussianSum) -> list[tuple[float, float, float]]:
         """Return the errors to expect around an outcome model of half the largest size, from public facts only.
@@ -160,4 +160,4 @@ class RegressionQuery(FoundQuestion):
         """
         half, units = scale_of(self.bounds.reward)[1], self.bounds.units
         noise = self._radius(0.5) * mechanism.noise_std / units
-        return [(half * noise, half * math.sqrt(self.most_weight / units), half)] * self.policies
+        return [(half * noise, half * math.sqrt(self.largest_weight / units), half)] * self.policies

@@ -18,9 +18,9 @@ from jaxtyping import Float, Int
 from typing_extensions import override
 
 from dprl.data.trajectories import Trajectories
-from dprl.engine.columns import in_range, scale_of
+from dprl.engine.columns import scale_of, scaled_to_unit_range
 from dprl.engine.ratios import unit_means, usable
-from dprl.engine.value_query import AroundReleased, Question
+from dprl.engine.value_query import BaseValueQuery, FollowUpQuery
 from dprl.evaluation.intervals import (
     NO_OVERLAP,
     TRIMMED,
@@ -32,18 +32,19 @@ from dprl.evaluation.intervals import (
     skew_margin,
     within_range,
 )
-from dprl.evaluation.residual_design import Design
+from dprl.evaluation.least_noise import least_noise_strategy
+from dprl.evaluation.residual_design import ResidualDesign
 from dprl.evaluation.strata import Strata
-from dprl.evaluation.strategy import least_noise_strategy
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.protocols import Bounds
 
 
-class Found(NamedTuple):
+class Estimate(NamedTuple):
     """Estimate of a value or a difference, in units of half the declared range around its middle.
 
     Attributes:
-        noise, sampling, most: standard errors of the noise and of sampling, and an upper bound of the latter.
+        noise, sampling, sampling_at_most: standard errors of the noise and of sampling, and an upper bound of the
+            latter.
         below, above: how far the interval reaches below and above the value.
         bias: part of the interval's width that is allowed for strata without overlap.
         confounding: how strong an unmeasured confounder must be to bring the value to zero: see
@@ -54,7 +55,7 @@ class Found(NamedTuple):
     value: float
     noise: float
     sampling: float
-    most: float
+    sampling_at_most: float
     below: float
     above: float
     bias: float
@@ -63,7 +64,7 @@ class Found(NamedTuple):
 
 
 @dataclass(frozen=True)
-class FoundQuestion(AroundReleased, Question):
+class EstimateQuery(FollowUpQuery, BaseValueQuery):
     """Query for values of one decision, which can estimate any weighted sum of the policies' values.
 
     Attributes:
@@ -90,9 +91,9 @@ class FoundQuestion(AroundReleased, Question):
         """Return the columns of the decisions' vectors, from states, actions and outcomes in [-1, 1]. Private."""
         raise NotImplementedError
 
-    def _found(
+    def _estimate(
         self, mechanism: GaussianSum, noisy: Float[np.ndarray, " dim"], weights: Float[np.ndarray, " policies"]
-    ) -> Found:
+    ) -> Estimate:
         """Return the estimate of the sum over policies of ``weights`` times values, with its errors."""
         raise NotImplementedError
 
@@ -106,7 +107,7 @@ class FoundQuestion(AroundReleased, Question):
             return out
         first = np.minimum(log.episode_offsets[:-1], len(log.reward) - 1)
         sound = usable(log) & (log.action[first] >= 0) & (True if log.stays is None else log.stays[first] > 0.0)
-        outcome = in_range(log.reward[first], self.bounds.reward)
+        outcome = scaled_to_unit_range(log.reward[first], self.bounds.reward)
         columns = self._columns(policies, log.observation[first], np.maximum(log.action[first], 0), outcome)
         for column, values in enumerate(columns):
             out[:, column] = unit_means(log, np.where(sound, values, 0.0))
@@ -117,18 +118,18 @@ class FoundQuestion(AroundReleased, Question):
         centre, half = scale_of(self.bounds.reward)
         out = []
         for weights in np.eye(self.policies):
-            found = self._found(mechanism, noisy, weights)
+            found = self._estimate(mechanism, noisy, weights)
             ends = centre + half * (found.value - found.below), centre + half * (found.value + found.above)
             value = centre + half * found.value
             interval, notes = within_range(value, ends, self.bounds.reward, found.notes)
-            errors = half * found.noise, half * found.sampling, half * found.most
+            errors = half * found.noise, half * found.sampling, half * found.sampling_at_most
             out.append(ValueEstimate(value, interval, *errors, None, None, half * found.bias, notes))
         return out
 
     def difference(self, mechanism: GaussianSum, noisy: Float[np.ndarray, " dim"], a: int, b: int) -> Difference:
         """Return one policy's value less another's, for a pair among :attr:`contrasts`."""
         half = scale_of(self.bounds.reward)[1]
-        found = self._found(mechanism, noisy, np.eye(self.policies)[a] - np.eye(self.policies)[b])
+        found = self._estimate(mechanism, noisy, np.eye(self.policies)[a] - np.eye(self.policies)[b])
         most = self.bounds.reward[1] - self.bounds.reward[0]
         low, high = half * (found.value - found.below), half * (found.value + found.above)
         interval = max(low, -most), min(high, most)
@@ -138,7 +139,7 @@ class FoundQuestion(AroundReleased, Question):
 
 
 @dataclass(frozen=True)
-class ResidualQuery(FoundQuestion):
+class ResidualQuery(EstimateQuery):
     """Query to the units around released propensities, made from public facts and released numbers.
 
     Attributes:
@@ -172,58 +173,64 @@ class ResidualQuery(FoundQuestion):
         """The table, with the logged policy's probabilities if all actions were equally likely in every stratum."""
         return np.where(self.table.any(axis=(1, 2), keepdims=True), self.table, 1.0 / self.table.shape[2])
 
-    def of_policies(self, policies: Sequence[Any]) -> ResidualQuery:
+    def with_policies(self, policies: Sequence[Any]) -> ResidualQuery:
         """Return the same query for policies that are known by now; its dimension and clip norm stay."""
         return replace(self, table=Strata(self.bounds).table(policies))
 
     @cached_property
-    def design(self) -> Design:
+    def design(self) -> ResidualDesign:
         """Design of the vectors by stratum and action, once propensities are released."""
         config = self.config
-        return Design(self.released, self.table, self.contrasts, config.overlap == "trim", config.min_propensity)
+        return ResidualDesign(
+            self.released, self.table, self.contrasts, config.overlap == "trim", config.min_propensity
+        )
 
     @override
     def _columns(self, policies: Sequence[Any], states: Any, action: Any, outcome: Any) -> Iterable[np.ndarray]:
         del policies
         design = self.design
         place = self.released.strata.cells(states) * self.table.shape[2] + action
-        residual = (outcome - design.outcomes.ravel()[place]) / design.largest.ravel()[place]
-        for column, asked in enumerate(design.asked.T):
+        residual = (outcome - design.outcomes.ravel()[place]) / design.largest_differences.ravel()[place]
+        for column, asked in enumerate(design.vector_factors.T):
             yield asked[place] * (residual if column < self.policies else residual**2 - 1.0)
 
-    def _found(self, mechanism: GaussianSum, noisy: Float[np.ndarray, " dim"], weights: np.ndarray) -> Found:
+    def _estimate(self, mechanism: GaussianSum, noisy: Float[np.ndarray, " dim"], weights: np.ndarray) -> Estimate:
         """Return the estimate of the sum over policies of ``weights`` times values, with its errors."""
         design, t = self.design, quantile(self.config.confidence)
         mean, squares, mean_noise, square_noise = design.decoded(noisy, mechanism.noise_std, weights)
-        own = np.where(design.done, 0.0, weights)  # without the logged policy, whose weights are known
-        direct, table = design.direct(own), np.tensordot(own, self.table, 1)
-        middle, done = float(design.shares @ direct), float(weights[design.done].sum())
+        own = np.where(design.is_logged, 0.0, weights)  # without the logged policy, whose weights are known
+        direct, table = design.model_values(own), np.tensordot(own, self.table, 1)
+        middle, done = float(design.shares @ direct), float(weights[design.is_logged].sum())
         value = middle + mean
         # variance between strata: what the model says of it, and what the model leaves of it
         raw, apart = (table * design.raw).sum(axis=1), direct - middle
         between = float(design.shares @ (apart * (2.0 * raw - direct - middle)))
         if done:
-            value, apart, between = design.with_what_was_done(value, apart, table, done)
+            value, apart, between = design.with_logged_policy(value, apart, table, done)
         variance = max(squares, 0.0) + max(between, 0.0)
         upper, surely = (
-            min(max(squares, 0.0) + m * square_noise, design.most(weights)) + max(between, 0.0)
+            min(max(squares, 0.0) + m * square_noise, design.largest_mean_square(weights)) + max(between, 0.0)
             for m in (VARIANCE_MARGIN, t)
         )
         noise = math.hypot(mean_noise, design.noise_of_shares(apart), design.noise_of_weights(table))
-        people = design.at_least(t)
+        people = design.fewest_people(t)
         sampling = math.sqrt(upper / people)
         error = math.hypot(sampling, noise)
-        skew = (sampling / error) ** 2 * skew_margin(t, design.farthest(weights), people) if error > 0.0 else 0.0
-        low, high = design.hidden(table, t)
-        below, above = (t * error + skew + design.second_order(table) + side for side in (low, high))
+        skew = (sampling / error) ** 2 * skew_margin(t, design.largest_sum(weights), people) if error > 0.0 else 0.0
+        low, high = design.unsupported_width(table, t)
+        below, above = (t * error + skew + design.second_order_bias(table) + side for side in (low, high))
         end = max(value - below, -value - above, 0.0)
         _, squares, _, square_noise = design.decoded(noisy, mechanism.noise_std, own)
-        strength = end / max(math.sqrt(squares + square_noise) * design.reach(table), 1e-12) if squares > 0.0 else 0.0
+        strength = (
+            end / max(math.sqrt(squares + square_noise) * design.confounder_factor(table), 1e-12)
+            if squares > 0.0
+            else 0.0
+        )
         errors = noise, math.sqrt(variance / people), math.sqrt(surely / people)
-        lost = design.lost if design.trims else design.lost & (table != 0.0)
+        lost = design.unsupported if design.trims else design.unsupported & (table != 0.0)
         notes = (TRIMMED if design.trims else NO_OVERLAP,) if lost.any() else ()
-        found = Found(value, *errors, below, above, low + high, confounder_odds(strength), notes)
-        return found if design.told(t) else Found(0.0, noise, 1.0, 1.0, 2.0, 2.0, 4.0, 1.0, notes)
+        found = Estimate(value, *errors, below, above, low + high, confounder_odds(strength), notes)
+        return found if design.has_enough_people(t) else Estimate(0.0, noise, 1.0, 1.0, 2.0, 2.0, 4.0, 1.0, notes)
 
     def expect(self, mechanism: GaussianSum) -> list[tuple[float, float, float]]:
         """Return the errors to expect if every action is equally likely in each stratum, from public facts only.

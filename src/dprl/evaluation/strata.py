@@ -18,14 +18,14 @@ from jaxtyping import Float
 
 from dprl.data.preparation import is_lagged
 from dprl.errors import DprlError
-from dprl.evaluation.strategy import UnknownPolicy
+from dprl.evaluation.least_noise import UnknownPolicy
 from dprl.policies.loading import ColumnPolicy, LoggedPolicy, policy_probabilities
 from dprl.protocols import Bounds
 
-MOST = 2_000
+MOST_CELLS = 2_000
 """Cells of strata times actions."""
-_STATES = 64
-_SAME = 1e-6
+_STATES_PER_STRATUM = 64
+_TOLERANCE = 1e-6
 
 
 class Axis(NamedTuple):
@@ -87,7 +87,7 @@ def read_axes(declared: Sequence[str], bounds: Bounds, where: str = "bounds: str
     if isinstance(declared, str | Mapping) or not all(isinstance(one, str) for one in declared):
         raise DprlError(f'{where} must be a list of texts, such as ["site", "age:30,50"].')
     axes = tuple(read_axis(one, bounds, where) for one in declared)
-    check_apart(axes, where)
+    check_distinct_axes(axes, where)
     return axes
 
 
@@ -114,7 +114,7 @@ def read_axis(declared: str, bounds: Bounds, where: str = "bounds: strata") -> A
                 f"as {name}:{(low + high) / 2.0:g}."
             )
         return Axis(component, name, edges, codes=False)
-    if low != int(low) or high != int(high) or not 1 <= high - low < MOST:
+    if low != int(low) or high != int(high) or not 1 <= high - low < MOST_CELLS:
         raise DprlError(
             f"{where}: {name} is not a whole number with a few values; write cut points, such as "
             f"{name}:{(low + high) / 2.0:g}."
@@ -135,7 +135,7 @@ def _places(bounds: Bounds) -> dict[str, int]:
     return places | {name: i for i, name in reversed([*enumerate(bounds.state_names)])}
 
 
-def check_apart(axes: Sequence[Axis], where: str) -> None:
+def check_distinct_axes(axes: Sequence[Axis], where: str) -> None:
     """Refuse axes of which two have a component in common; ``where`` begins the error message."""
     components = [place for axis in axes for place in (axis.values or (axis.component,))]
     if len(set(components)) < len(components):
@@ -158,9 +158,9 @@ class Strata:
 
     def __post_init__(self) -> None:
         cells = self.count * (self.bounds.actions or 1)
-        if cells > MOST:
+        if cells > MOST_CELLS:
             raise DprlError(
-                f"bounds: strata make {cells} pairs of a stratum and an action; at most {MOST} are counted."
+                f"bounds: strata make {cells} pairs of a stratum and an action; at most {MOST_CELLS} are counted."
             )
 
     @cached_property
@@ -215,8 +215,8 @@ class Strata:
                 out.append(np.full((self.count, actions), float(isinstance(policy, UnknownPolicy))))
                 continue
             found = policy_probabilities(policy, states.reshape(-1, states.shape[-1]), actions)
-            found = found.reshape(self.count, _STATES, actions)
-            if float(np.ptp(found, axis=1).max()) > _SAME:
+            found = found.reshape(self.count, _STATES_PER_STRATUM, actions)
+            if float(np.ptp(found, axis=1).max()) > _TOLERANCE:
                 raise DprlError(
                     f"Target policy {number} differs within a stratum: declare in the bounds' strata also what this "
                     "policy looks at, with its cut points."
@@ -227,7 +227,7 @@ class Strata:
     def _states(self) -> Float[np.ndarray, "strata points d"]:
         """Return public states of each stratum; half of them are whole numbers, like codes and counts."""
         low, high = np.array(self.bounds.state, dtype=np.float64).T
-        places = np.random.default_rng(0).random((self.count, _STATES, len(low)))  # noqa: TID251 (public)
+        places = np.random.default_rng(0).random((self.count, _STATES_PER_STRATUM, len(low)))  # noqa: TID251 (public)
         bottom, top = np.tile(low, (self.count, 1)), np.tile(high, (self.count, 1))
         for axis, place in zip(self.axes, np.unravel_index(np.arange(self.count), self.shape or (1,)), strict=False):
             if axis.values:

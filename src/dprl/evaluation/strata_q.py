@@ -25,8 +25,8 @@ from jaxtyping import Float
 from typing_extensions import override
 
 from dprl.errors import require
-from dprl.evaluation.fitted_q import RESIDUAL, TableQ
-from dprl.evaluation.propensities import FEWEST
+from dprl.evaluation.fitted_q import RESIDUAL_VARIANCE, TableQ
+from dprl.evaluation.propensities import FEWEST_PEOPLE
 from dprl.evaluation.strata import Axis, Strata
 from dprl.policies.greedy import Basis
 from dprl.policies.rules import DEEPEST, Rule, Split
@@ -34,9 +34,9 @@ from dprl.policies.rules import DEEPEST, Rule, Split
 # All numbers were chosen on problems like those of the seeds for choosing of benchmarks/learn_within_strata.py.
 KAPPA = 1.0
 """Weight of a reward against a count."""
-CLEAR = 1.0
+CLEAR_DEVIATIONS = 1.0
 """An action is proposed in a stratum where its count is at least so many standard deviations of its noise."""
-FITS = 20
+FIT_ROUNDS = 20
 """Rounds in which levels and effects are fitted in turn."""
 
 
@@ -74,21 +74,23 @@ class StrataQ(TableQ):
     """Program of fitted Q iteration over strata; its policy is a rule of comparisons.
 
     Attributes:
-        least: smallest share of a stratum that must have taken an action for it to be proposed there.
+        min_propensity: smallest share of a stratum that must have taken an action for it to be proposed there.
     """
 
     caution: float = 0.0
-    least: float = 0.0
+    min_propensity: float = 0.0
 
     kappa: ClassVar[float] = KAPPA
 
     @override
     def _seen(self, rows: Any, error: float) -> Any:
-        return rows >= jnp.maximum(self.least * jnp.sum(rows, axis=1, keepdims=True), max(FEWEST, CLEAR * error))
+        return rows >= jnp.maximum(
+            self.min_propensity * jnp.sum(rows, axis=1, keepdims=True), max(FEWEST_PEOPLE, CLEAR_DEVIATIONS * error)
+        )
 
     @override
-    def _told(self, mean: Any, future: Any, private: Any, some: Any, seen: Any) -> tuple[Any, Any]:
-        variance = (RESIDUAL + future) / some + private
+    def _lower_bounds(self, mean: Any, future: Any, private: Any, some: Any, seen: Any) -> tuple[Any, Any]:
+        variance = (RESIDUAL_VARIANCE + future) / some + private
         weights = jnp.where(seen, 1.0 / variance, 0.0)
         pooled = jnp.sum(mean * some, axis=0) / jnp.sum(some, axis=0)
 
@@ -97,7 +99,7 @@ class StrataQ(TableQ):
             effect = jnp.sum((mean - level) * weights, axis=1) / jnp.maximum(jnp.sum(weights, axis=1), 1e-9)
             return level, effect
 
-        level, effect = jax.lax.fori_loop(0, FITS, fit, (pooled, jnp.zeros(mean.shape[0])))
+        level, effect = jax.lax.fori_loop(0, FIT_ROUNDS, fit, (pooled, jnp.zeros(mean.shape[0])))
         left, cells = jnp.where(seen, mean - level - effect[:, None], 0.0), jnp.sum(seen)
         free = jnp.maximum(cells - sum(mean.shape) + 1, 1)
         more = jnp.sum(weights * left**2) - free
@@ -109,7 +111,7 @@ class StrataQ(TableQ):
         """Return the rule of the released scores."""
         strata: Strata = self.basis.strata  # type: ignore[attr-defined]
         best = np.argmax(weights.reshape(self.actions, self.basis.size), axis=0).reshape(strata.shape)
-        return Rule(_tree(strata.axes, best), self.actions, self.bounds.state_names, self.bounds.action_names)
+        return Rule(_rule_tree(strata.axes, best), self.actions, self.bounds.state_names, self.bounds.action_names)
 
 
 def check_depth(strata: Strata) -> None:
@@ -122,11 +124,11 @@ def check_depth(strata: Strata) -> None:
     )
 
 
-def _tree(axes: Sequence[Axis], actions: np.ndarray) -> Split | int:
+def _rule_tree(axes: Sequence[Axis], actions: np.ndarray) -> Split | int:
     """Return the comparisons that lead each stratum to its action; ``actions`` has a dimension for each axis."""
     if (actions == actions.flat[0]).all():
         return int(actions.flat[0])
-    axis, found = axes[0], [_tree(axes[1:], part) for part in actions]
+    axis, found = axes[0], [_rule_tree(axes[1:], part) for part in actions]
     if not axis.values:
         return _along(axis, found, 0, len(found))
     rest = found[-1] if axis.none else Counter(found).most_common(1)[0][0]

@@ -9,6 +9,9 @@ Privacy unit: a trajectory, or a person with all their trajectories. Relation: a
 Released: counts by stratum and action, and for one decision sums of outcomes; then one noisy vector of all policies'
 residuals or weights; see :mod:`~dprl.evaluation.residuals` and :mod:`~dprl.evaluation.stratified_steps`. For a
 regression: products of terms and outcomes, Newton steps, and scores; see :mod:`~dprl.evaluation.regression_values`.
+Subgroups are made of whole strata. In place of the vector of residuals they have that vector for everybody and a block
+like it for each group. The counts tell of a group's strata what they tell of all strata: how many people there are,
+with which propensities and outcomes.
 Proof, assumptions, errors and intervals: docs/proofs/stratified.md.
 """
 
@@ -17,26 +20,31 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, ClassVar, Literal
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 from typing_extensions import override
 
+from dprl.data.trajectories import Trajectories
 from dprl.engine.algorithm import Algorithm, Setting
 from dprl.engine.layouts import Block, project
 from dprl.engine.program import PublicFacts, PublicProgram, Query, Stage, ValueFunctionConfig
 from dprl.errors import DprlError
 from dprl.evaluation.importance_sampling import ImportanceSampling, make_query
-from dprl.evaluation.propensities import COUNT_WEIGHT, Propensities, PropensityModel, size_of
-from dprl.evaluation.regression import RegressionProgram, Terms, regresses
+from dprl.evaluation.least_noise import public_patterns
+from dprl.evaluation.propensities import COUNT_WEIGHT, Propensities, PropensityModel, released_size
+from dprl.evaluation.propensity_regression import RegressionProgram, RegressionTerms, declares_regression
 from dprl.evaluation.regression_values import RegressionQuery
+from dprl.evaluation.residual_design import GroupDesign, ResidualDesign
 from dprl.evaluation.residuals import ResidualQuery
-from dprl.evaluation.strata import Strata
-from dprl.evaluation.strategy import public_patterns
+from dprl.evaluation.strata import Axis, Strata
 from dprl.evaluation.stratified_steps import StratifiedStepsQuery
-from dprl.policies.loading import UNASKED
+from dprl.evaluation.subgroups import GroupedAroundQuery, least_noise_weights, subgroup_axes
+from dprl.mechanisms.gaussian_sum import GaussianSum
+from dprl.policies.loading import LOG_ONLY_POLICIES
 from dprl.protocols import Bounds
 from dprl.value_functions.features import Features
 
@@ -69,14 +77,14 @@ class Stratified(ValueFunctionConfig):
     @override
     def queries(self, facts: PublicFacts) -> tuple[Query, ...]:
         """Return the queries of the first stages, from public facts."""
-        if regresses(facts.bounds):
-            return Terms(facts.bounds).queries()
+        if declares_regression(facts.bounds):
+            return RegressionTerms(facts.bounds).queries()
         outcome = 1.0 if facts.bounds.horizon == 1 else 0.0
-        return (Query("propensities", size_of(facts.bounds), math.hypot(outcome, COUNT_WEIGHT) * (1.0 + 1e-6)),)
+        return (Query("propensities", released_size(facts.bounds), math.hypot(outcome, COUNT_WEIGHT) * (1.0 + 1e-6)),)
 
     @override
     def program(self, facts: PublicFacts, stages: tuple[Stage, ...]) -> StratifiedProgram | RegressionProgram:
-        if regresses(facts.bounds):
+        if declares_regression(facts.bounds):
             return RegressionProgram(self, stages, facts)
         return StratifiedProgram(self, stages, facts)
 
@@ -86,9 +94,9 @@ class Stratified(ValueFunctionConfig):
     ) -> Propensities | PropensityModel:
         """Return released counts and outcomes, or the released regression."""
         del features
-        if regresses(bounds):
+        if declares_regression(bounds):
             products, steps = (stage.mechanism.noise_std for stage in stages)
-            return PropensityModel(theta, Terms(bounds), (products, steps))
+            return PropensityModel(theta, RegressionTerms(bounds), (products, steps))
         return Propensities(theta, Strata(bounds), stages[0].mechanism.noise_std)
 
     @override
@@ -99,7 +107,7 @@ class Stratified(ValueFunctionConfig):
         del features
         if bounds.strata is None:
             raise DprlError("stratified: declare strata in the bounds; strata = [] if nothing decided what was done.")
-        if regresses(bounds):
+        if declares_regression(bounds):
             return self._around_regression(bounds, policies, contrasts)
         table = Strata(bounds).table(policies)
         if bounds.horizon > 1:
@@ -119,7 +127,10 @@ class Stratified(ValueFunctionConfig):
             (bounds.return_range is not None, "has the reward for its return: leave return_range out"),
             (bounds.max_importance_ratio == 1.0, "cuts weights: declare max_importance_ratio, such as 10"),
             (self.overlap == "trim", "trims nobody, and counts what it cuts: leave overlap out"),
-            (any(isinstance(policy, UNASKED) for policy in policies), "needs policies that are functions of states"),
+            (
+                any(isinstance(policy, LOG_ONLY_POLICIES) for policy in policies),
+                "needs policies that are functions of states",
+            ),
         ):
             if refused:
                 raise DprlError(f"stratified: a regression (:linear) {instead}.")
@@ -165,8 +176,8 @@ class StratifiedProgram(PublicProgram):
         counts = COUNT_WEIGHT * project(block.step, indicators)
         if bounds.horizon > 1:
             return counts
-        told = seen[seen % bounds.kinds < (bounds.actions or 1)]  # outcomes of people who were lost are unknown
-        return jnp.concatenate([counts, project(block.step_raw_reward, indicators[..., told])], axis=-1)
+        with_outcome = seen[seen % bounds.kinds < (bounds.actions or 1)]  # outcomes of people who were lost are unknown
+        return jnp.concatenate([counts, project(block.step_raw_reward, indicators[..., with_outcome])], axis=-1)
 
     def update(self, stage: int, state: Any, noisy: Float[Array, " dim"], step: Any) -> Float[Array, " dim"]:
         """Return the noisy sum."""
@@ -176,6 +187,121 @@ class StratifiedProgram(PublicProgram):
     def answer(self, state: Float[Array, " n"]) -> Float[Array, " n"]:
         """Return what was released."""
         return state
+
+
+# --- subgroups --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class GroupResidualQuery(ResidualQuery):
+    """Query of residuals whose noisy sum is decoded as that of one group.
+
+    Attributes:
+        within: ``(S,)`` whether each stratum belongs to the group.
+        whole: design for everybody.
+    """
+
+    within: Bool[np.ndarray, " strata"]
+    whole: ResidualDesign
+
+    @cached_property
+    def design(self) -> GroupDesign:
+        """Design for the group."""
+        whole = self.whole
+        return GroupDesign(
+            whole.released, whole.table, whole.contrasts, whole.trims, whole.min_propensity, whole, self.within
+        )
+
+    def count(self, noisy: Float[np.ndarray, " dim"]) -> float:
+        """Return the noisy number of people in the group, from the released counts."""
+        del noisy
+        return self.design.counted[0]
+
+    def count_noise(self, mechanism: GaussianSum) -> float:
+        """Return the standard deviation of the noise in :meth:`count`."""
+        del mechanism
+        return self.design.counted[1]
+
+
+@dataclass(frozen=True)
+class StrataGroupedQuery(GroupedAroundQuery):
+    """Query to the units for the residuals of everybody and of each subgroup, made from public facts only.
+
+    A trajectory contributes to the blocks of the groups that contain its stratum. A unit's vector is the mean over its
+    trajectories, and each trajectory's vector is no longer than a vector of residuals without groups.
+    """
+
+    inner: Any
+
+    def query_of_group(self, place: int, group: int, total: Float[np.ndarray, " inner"]) -> GroupResidualQuery:
+        """Return the query that decodes one group's noisy sum; ``total`` is not needed, for counts tell its size."""
+        del total
+        within = _strata_of_groups(self.axes[place], Strata(self.bounds))[group]
+        own = {name: getattr(self.inner, name) for name in ("config", "bounds", "policies", "contrasts", "table")}
+        return GroupResidualQuery(**own, within=within, whole=self.inner.design, known=self.inner.known)
+
+    def unit_vectors(
+        self, log: Trajectories, policies: Sequence[Any], behavior: Any = None
+    ) -> Float[np.ndarray, "units dim"]:
+        """Return ``(U, dimension)`` vectors of the units, before they are clipped. Private."""
+        strata = Strata(self.bounds)
+        cells = strata.cells(log.observation)
+        blocks = [math.sqrt(self.weights[0]) * self.inner.unit_vectors(log, policies, behavior)]
+        for axis, weight in zip(self.axes, self.weights[1:], strict=True):
+            for within in _strata_of_groups(axis, strata):
+                of_group = replace(log, action=np.where(within[cells], log.action, -1))
+                blocks.append(math.sqrt(weight) * self.inner.unit_vectors(of_group, policies, behavior))
+        return np.concatenate(blocks, axis=1)
+
+    def expect_in_groups(self, mechanism: GaussianSum) -> list[list[tuple[float, float, float]]]:
+        """Return the errors to expect in a group of each axis if all groups of the axis have the same size."""
+        found = [self.inner.expect(self.inner_mechanism(mechanism, factor)) for factor in self.relative_noise.groups]
+        return [
+            [(noise * size, sampling * math.sqrt(size), most) for noise, sampling, most in of_axis]
+            for size, of_axis in zip(self.sizes, found, strict=True)
+        ]
+
+    def count_noise(self, mechanism: GaussianSum) -> list[float]:
+        """Return the largest standard deviation of the noise in the number of people of a group, for each axis."""
+        # the counts get the share of mu^2 that the residuals leave; longest: norm of a unit's counts and outcomes
+        share, longest = self.config.value_budget_fraction, math.hypot(1.0, COUNT_WEIGHT) / COUNT_WEIGHT
+        noise = mechanism.noise_std * math.sqrt(share / (1.0 - share)) * longest * math.sqrt(self.bounds.kinds)
+        strata = Strata(self.bounds)
+        return [noise * math.sqrt(_strata_of_groups(axis, strata).sum(axis=1).max()) for axis in self.axes]
+
+
+def with_subgroups_of_strata(query: ResidualQuery, subgroups: Sequence[str], unit: str) -> Any:
+    """Return the query for the residuals of everybody and of ``subgroups``; without subgroups, return ``query``.
+
+    Raises:
+        DprlError: :func:`~dprl.evaluation.subgroups.subgroup_axes` refuses the subgroups, or one is not made of strata.
+    """
+    axes = subgroup_axes(subgroups, query.bounds, unit)
+    if not axes:
+        return query
+    for asked, axis in zip(subgroups, axes, strict=True):
+        if _strata_of_groups(axis, Strata(query.bounds)) is None:
+            raise DprlError(
+                f"subgroups: {asked} is not made of strata: declare {axis.name} with these cut points in the bounds' "
+                "strata."
+            )
+    weights = least_noise_weights([axis.size for axis in axes])
+    return StrataGroupedQuery(query, tuple(subgroups), axes, weights)
+
+
+def _strata_of_groups(axis: Axis, strata: Strata) -> Any:
+    """Return ``(groups, S)`` which strata each cell of ``axis`` is made of; None where the axis divides a stratum."""
+    for own, cells in zip(strata.axes, np.unravel_index(np.arange(strata.count), strata.shape or (1,)), strict=False):
+        if own.values or axis.values:
+            if own.values == axis.values:
+                return cells == np.arange(axis.size)[:, None]
+        elif own.component == axis.component and (own.codes or set(axis.edges) <= set(own.edges)):
+            lowest = np.array([-np.inf, *own.edges])
+            if own.codes:  # cells of whole numbers, which lie half way between two edges
+                lowest = np.array([*own.edges, own.edges[-1] + 1.0]) - 0.5
+            group = np.searchsorted(axis.edges, lowest, side="right")
+            return group[cells] == np.arange(axis.size)[:, None]
+    return None
 
 
 _FACTS = {"horizon": 1, "max_cumulative_ratio": 1.6, "strata": ("observation_0",)}

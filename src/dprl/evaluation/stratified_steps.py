@@ -19,7 +19,7 @@ from typing_extensions import override
 
 from dprl.data.trajectories import Trajectories
 from dprl.engine.ratios import step_ratios, unit_means
-from dprl.engine.value_query import AroundReleased, BesideQuery
+from dprl.engine.value_query import ExtendedQuery, FollowUpQuery
 from dprl.evaluation.importance_sampling import ImportanceQuery
 from dprl.evaluation.importance_vectors import unit_pairs
 from dprl.evaluation.intervals import (
@@ -41,7 +41,7 @@ WEIGHT_NOISE_LENGTH = 0.5
 
 
 @dataclass(frozen=True)
-class StratifiedStepsQuery(AroundReleased, BesideQuery):
+class StratifiedStepsQuery(FollowUpQuery, ExtendedQuery):
     """Query to the units around released propensities, which adds weight noise to the query of importance sampling.
 
     Propensities are released before it. Expected errors are computed as if the propensities were known.
@@ -79,7 +79,7 @@ class StratifiedStepsQuery(AroundReleased, BesideQuery):
         """L2 norm that no vector exceeds."""
         return self.inner.clip_norm * math.hypot(1.0, WEIGHT_NOISE_LENGTH)
 
-    def of_policies(self, policies: Sequence[Any]) -> StratifiedStepsQuery:
+    def with_policies(self, policies: Sequence[Any]) -> StratifiedStepsQuery:
         """Return the same query for policies that are known by now; its dimension and clip norm stay."""
         return replace(self, table=Strata(self.bounds).table(policies))
 
@@ -90,7 +90,7 @@ class StratifiedStepsQuery(AroundReleased, BesideQuery):
         del behavior
         place = self.released.strata.cells(log.observation), np.maximum(log.action, 0)
         done = replace(log, behavior_prob=(log.action >= 0).astype(np.float64))  # for the logged policy
-        log = replace(log, behavior_prob=self.released.shares(self.min_propensity)[place])
+        log = replace(log, behavior_prob=self.released.propensities(self.min_propensity)[place])
         moved = self._weight_noise.standard_errors(log) / self._weight_noise.largest_error
         weight = self._weight
         known = [isinstance(policy, LoggedPolicy) for policy in policies]
@@ -121,7 +121,7 @@ class StratifiedStepsQuery(AroundReleased, BesideQuery):
         if not self._keeps_weights:
             return found
         spread = sum(estimates[k].sampling_standard_error_at_most or math.inf for k in (a, b))
-        taken, needed = self.released.shares(self.min_propensity), self.table[[a, b]].max(axis=0) > 0.0
+        taken, needed = self.released.propensities(self.min_propensity), self.table[[a, b]].max(axis=0) > 0.0
         reach = math.sqrt(self.bounds.units) * spread * float((1.0 - taken)[needed].max())
         distance = max(found.interval[0], -found.interval[1], 0.0)
         return found._replace(confounding=confounder_odds(distance / max(reach, 1e-12)))
@@ -149,7 +149,7 @@ class StratifiedStepsQuery(AroundReleased, BesideQuery):
         """Whether released propensities show that every action of every policy is supported, and no ratio is cut."""
         if self.bounds.cuts_products:
             return False
-        states = self.released.shares(self.min_propensity)
+        states = self.released.propensities(self.min_propensity)
         needed = self.table.max(axis=0)
         ratios = np.divide(needed, states, out=np.full_like(needed, np.inf), where=states > 0.0)
         return bool((ratios[needed > 0.0] <= self.bounds.max_importance_ratio).all())

@@ -18,16 +18,16 @@ from jaxtyping import Float, Int
 
 from dprl.data.trajectories import Trajectories
 from dprl.engine.ratios import usable
-from dprl.engine.value_query import BesideQuery, CountingQuery, ValueQuery
+from dprl.engine.value_query import CountingQuery, ExtendedQuery, ValueQuery
 from dprl.errors import DprlError
 from dprl.evaluation.contrasts import Contrast, contrasts_of
 from dprl.evaluation.intervals import SAYS_NOTHING, Difference, ValueEstimate
 from dprl.evaluation.strata import Axis, read_axes
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.protocols import Bounds, Interval
-from dprl.value_functions.linear import ValueFunction
+from dprl.value_functions.value_function import ValueFunction
 
-MOST = 50
+MOST_GROUPS = 50
 """Groups of all axes together."""
 _ITERATIONS = 500
 
@@ -70,7 +70,7 @@ class Subgroup:
         }
 
 
-class Share(NamedTuple):
+class RelativeNoise(NamedTuple):
     """Noise in parts of the release, relative to the noise in a vector of values that is released without subgroups.
 
     Attributes:
@@ -82,7 +82,7 @@ class Share(NamedTuple):
     groups: tuple[float, ...]
 
 
-def asked_axes(subgroups: Sequence[str], bounds: Bounds, unit: str) -> tuple[Axis, ...]:
+def subgroup_axes(subgroups: Sequence[str], bounds: Bounds, unit: str) -> tuple[Axis, ...]:
     """Return the axes that were asked for.
 
     Args:
@@ -99,8 +99,8 @@ def asked_axes(subgroups: Sequence[str], bounds: Bounds, unit: str) -> tuple[Axi
         raise DprlError("subgroups are made by the first state of a person or a trajectory: a transition has none.")
     axes = read_axes(subgroups, bounds, "subgroups")
     groups = sum(axis.size for axis in axes)
-    if groups > MOST:
-        raise DprlError(f"subgroups: at most {MOST} fit in one release; these are {groups}.")
+    if groups > MOST_GROUPS:
+        raise DprlError(f"subgroups: at most {MOST_GROUPS} fit in one release; these are {groups}.")
     return axes
 
 
@@ -121,7 +121,7 @@ def least_noise_weights(sizes: Sequence[int]) -> Float[np.ndarray, " axes"]:
 
 
 @dataclass(frozen=True)
-class GroupedQuery(BesideQuery):
+class GroupedQuery(ExtendedQuery):
     """Query to the units for the values of everybody and of each subgroup, made from public facts only.
 
     Attributes:
@@ -159,12 +159,12 @@ class GroupedQuery(BesideQuery):
         return tuple(axis.size for axis in self.axes)
 
     @property
-    def shares(self) -> Share:
+    def relative_noise(self) -> RelativeNoise:
         """Relative noise, if everybody's sum is estimated from its own block and the sum of each axis's blocks."""
         counts = np.array(self.sizes, dtype=np.float64)
         known = float(np.sum(self.weights / np.array([1.0, *counts])))
         groups = np.sqrt((1.0 - 1.0 / counts) / self.weights[1:] + 1.0 / counts**2 / known)
-        return Share(known**-0.5, tuple(map(float, groups)))
+        return RelativeNoise(known**-0.5, tuple(map(float, groups)))
 
     def around(self, function: ValueFunction | None) -> GroupedQuery:
         """Return the query around a released value function."""
@@ -194,19 +194,19 @@ class GroupedQuery(BesideQuery):
             for start, size, weight in zip(starts, self.sizes, self.weights[1:], strict=False)
         ]
         precise = self.weights / np.array([1.0, *self.sizes])
-        told = np.stack([blocks[0] / math.sqrt(self.weights[0]), *(part.sum(axis=0) for part in parts)])
-        whole = (precise[:, None] * told).sum(axis=0) / precise.sum()
+        estimates = np.stack([blocks[0] / math.sqrt(self.weights[0]), *(part.sum(axis=0) for part in parts)])
+        whole = (precise[:, None] * estimates).sum(axis=0) / precise.sum()
         return whole, [part + (whole - part.sum(axis=0)) / len(part) for part in parts]
 
-    def louder(self, mechanism: GaussianSum, loud: float) -> GaussianSum:
-        """Return the mechanism of one vector of ``inner``, with ``loud`` times the noise."""
+    def inner_mechanism(self, mechanism: GaussianSum, factor: float) -> GaussianSum:
+        """Return the mechanism of one vector of ``inner``, with ``factor`` times the noise."""
         return replace(
             mechanism,
             parts=((self.inner.dimension, mechanism.clip_norm),),
-            noise_multiplier=mechanism.noise_multiplier * loud,
+            noise_multiplier=mechanism.noise_multiplier * factor,
         )
 
-    def of_group(self, place: int, group: int, total: Float[np.ndarray, " inner"]) -> Any:
+    def query_of_group(self, place: int, group: int, total: Float[np.ndarray, " inner"]) -> Any:
         """Return the query for the values of one group of the axis at ``place``, whose noisy sum is ``total``."""
         del place, group
         # for less than one person the values say nothing, whatever they are: the noise in the number is far larger
@@ -217,7 +217,7 @@ class GroupedQuery(BesideQuery):
     def _whole(
         self, mechanism: GaussianSum, noisy: Float[np.ndarray, " dim"]
     ) -> tuple[GaussianSum, Float[np.ndarray, " inner"]]:
-        return self.louder(mechanism, self.shares.whole), self.sums(noisy)[0]
+        return self.inner_mechanism(mechanism, self.relative_noise.whole), self.sums(noisy)[0]
 
     def decode(self, mechanism: GaussianSum, noisy: Float[np.ndarray, " dim"]) -> list[ValueEstimate]:
         """Return values and intervals of all target policies for everybody: post-processing."""
@@ -230,20 +230,25 @@ class GroupedQuery(BesideQuery):
     def expect(self, mechanism: GaussianSum) -> list[tuple[float, float, float]]:
         """Return the errors to expect in the values of everybody, from public facts only."""
         # the groups' mechanisms as well: noise that cannot be drawn is refused here, before any budget is charged
-        whole, *_ = [self.louder(mechanism, loud) for loud in (self.shares.whole, *self.shares.groups)]
+        whole, *_ = [
+            self.inner_mechanism(mechanism, factor)
+            for factor in (self.relative_noise.whole, *self.relative_noise.groups)
+        ]
         return self.inner.expect(whole)
 
-    def expect_of_equal(self, mechanism: GaussianSum) -> list[list[tuple[float, float, float]]]:
+    def expect_in_groups(self, mechanism: GaussianSum) -> list[list[tuple[float, float, float]]]:
         """Return the errors to expect in a group of each axis if all groups of the axis have the same size."""
         units = self.bounds.units
         return [
-            self.inner.for_counted_people(units / size).expect(self.louder(mechanism, loud))
-            for size, loud in zip(self.sizes, self.shares.groups, strict=True)
+            self.inner.for_counted_people(units / size).expect(self.inner_mechanism(mechanism, factor))
+            for size, factor in zip(self.sizes, self.relative_noise.groups, strict=True)
         ]
 
     def count_noise(self, mechanism: GaussianSum) -> list[float]:
         """Return the standard deviation of the noise in the number of people of a group, for each axis."""
-        return [self.inner.count_noise(self.louder(mechanism, loud)) for loud in self.shares.groups]
+        return [
+            self.inner.count_noise(self.inner_mechanism(mechanism, factor)) for factor in self.relative_noise.groups
+        ]
 
 
 @dataclass(frozen=True)
@@ -253,14 +258,14 @@ class GroupedAroundQuery(GroupedQuery):
     around_function: ClassVar[bool] = True
 
 
-def grouped(query: ValueQuery, subgroups: Sequence[str], unit: str, algorithm: str) -> ValueQuery:
+def with_subgroups(query: ValueQuery, subgroups: Sequence[str], unit: str, algorithm: str) -> ValueQuery:
     """Return the query for the values of everybody and of ``subgroups``; without subgroups, return ``query``.
 
     Raises:
-        DprlError: :func:`asked_axes` refuses the subgroups, or the algorithm's estimator cannot tell the number of
+        DprlError: :func:`subgroup_axes` refuses the subgroups, or the algorithm's estimator cannot tell the number of
             units.
     """
-    axes = asked_axes(subgroups, query.bounds, unit)
+    axes = subgroup_axes(subgroups, query.bounds, unit)
     if not axes:
         return query
     if not isinstance(query, CountingQuery):
@@ -302,12 +307,12 @@ def subgroups_of(
     together = 1.0 - (1.0 - confidence) / (groups * policies)
     out = []
     _, parts = query.sums(noisy)
-    asked = zip(query.declared, query.axes, query.shares.groups, parts, strict=True)
-    for place, (declared, axis, loud, sums) in enumerate(asked):
-        of_group = query.louder(mechanism, loud)
+    asked = zip(query.declared, query.axes, query.relative_noise.groups, parts, strict=True)
+    for place, (declared, axis, factor, sums) in enumerate(asked):
+        of_group = query.inner_mechanism(mechanism, factor)
         for group, (name, total) in enumerate(zip(axis.labels(), sums, strict=True)):
-            own = query.of_group(place, group, total)
-            alone, wide = (own.at(level).decode(of_group, total) for level in (confidence, together))
+            own = query.query_of_group(place, group, total)
+            alone, wide = (own.with_confidence(level).decode(of_group, total) for level in (confidence, together))
             contrasts = contrasts_of(own, of_group, total, pairs, groups) if pairs else []
             out.append(
                 Subgroup(
@@ -315,7 +320,7 @@ def subgroups_of(
                     name=name,
                     people=own.count(total),
                     people_standard_error=own.count_noise(of_group),
-                    values=tuple(map(_within, alone)),
+                    values=tuple(map(_moved_inside, alone)),
                     simultaneous_intervals=tuple(estimate.interval for estimate in wide),
                     contrasts=tuple(replace(c, value=_inside(c.value, c.interval)) for c in contrasts),
                 )
@@ -323,7 +328,7 @@ def subgroups_of(
     return out
 
 
-def _within(estimate: ValueEstimate) -> ValueEstimate:
+def _moved_inside(estimate: ValueEstimate) -> ValueEstimate:
     """Return the estimate, with its value moved into the interval where noise hides the group."""
     if SAYS_NOTHING not in estimate.notes:
         return estimate

@@ -23,13 +23,20 @@ from jaxtyping import Float, Int
 from dprl.config import DERIVED, filled
 from dprl.data.trajectories import Trajectories
 from dprl.engine.algorithm import Algorithm, Setting
-from dprl.engine.options import ValuesConfig
+from dprl.engine.program import ValuesConfig
 from dprl.engine.ratios import cumulative_ratios, step_ratios, usable
-from dprl.engine.value_query import Question
+from dprl.engine.value_query import BaseValueQuery
 from dprl.evaluation.importance_vectors import mixed
 from dprl.evaluation.intervals import Difference, interval_difference, quantile
-from dprl.evaluation.strategy import least_noise_strategy, optimal_strategy, public_patterns
-from dprl.evaluation.survival_intervals import EXPECTED, EXPOSURE, Law, SurvivalEstimate, cell_workload, nominal_shares
+from dprl.evaluation.least_noise import least_noise_strategy, optimal_strategy, public_patterns
+from dprl.evaluation.survival_intervals import (
+    EXPECTED_SCENARIOS,
+    EXPOSURE,
+    ReleasedShares,
+    SurvivalEstimate,
+    cell_workload,
+    nominal_shares,
+)
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.protocols import Bounds
 
@@ -98,7 +105,7 @@ class Survival(ValuesConfig):
 
 
 @dataclass(frozen=True)
-class SurvivalQuery(Question):
+class SurvivalQuery(BaseValueQuery):
     """Query to the units, made from public facts only; it turns their noisy sum back into probabilities.
 
     Attributes:
@@ -157,7 +164,7 @@ class SurvivalQuery(Question):
         over_policies = mixed(counts, self.strategy).reshape(log.units, size, len(policies))
         return mixed(over_policies.swapaxes(1, 2).reshape(-1, size), self.cells).reshape(log.units, self.dimension)
 
-    def _laws(self, mechanism: GaussianSum, noisy: Float[np.ndarray, " dim"]) -> list[Law]:
+    def _released_shares(self, mechanism: GaussianSum, noisy: Float[np.ndarray, " dim"]) -> list[ReleasedShares]:
         """Return for each policy the released weighted shares of the declared people."""
         largest, units, config = self.bounds.cumulative_ratio, self.bounds.units, self.config
         over_policies, over_cells = np.linalg.inv(self.strategy), np.linalg.inv(self.cells)
@@ -166,32 +173,32 @@ class SurvivalQuery(Question):
         facts = (largest, units, len(shares), EXPOSURE[config.censoring])
         lengths = np.linalg.norm(over_policies, axis=1)
         return [
-            Law(row, length * root, *facts, quantile(config.confidence), config.variance_margin)
+            ReleasedShares(row, length * root, *facts, quantile(config.confidence), config.variance_margin)
             for row, length in zip(shares, lengths, strict=True)
         ]
 
     def decode(self, mechanism: GaussianSum, noisy: Float[np.ndarray, " dim"]) -> list[SurvivalEstimate]:
         """Return probabilities and intervals of all target policies from the released vector: post-processing."""
-        return [law.estimate(self.edges.tolist()) for law in self._laws(mechanism, noisy)]
+        return [released.estimate(self.edges.tolist()) for released in self._released_shares(mechanism, noisy)]
 
     def difference(self, mechanism: GaussianSum, noisy: Float[np.ndarray, " dim"], a: int, b: int) -> Difference:
         """Return one policy's probability less another's, for a pair among :attr:`contrasts`."""
-        laws = [self._laws(mechanism, noisy)[policy] for policy in (a, b)]
-        estimates = [law.estimate(self.edges.tolist()) for law in laws]
+        both = [self._released_shares(mechanism, noisy)[policy] for policy in (a, b)]
+        estimates = [released.estimate(self.edges.tolist()) for released in both]
         widest = interval_difference(*estimates)
-        if any(e.notes for e in estimates) or any(law.known < law.bins for law in laws):
+        if any(e.notes for e in estimates) or any(released.known_bins < released.bins for released in both):
             return widest
-        one, other = (law.last for law in laws)
+        one, other = (released.at_end for released in both)
         # both probabilities share the noise: one draw for each pair of a policy and a cell, mixed over the policies
         rows = np.linalg.inv(self.strategy)[[a, b]]
         parts = [
-            np.outer(row / np.linalg.norm(row), point.slope @ law.root)
-            for row, point, law in zip(rows, (one, other), laws, strict=True)
+            np.outer(row / np.linalg.norm(row), point.slope @ released.noise_root)
+            for row, point, released in zip(rows, (one, other), both, strict=True)
         ]
         noise = float(np.linalg.norm(parts[0] - parts[1]))
         together = math.hypot if self.exclusive[self.contrasts.index((a, b))] else (lambda x, y: x + y)
         sampling, most = (together(getattr(one, x), getattr(other, x)) for x in ("sampling", "sampling_at_most"))
-        half = laws[0].t * math.hypot(most, noise)
+        half = both[0].t * math.hypot(most, noise)
         low = max(one.least - other.most - half, widest.interval[0])
         high = min(one.most - other.least + half, widest.interval[1])
         return Difference((low, high) if low <= high else widest.interval, noise, sampling)
@@ -199,8 +206,10 @@ class SurvivalQuery(Question):
     def expect(self, mechanism: GaussianSum) -> list[tuple[float, float, float]]:
         """Return the errors to expect: for each, the largest over the public scenarios."""
         bins, out = self.config.bins, []
-        for law in self._laws(mechanism, np.zeros(self.dimension)):
-            points = [replace(law, shares=nominal_shares(*scenario, bins)).last for scenario in EXPECTED]
+        for released in self._released_shares(mechanism, np.zeros(self.dimension)):
+            points = [
+                replace(released, shares=nominal_shares(*scenario, bins)).at_end for scenario in EXPECTED_SCENARIOS
+            ]
             noise, sampling, width = (
                 max(numbers) for numbers in zip(*((p.noise, p.sampling, p.high - p.low) for p in points), strict=True)
             )

@@ -24,13 +24,13 @@ from dprl.evaluation.intervals import (
     within_range,
 )
 
-NOMINAL = ((0.8, 0.3), (0.4, 0.3))
+NOMINAL_SCENARIOS = ((0.8, 0.3), (0.4, 0.3))
 """Public scenarios for which the noise is made small: event-free probability at the end, and share of the censored."""
-CURVE = 0.3
+CURVE_WEIGHT = 0.3
 """Weight of all points of a curve before its last one together, against that one, where noise is made small."""
-TOTAL = 0.1
+TOTAL_WEIGHT = 0.1
 """The same weight of the mean weight, which it costs the curve next to nothing to know better."""
-EXPECTED = (*NOMINAL, (0.5, 0.3), (0.6, 0.5))
+EXPECTED_SCENARIOS = (*NOMINAL_SCENARIOS, (0.5, 0.3), (0.6, 0.5))
 """Public scenarios of which the one with the largest errors is what a plan expects."""
 EXPOSURE = {"end": (1.0, 1.0, 1.0), "within": (0.0, 0.5, 1.0)}
 """Share of its last bin for which a censored person counts: for the lower end, the value, and the upper end."""
@@ -46,7 +46,7 @@ def event_free(
         exposure: share of its last bin for which a censored person counts as at risk.
     """
     bins = len(shares) // 2
-    at_risk = at_risk_of(bins, exposure)
+    at_risk = at_risk_matrix(bins, exposure)
     events, people = shares[:bins], at_risk @ shares
     hazard = events / np.where(people > 0.0, people, math.inf)
     step = (hazard[:, None] * at_risk - np.eye(bins, len(shares))) / np.where(people > 0.0, people, math.inf)[:, None]
@@ -58,7 +58,7 @@ def event_free(
     return value[1:], slope[1:]
 
 
-def at_risk_of(bins: int, exposure: float) -> Float[np.ndarray, "bins cells"]:
+def at_risk_matrix(bins: int, exposure: float) -> Float[np.ndarray, "bins cells"]:
     """Return the matrix that turns shares by cell into the shares at risk in each bin."""
     later = np.triu(np.ones((bins, bins)))
     censored = later - (1.0 - exposure) * np.eye(bins)
@@ -80,12 +80,12 @@ def cell_workload(bins: int) -> Float[np.ndarray, "cells cells"]:
     This is the error of the probability at the end and, with less weight, of all earlier probabilities, in the public
     scenarios.
     """
-    weights = np.r_[np.full(bins - 1, CURVE / bins), 1.0][:, None]
-    slopes = [np.sqrt(weights) * event_free(nominal_shares(*scenario, bins), 0.5)[1] for scenario in NOMINAL]
+    weights = np.r_[np.full(bins - 1, CURVE_WEIGHT / bins), 1.0][:, None]
+    slopes = [np.sqrt(weights) * event_free(nominal_shares(*scenario, bins), 0.5)[1] for scenario in NOMINAL_SCENARIOS]
     workload = sum(slope.T @ slope for slope in slopes)
     # plus the sum of all cells, which is the mean weight, and a little of each cell, so that cells can be told apart
     cells = 2 * bins + 1
-    return workload / np.trace(workload) + (TOTAL * np.ones((cells, cells)) + 1e-3 * np.eye(cells)) / cells
+    return workload / np.trace(workload) + (TOTAL_WEIGHT * np.ones((cells, cells)) + 1e-3 * np.eye(cells)) / cells
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ class SurvivalEstimate(ValueEstimate):
         return super().as_dict() | {"curve": [list(point) for point in asdict(self)["curve"]]}
 
 
-class Point(NamedTuple):
+class CurvePoint(NamedTuple):
     """One event-free probability with its errors.
 
     Attributes:
@@ -127,12 +127,12 @@ class Point(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Law:
+class ReleasedShares:
     """Released shares of one policy, with the public facts that turn them into probabilities.
 
     Attributes:
         shares: shares of the declared people by cell, under the policy.
-        root: matrix that turns standard normal numbers into the noise in ``shares``.
+        noise_root: matrix that turns standard normal numbers into the noise in ``shares``.
         largest: weight that no unit exceeds.
         units: declared number of units.
         policies: number of policies in the release.
@@ -142,7 +142,7 @@ class Law:
     """
 
     shares: Float[np.ndarray, " cells"]
-    root: Float[np.ndarray, "cells cells"]
+    noise_root: Float[np.ndarray, "cells cells"]
     largest: float
     units: int
     policies: int
@@ -157,18 +157,18 @@ class Law:
 
     def noise(self, slope: Float[np.ndarray, " cells"]) -> float:
         """Return the standard deviation of the noise in a sum of shares times ``slope``."""
-        return float(np.linalg.norm(slope @ self.root))
+        return float(np.linalg.norm(slope @ self.noise_root))
 
     @property
-    def last(self) -> Point:
+    def at_end(self) -> CurvePoint:
         """The event-free probability at the end."""
         return next(self.points(first=self.bins - 1))
 
     @property
-    def known(self) -> int:
+    def known_bins(self) -> int:
         """Number of bins until noise hides how many people are still at risk."""
-        at_risk = at_risk_of(self.bins, self.exposure[0])
-        seen = at_risk @ self.shares > self.t * np.linalg.norm(at_risk @ self.root, axis=1)
+        at_risk = at_risk_matrix(self.bins, self.exposure[0])
+        seen = at_risk @ self.shares > self.t * np.linalg.norm(at_risk @ self.noise_root, axis=1)
         return int(np.argmin(np.append(seen, False)))
 
     def weight(self) -> tuple[float, float, tuple[str, ...]]:
@@ -179,7 +179,7 @@ class Law:
         error, if_one = (math.hypot(math.sqrt((self.largest * m - m * m) / self.units), noise) for m in (kept, 1.0))
         return mean, error, weight_notes(mean, if_one, self.policies) if self.largest > 1.0 else ()
 
-    def points(self, missing: float = 0.0, first: int = 0) -> Iterator[Point]:
+    def points(self, missing: float = 0.0, first: int = 0) -> Iterator[CurvePoint]:
         """Yield the event-free probability up to the end of each bin.
 
         Args:
@@ -189,21 +189,21 @@ class Law:
         """
         low, middle, high = (event_free(self.shares, exposure) for exposure in self.exposure)
         if missing:
-            high = event_free(self._with(2 * self.bins, missing), self.exposure[2])
+            high = event_free(self._with_missing(2 * self.bins, missing), self.exposure[2])
         for k in range(first, self.bins):
             if missing:
-                low = event_free(self._with(k, missing), self.exposure[0])
+                low = event_free(self._with_missing(k, missing), self.exposure[0])
             (first_end, down), (value, slope), (last_end, up) = (
                 (float(values[k]), slopes[k]) for values, slopes in (low, middle, high)
             )
             least, most = min(first_end, value, last_end), max(first_end, value, last_end)
             variance, noise = self._variance(slope)
             at_most = variance_at_most(variance, noise, math.inf, self.t)
-            ends = least - self._reach(down), most + self._reach(up), least, most
+            ends = least - self._half_width(down), most + self._half_width(up), least, most
             sampling = math.sqrt(max(variance, 0.0) / self.units), math.sqrt(at_most / self.units)
-            yield Point(value, *ends, self.noise(slope), *sampling, slope)
+            yield CurvePoint(value, *ends, self.noise(slope), *sampling, slope)
 
-    def _with(self, cell: int, missing: float) -> Float[np.ndarray, " cells"]:
+    def _with_missing(self, cell: int, missing: float) -> Float[np.ndarray, " cells"]:
         return self.shares + missing * np.eye(1, len(self.shares), cell)[0]
 
     def _variance(self, slope: Float[np.ndarray, " cells"]) -> tuple[float, float]:
@@ -211,7 +211,7 @@ class Law:
         # a weight w of at most W: E[(w x)^2] <= W E[w x^2], and w x has the mean zero
         return self.largest * float(self.shares @ slope**2), self.largest * self.noise(slope**2)
 
-    def _reach(self, slope: Float[np.ndarray, " cells"]) -> float:
+    def _half_width(self, slope: Float[np.ndarray, " cells"]) -> float:
         """Return how far an end of the interval lies from its estimate, whose derivatives are ``slope``."""
         most, noise = variance_at_most(*self._variance(slope), math.inf, self.margin) / self.units, self.noise(slope)
         error = math.sqrt(most + noise**2)
@@ -222,8 +222,8 @@ class Law:
         """Return the event-free probability at the last of ``edges``, and the curve up to there."""
         weight, weight_error, notes = self.weight()
         missing = max(1.0 - weight + self.t * weight_error, 0.0) if WEIGHTS_BELOW_ONE in notes else 0.0
-        points = list(islice(self.points(missing), self.known))
-        last = points[-1] if points else Point(1.0, 0.0, 1.0, 0.0, 1.0, 0.0, 0.0, 0.0, np.zeros(len(self.shares)))
+        points = list(islice(self.points(missing), self.known_bins))
+        last = points[-1] if points else CurvePoint(1.0, 0.0, 1.0, 0.0, 1.0, 0.0, 0.0, 0.0, np.zeros(len(self.shares)))
         if len(points) < self.bins:  # from there on it is only known that the curve does not rise
             most = min(last.high, 1.0)
             last = last._replace(value=most / 2.0, low=0.0, high=most, noise=max(last.noise, most / 2.0))
@@ -236,7 +236,7 @@ class Law:
         )
 
     @staticmethod
-    def _curve(edges: Sequence[float], points: Sequence[Point]) -> tuple[tuple[float, float, float, float], ...]:
+    def _curve(edges: Sequence[float], points: Sequence[CurvePoint]) -> tuple[tuple[float, float, float, float], ...]:
         """Return the curve, whose values do not rise; an interval that would miss its value is widened to hold it."""
         values = np.minimum.accumulate([point.value for point in points]).clip(0.0, 1.0).tolist()
         lows = [min(max(point.low, 0.0), value) for point, value in zip(points, values, strict=True)]

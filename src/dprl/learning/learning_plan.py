@@ -20,9 +20,8 @@ from dprl.environment_spec import EnvironmentSpec
 from dprl.errors import DprlError
 from dprl.learning import planner
 from dprl.learning.functional_q import FunctionalQ, relation, resolve
-from dprl.mechanisms.answers import Memo
 from dprl.mechanisms.function_noise import FunctionNoise
-from dprl.mechanisms.reward_noise import RewardGradient, RewardNoise
+from dprl.mechanisms.reward_noise import MemoisedAnswers, RewardGradient, RewardNoise
 from dprl.protocols import Claim
 from dprl.value_functions.q_function import weight_shapes
 
@@ -186,7 +185,7 @@ def answers_of(plan: LearningPlan, noise: Any) -> Any:
     mechanism = filled(plan.mechanism)
     answers = mechanism.bind(noise)
     if isinstance(mechanism, FunctionNoise) and plan.config.variant == "functional":
-        return Memo(answers, mechanism.answers, shared=mechanism.paths == 1 and not mechanism.on_grid)
+        return MemoisedAnswers(answers, mechanism.answers, shared=mechanism.paths == 1 and not mechanism.on_grid)
     return answers
 
 

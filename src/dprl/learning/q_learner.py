@@ -40,9 +40,9 @@ from dprl.learning.q_updates import (
     released_weights,
 )
 from dprl.mechanisms.action_coins import ActionCoins, uniform_of
-from dprl.mechanisms.answers import NOWHERE
 from dprl.mechanisms.function_noise import FunctionNoise
 from dprl.mechanisms.ornstein_uhlenbeck import positions_of
+from dprl.mechanisms.reward_noise import NOWHERE
 from dprl.value_functions.q_function import QFunction, hidden_weights
 
 _EXPLORING, _REPLAYED, _SEEDS = 0, 2, 3
@@ -79,12 +79,12 @@ class AddressedCoins:
     def initial(self, shape: LearnerShape) -> np.ndarray:
         """Return ``(2, n)`` uniform numbers that give the first hidden weights: a row for Q, and a row for an actor."""
         places = np.arange(hidden_weights(shape.network, shape.dimensions))
-        start = self.coins.of_start()
+        start = self.coins.before_first_batch()
         return np.stack([uniform_of(start.words_at(places, draw)) for draw in range(2)])
 
     def of_round(self, shape: LearnerShape, j: int) -> RoundCoins:
         """Return the coins of round ``j``."""
-        batch, samples = self.coins.of_batch(j), np.arange(shape.round)
+        batch, samples = self.coins.for_batch(j), np.arange(shape.round)
         exploring = [uniform_of(batch.words_at(samples, _EXPLORING + i)) for i in range(2)]
         replayed = uniform_of(batch.words_at(np.arange(shape.updates * shape.batch), _REPLAYED))
         seeds = (batch.words_at(samples, _SEEDS) >> np.uint32(1)).astype(np.int64)

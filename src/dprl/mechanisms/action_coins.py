@@ -19,7 +19,7 @@ import numpy as np
 from jax import lax
 
 from dprl import x64 as x64
-from dprl.mechanisms import chacha, keystream, threefry
+from dprl.mechanisms import keystream, threefry
 
 _KEY_WORDS = 8
 _BLOCK = 16  # words of a ChaCha20 block: one for each of 16 neighbouring places
@@ -31,7 +31,8 @@ _INITIAL, _CHOICE = 2**32 - 1, 2**32 - 2  # numbers of steps that no batch has
 class ActionCoins:
     """Coins of people's actions.
 
-    Use :meth:`SecureNoise.actions <dprl.mechanisms.noise.SecureNoise.actions>`, or :meth:`of_key` in an experiment.
+    Use :meth:`SecureNoise.actions <dprl.mechanisms.noise.SecureNoise.actions>`. In an experiment use
+    :meth:`from_jax_key`.
 
     Attributes:
         key: ``(8,)`` uint32 for ChaCha20 in a release, ``(2,)`` uint32 for threefry everywhere else; the length
@@ -44,26 +45,26 @@ class ActionCoins:
     world: Any = field(repr=False)
 
     @classmethod
-    def of_key(cls, key: Any) -> ActionCoins:
+    def from_jax_key(cls, key: Any) -> ActionCoins:
         """Return the coins of a JAX key ``jax.random.key(...)``, which may be traced. Never use them for a release."""
         own, world = jax.random.split(key)
         return cls(jax.random.key_data(own), jax.random.key_data(world))
 
-    def of_batch(self, step: Any) -> BatchCoins:
+    def for_batch(self, step: Any) -> BatchCoins:
         """Return the coins of batch ``step``, which may be traced."""
         return BatchCoins(self.key, self.world, step)
 
-    def of_start(self) -> BatchCoins:
+    def before_first_batch(self) -> BatchCoins:
         """Return the coins for everything that is drawn before the first batch."""
-        return self.of_batch(_INITIAL)
+        return self.for_batch(_INITIAL)
 
     def initial(self, count: int) -> jax.Array:
         """Return ``(count,)`` float32 standard normals, for initial weights."""
-        return threefry.normal_of(_words(self.of_start(), 0, count, 0, 1)[0])
+        return threefry.normal_of(_words(self.before_first_batch(), 0, count, 0, 1)[0])
 
     def uniform_index(self, count: int) -> int:
         """Return one index below ``count`` (at most 2^16); each has probability 1/``count``, up to 2^-32."""
-        return int(_words(self.of_batch(_CHOICE), 0, 1, 0, 1)[0, 0]) * count >> 32
+        return int(_words(self.for_batch(_CHOICE), 0, 1, 0, 1)[0, 0]) * count >> 32
 
 
 @dataclass(frozen=True)
@@ -152,5 +153,5 @@ def _words(coins: BatchCoins, first: Any, count: int, draw: Any, draws: int) -> 
     number = (first // _BLOCK + jnp.arange(blocks, dtype=jnp.uint32))[None]
     address = jnp.broadcast_arrays(number, draw, step, jnp.zeros_like(step))
     # stacked first: otherwise XLA would compute each block once for every word in it
-    words = jnp.stack(chacha.block(jnp.asarray(coins.key), tuple(address))).transpose(1, 2, 0).reshape(draws, -1)
+    words = jnp.stack(keystream.block(jnp.asarray(coins.key), tuple(address))).transpose(1, 2, 0).reshape(draws, -1)
     return lax.dynamic_slice_in_dim(words, first % _BLOCK, count, axis=1)

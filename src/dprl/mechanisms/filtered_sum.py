@@ -19,8 +19,8 @@ from dprl.accounting import renyi_filter
 from dprl.accounting.renyi_filter import WHOLE, RenyiFilterEvent
 from dprl.accounting.rows import FilteredSumRow, written
 from dprl.errors import DprlError
+from dprl.mechanisms.arithmetic import MAX_UNITS
 from dprl.mechanisms.gaussian_sum import GaussianSum
-from dprl.mechanisms.grid import MAX_UNITS
 
 ENDED = -1
 """Recorded in place of a level: the step was not admitted, so nothing was drawn, and no step follows."""

@@ -19,10 +19,10 @@ from dprl.accounting import events
 from dprl.accounting.reward_relation import DEPTHS, LARGEST_DECAY, answer_step, path_delta, path_sensitivity
 from dprl.accounting.rows import PATHS, PathRow, written
 from dprl.errors import DprlError
-from dprl.mechanisms.answers import check_bounds, check_multiplier
 from dprl.mechanisms.node_noise import NodeNoise
 from dprl.mechanisms.noise import SecureNoise, SeededNoise
 from dprl.mechanisms.ornstein_uhlenbeck import PathParameters, parameters, unit_path
+from dprl.mechanisms.reward_noise import check_bounds, check_multiplier
 from dprl.protocols import Interval
 
 
@@ -39,7 +39,8 @@ class FunctionNoise:
         noise_multiplier: standard deviation of a path divided by :attr:`sensitivity`.
         dimensions: number of components of an observation, 1 to 3.
         on_grid: whether observations are multiples of ``2**-DEPTHS[dimensions]``. Otherwise (in one dimension) every
-            observation in a cell must get the answer of the first; see :class:`~dprl.mechanisms.answers.Memo`.
+            observation in a cell must get the answer of the first; see
+            :class:`~dprl.mechanisms.reward_noise.MemoisedAnswers`.
         mixed_derivatives: whether L bounds the mixed derivatives too, which several dimensions need.
     """
 

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -33,21 +32,22 @@ from dprl.accounting.user_relation import CLIPS
 from dprl.arrays import AnyArray, Mask, Real, Step
 from dprl.errors import DprlError
 from dprl.mechanisms.arithmetic import (
+    MAX_DIMENSION,
+    MAX_UNITS,
     Arithmetic,
     Members,
     Participation,
     Parts,
     clipped_on_grid,
     few_listed,
+    grid_step,
     listed,
     sum_in_float,
     sum_on_grid,
     sum_plainly,
 )
-from dprl.mechanisms.drawn import AllDrawn, DrawnAtStep, DrawnInOrder
-from dprl.mechanisms.grid import MAX_DIMENSION, MAX_UNITS, grid_step
 from dprl.mechanisms.rounded_gaussian import MAX_STD, MIN_STD
-from dprl.mechanisms.strategy import INDEPENDENT, Correlation
+from dprl.mechanisms.step_noise import INDEPENDENT, AllDrawn, Correlation, DrawnAtStep, DrawnInOrder
 
 RELATION = "add or remove one"
 Stability = Literal["adds one unit", "alters one place"]
@@ -84,7 +84,8 @@ class GaussianSum:
             ``unclipped`` adds the same noise to a sum that is not clipped. ``plain`` neither clips nor adds noise, for
             oracles and references.
         factor: number that multiplies every noisy sum in floating point, such as a step size; may be traced.
-        loudness: noise multiplier to use instead in ``float`` and ``unclipped``; may be traced; 0 for no noise.
+        noise_multiplier_override: noise multiplier to use instead in ``float`` and ``unclipped``; may be traced; 0 for
+            no noise.
     """
 
     parts: Parts
@@ -98,10 +99,10 @@ class GaussianSum:
     correlation: Correlation = INDEPENDENT
     arithmetic: Arithmetic = "exact"
     factor: Real = 1.0
-    loudness: Real | None = None
+    noise_multiplier_override: Real | None = None
 
     def __post_init__(self) -> None:
-        if self.arithmetic in ("exact", "plain") and (self.loudness is not None or self.factor != 1.0):
+        if self.arithmetic in ("exact", "plain") and (self.noise_multiplier_override is not None or self.factor != 1.0):
             raise DprlError("Only a sum in floating point has a factor, or a loudness of its own.")
         if self.arithmetic == "plain":
             clips = any(clip_norm != math.inf for _, clip_norm in self.parts)
@@ -169,13 +170,13 @@ class GaussianSum:
         if not (math.isfinite(noise_multiplier) and MIN_STD <= self.on_grid(noise_multiplier) <= MAX_STD):
             raise DprlError("The noise multiplier must be between 0.004 and 2000: change epsilon or delta.")
 
-    def in_float(self, factor: Real = 1.0, loudness: Real | None = None) -> GaussianSum:
+    def in_float(self, factor: Real = 1.0, noise_multiplier_override: Real | None = None) -> GaussianSum:
         """Return the same sum in single precision, for experiments with many trials. It protects nobody."""
-        return replace(self, arithmetic="float", factor=factor, loudness=loudness)
+        return replace(self, arithmetic="float", factor=factor, noise_multiplier_override=noise_multiplier_override)
 
-    def unclipped(self, loudness: Real | None = None) -> GaussianSum:
+    def unclipped(self, noise_multiplier_override: Real | None = None) -> GaussianSum:
         """Return the same sum with its noise but without clipping, as in some papers. It protects nobody."""
-        return replace(self, arithmetic="unclipped", loudness=loudness)
+        return replace(self, arithmetic="unclipped", noise_multiplier_override=noise_multiplier_override)
 
     def plain(self) -> GaussianSum:
         """Return the same sum with neither clipping nor noise, for oracles and references. It protects nobody."""
@@ -263,10 +264,6 @@ class GaussianSum:
         """
         return self.sampling_rate * units
 
-    def most(self, units: int) -> int:
-        """Return the largest number of units that may take part in a step."""
-        return units
-
     @property
     def noise_std(self) -> float:
         """Standard deviation of a draw in each coordinate. If the noise is independent, the draw is the noise."""
@@ -302,8 +299,8 @@ class GaussianSum:
 
     def multiplier_at(self, step: Step) -> Real:
         """Return the noise multiplier of one step, which may be traced."""
-        if self.loudness is not None:
-            return self.loudness
+        if self.noise_multiplier_override is not None:
+            return self.noise_multiplier_override
         if self.multipliers is None:
             return self.noise_multiplier
         if isinstance(step, int | np.integer):
@@ -455,28 +452,3 @@ class GaussianSum:
     def release(self, total: Num[AnyArray, " _"], draw: Num[AnyArray, " _"]) -> Float[Array, " _"]:
         """Apply :meth:`add_noise` and then :meth:`scaled`, for loops that do not record single steps."""
         return self.scaled(self.add_noise(total, draw))  # type: ignore[return-value]
-
-
-def to_levels(profile: Sequence[float], levels: int = 8) -> tuple[float, ...]:
-    """Round a public profile of noise to at most ``levels`` distinct values w, scaled so that 1/w^2 has mean one.
-
-    The values are rounded on a logarithmic grid between the smallest and the largest, then scaled. The profile is
-    public and the accountant sees the rounded one, so rounding costs no privacy. The time to calibrate is in proportion
-    to the number of levels.
-
-    >>> to_levels([2.0, 2.0, 2.0])
-    (1.0, 1.0, 1.0)
-    >>> [round(w, 3) for w in to_levels([1.0, 1.01, 4.0, 3.97], 2)]
-    [0.729, 0.729, 2.915, 2.915]
-    """
-    values = np.asarray(profile, dtype=np.float64)
-    if values.ndim != 1 or not values.size or not np.all((values > 0.0) & np.isfinite(values)):
-        raise DprlError("A noise profile consists of positive finite numbers.")
-    logs = np.log(values)
-    distinct = np.unique(logs)
-    if len(distinct) > levels:
-        grid = np.linspace(distinct[0], distinct[-1], levels)
-        logs = grid[np.argmin(np.abs(logs[:, None] - grid), axis=1)]
-    scale = 0.5 * math.log(float(np.mean(np.exp(-2.0 * logs))))
-    # equal levels give equal floats, whatever the order of the steps
-    return tuple(float(w) for w in np.exp(logs + scale))

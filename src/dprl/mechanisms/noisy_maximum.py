@@ -22,7 +22,7 @@ from jaxtyping import Float, Int
 from dprl.accounting import events
 from dprl.accounting.rows import MAXIMUM, MOST_CANDIDATES, MaximumRow, written
 from dprl.errors import DprlError
-from dprl.mechanisms.grid import MAX_UNITS
+from dprl.mechanisms.arithmetic import MAX_UNITS
 from dprl.mechanisms.keystream import BLOCK_BYTES
 
 LARGEST_SPREAD = 2**32
@@ -124,7 +124,7 @@ class NoisyMaximum:
             for place, point in enumerate(points)
             if heads_of_exponential(rate * (highest - point), words_of(noise, place))
         ]
-        return heads[below(len(heads), words_of(noise, self.candidates))]
+        return heads[uniform_below(len(heads), words_of(noise, self.candidates))]
 
 
 def words_of(noise: Any, step: int) -> Iterator[int]:
@@ -170,7 +170,7 @@ def _heads_below_one(exponent: Fraction, words: Iterator[int]) -> bool:
     return turn % 2 == 1
 
 
-def below(count: int, words: Iterator[int]) -> int:
+def uniform_below(count: int, words: Iterator[int]) -> int:
     """Return a whole number below ``count``, exactly uniform: words beyond the last whole multiple are dropped."""
     whole = _WORD - _WORD % count
     return next(word for word in words if word < whole) % count

@@ -20,8 +20,6 @@ from dprl.accounting.reward_relation import DEPTHS, LARGEST_DECAY, answer_step
 from dprl.errors import DprlError
 from dprl.mechanisms.node_noise import NodeNoise
 
-__all__ = ["DEPTHS", "PathParameters", "parameters", "positions_of", "unit_path"]
-
 _CLIP = 12.0
 """Answers are clipped so many standard deviations outside of the bounds of a reward."""
 _COARSEST = 7  # for positions in more dimensions than a path has, which only name states

@@ -19,13 +19,13 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from dprl.errors import DprlError
-from dprl.policies.rules import MOST_CODES, Choice, read_names
+from dprl.policies.rules import MOST_CODES, DeterministicPolicy, read_names
 from dprl.protocols import Interval
 from dprl.states import cell_numbers, state_rows, unit_states
 from dprl.tensor_file import intervals, to_bytes
 
 SCHEMA = "dprl.greedy-policy/1"
-LONGEST = 160
+MOST_CHARACTERS = 160
 """Most characters of a policy in words."""
 
 
@@ -113,7 +113,7 @@ def are_codes(pair: Interval) -> bool:
 
 
 @dataclass(frozen=True, eq=False)
-class GreedyPolicy(Choice):
+class GreedyPolicy(DeterministicPolicy):
     """Policy that takes the action of the highest score, and the first of several actions with the same score.
 
     Attributes:
@@ -163,17 +163,19 @@ class GreedyPolicy(Choice):
         """The policy in words, for a sentence."""
         if not self.basis.is_table:
             if self.basis.size == 1:
-                return f"{self.called(self.action(np.zeros((1, len(self.names))))[0])} for everybody"
+                return f"{self.action_name(self.action(np.zeros((1, len(self.names))))[0])} for everybody"
             return f"the action of the highest of {self.actions} scores, linear in {self.basis.size} features"
         chosen = np.argmax(self.theta, axis=0)
         if (chosen == chosen[0]).all():
-            return f"{self.called(chosen[0])} for everybody"
+            return f"{self.action_name(chosen[0])} for everybody"
         if len(self.names) == 1:
             low, cases = int(self.basis.bounds[0][0]), []
             for action in np.unique(chosen):
-                cases.append(f"{self.called(action)} at {_ranges((np.flatnonzero(chosen == action) + low).tolist())}")
+                cases.append(
+                    f"{self.action_name(action)} at {_ranges((np.flatnonzero(chosen == action) + low).tolist())}"
+                )
             said = f"by {self.names[0]}: {'; '.join(cases)}"
-            if len(said) <= LONGEST:
+            if len(said) <= MOST_CHARACTERS:
                 return said
         return f"a table of {len(chosen)} states"
 

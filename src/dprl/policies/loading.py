@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from dprl.errors import DprlError, explained
-from dprl.policies.models import is_model, model_policy
+from dprl.policies.given import is_model, model_policy
 from dprl.policies.rules import FILE as RULE
 from dprl.policies.rules import Rule, read_rule
 from dprl.protocols import Bounds, Policy
@@ -52,7 +52,7 @@ class LoggedPolicy:
     steady: bool = False
 
 
-UNASKED = (ColumnPolicy, LoggedPolicy)
+LOG_ONLY_POLICIES = (ColumnPolicy, LoggedPolicy)
 """Kinds of policies that only the log knows: they cannot be asked for probabilities."""
 
 
@@ -87,7 +87,7 @@ def load_policy(spec: Any, actions: int | None = None, names: Sequence[str] | No
         spec: ``uniform``; ``always:ACTION`` for one action everywhere; ``logged`` for what was done in the log;
             ``FILE.py:function`` (the file is executed); ``column`` or ``column:NAME`` for a column of the log; the
             folder of a release that holds a policy, or its file ``policy.safetensors`` or ``policy.json``; a model of
-            another library (:mod:`dprl.policies.models`); or a policy itself, which is returned unchanged.
+            another library (:mod:`dprl.policies.given`); or a policy itself, which is returned unchanged.
         actions: number of discrete actions, which ``uniform`` and ``always`` need; None where actions are continuous.
         names: names of the actions, which ``always`` accepts besides numbers.
 
@@ -100,13 +100,13 @@ def load_policy(spec: Any, actions: int | None = None, names: Sequence[str] | No
             ruled = path.name == RULE or (path / RULE).is_file()
         if ruled:
             return read_rule(path)
-        from dprl.policies.released import read_policy
+        from dprl.policies.parametric import read_policy
 
         return read_policy(path)
     if not isinstance(spec, str):
         if is_model(spec):
             return model_policy(spec, actions, names)
-        if isinstance(spec, UNASKED) or callable(spec):
+        if isinstance(spec, LOG_ONLY_POLICIES) or callable(spec):
             return spec
         raise DprlError(
             "A policy must be a callable, a model with predict_proba or predict, 'uniform', 'always:ACTION', 'logged', "
@@ -234,7 +234,7 @@ def check_policy(policy: Any, bounds: Bounds, name: str | None = None) -> None:
     Raises:
         DprlError: the policy raised, or its answer has a wrong shape, is no probability, or depends on the other rows.
     """
-    if isinstance(policy, UNASKED):
+    if isinstance(policy, LOG_ONLY_POLICIES):
         return
     who = f"The policy {name or policy_name(policy)!r}"
     if bounds.actions is None:

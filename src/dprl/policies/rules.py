@@ -34,7 +34,7 @@ Cut = tuple[int, float]
 """A component, and the value at which it is cut."""
 
 
-class Choice(ABC):
+class DeterministicPolicy(ABC):
     """A policy that takes one action in each state.
 
     Attributes:
@@ -53,7 +53,7 @@ class Choice(ABC):
         """Return probabilities ``(N, A)`` at states ``(N, d)``: one for the policy's action, zero for all others."""
         return np.eye(self.actions)[self.action(states)]
 
-    def called(self, action: Any) -> str:
+    def action_name(self, action: Any) -> str:
         """Return the name of an action, or ``action`` and its number where actions have no names."""
         return f"action {action}" if self.action_names is None else self.action_names[action]
 
@@ -69,7 +69,7 @@ class Split:
 
 
 @dataclass(frozen=True)
-class Rule(Choice):
+class Rule(DeterministicPolicy):
     """A policy that takes its action by comparisons; it does not depend on the precision of states.
 
     Attributes:
@@ -100,8 +100,10 @@ class Rule(Choice):
     def words(self) -> str:
         """The rule in words, for a sentence."""
         *cases, (_, last) = self.cases()
-        said = [f"{self.called(action)} where {' and '.join(tests)}" for tests, action in cases if action != last]
-        return "; ".join([*said, f"else {self.called(last)}"]) if said else f"{self.called(last)} for everybody"
+        said = [f"{self.action_name(action)} where {' and '.join(tests)}" for tests, action in cases if action != last]
+        return (
+            "; ".join([*said, f"else {self.action_name(last)}"]) if said else f"{self.action_name(last)} for everybody"
+        )
 
     def cases(self) -> list[tuple[tuple[str, ...], int]]:
         """Return the rule's cases: for each, the comparisons that all hold in it, in words, and its action."""

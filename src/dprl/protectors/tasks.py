@@ -91,7 +91,7 @@ class TaskFamily(Protocol):
         """Return the smallest and the largest value of public facts of the tasks, by name.
 
         Beyond these a protector falls back to its hand schedule. Names are those of
-        :func:`dprl.evaluation.protected.public_facts`.
+        :func:`dprl.evaluation.protected.protector_facts`.
         """
         ...
 

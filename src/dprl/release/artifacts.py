@@ -26,8 +26,8 @@ from dprl.evaluation.intervals import (
     quantile,
 )
 from dprl.evaluation.propensities import Propensities, PropensityModel
+from dprl.evaluation.propensity_regression import RegressionTerms, declares_regression
 from dprl.evaluation.protected import Protected
-from dprl.evaluation.regression import Terms, regresses
 from dprl.evaluation.subgroups import GroupedQuery, Subgroup
 from dprl.mechanisms.filtered_sum import FilteredGaussianSum
 from dprl.mechanisms.gaussian_sum import RELATION
@@ -149,13 +149,16 @@ def public_cautions(plan: Plan, names: Sequence[str]) -> list[str]:
             "corrected for it."
         )
     if asked.strata is not None:
-        within = ", ".join(Terms(asked).names[1:] if regresses(asked) else asked.strata) or "no covariate"
+        within = (
+            ", ".join(RegressionTerms(asked).names[1:] if declares_regression(asked) else asked.strata)
+            or "no covariate"
+        )
         lost = "" if asked.kinds == asked.actions else ", and of those who got it, who was lost"
         said.append(
             f"Behaviour probabilities are estimated by a multinomial regression on {within}. "
             "Values are right if, given these, nothing else that bears on the outcome decided who got which action, "
             "and if the regression has the right form, or the outcome of each action is linear in the same terms."
-            if regresses(asked)
+            if declares_regression(asked)
             else f"Behaviour probabilities are estimated within strata of {within}. Values are right if, among people "
             f"of one stratum, nothing that also bears on the outcome decided who got which action{lost}."
         )
@@ -163,7 +166,7 @@ def public_cautions(plan: Plan, names: Sequence[str]) -> list[str]:
         said += plan.query.cautions(plan.value_mechanism)
     if isinstance(plan.query, GroupedQuery):
         for declared, size, expected in zip(
-            plan.query.declared, plan.query.sizes, plan.query.expect_of_equal(plan.value_mechanism), strict=True
+            plan.query.declared, plan.query.sizes, plan.query.expect_in_groups(plan.value_mechanism), strict=True
         ):
             low, high = asked.value_interval(plan.config.discount)
             if all(2.0 * quantile(plan.query.config.confidence) * noise >= high - low for noise, *_ in expected):

@@ -25,8 +25,8 @@ from dprl.accounting.ledger import Ledger
 from dprl.data.parts import Parts
 from dprl.data.readers import Log
 from dprl.data.sources import LogSource
-from dprl.engine.options import Learned, ValueFunctionConfig, ValuesConfig
 from dprl.engine.plan import Plan
+from dprl.engine.program import Learned, ValueFunctionConfig, ValuesConfig
 from dprl.errors import DprlError
 from dprl.evaluation.contrasts import asked_pairs
 from dprl.evaluation.importance_sampling import ImportanceSampling
@@ -37,10 +37,10 @@ from dprl.evaluation.projections import Projections, load_projections
 from dprl.evaluation.propensities import Propensities, PropensityModel, load_propensities
 from dprl.evaluation.stratified import Stratified
 from dprl.mechanisms.gaussian_sum import RELATION
+from dprl.policies.given import OnePolicy, TargetPolicies
 from dprl.policies.greedy import GreedyPolicy
-from dprl.policies.kinds import OnePolicy, TargetPolicies
 from dprl.policies.loading import load_policy, policy_name
-from dprl.policies.released import FILE as POLICY
+from dprl.policies.parametric import FILE as POLICY
 from dprl.policies.rules import FILE as RULE
 from dprl.policies.rules import Rule
 from dprl.protocols import Bounds
@@ -53,7 +53,7 @@ from dprl.release.plan import check_best, load_behavior, load_policies, named_po
 from dprl.release.run_folder import RunFolder
 from dprl.release.touch import PrivateRows, read_rows, references, release_rows
 from dprl.report.shown import frame_of
-from dprl.value_functions.linear import ValueFunction, load_value_function
+from dprl.value_functions.value_function import ValueFunction, load_value_function
 
 
 @dataclass(frozen=True)

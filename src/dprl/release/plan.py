@@ -13,7 +13,7 @@ from typing import Any
 from dprl.accounting import events
 from dprl.accounting.accountant import RELATION, accountant_name
 from dprl.accounting.budget import Budget
-from dprl.data.bounds_file import read_bounds, read_public
+from dprl.data.bounds_file import read_bounds, read_bounds_and_preparation
 from dprl.data.readers import UNITS, Log, read_log
 from dprl.data.sources import LogSource
 from dprl.data.trajectories import Trajectories
@@ -25,7 +25,7 @@ from dprl.evaluation.plan import EvaluationOptions, make_plan, plan_of_best
 from dprl.evaluation.subgroups import GroupedQuery
 from dprl.mechanisms.rounded_gaussian import TOTAL_VARIATION
 from dprl.policies.loading import (
-    UNASKED,
+    LOG_ONLY_POLICIES,
     ColumnPolicy,
     UniformPolicy,
     check_policy,
@@ -85,7 +85,7 @@ def load_policies(named: Mapping[str, Any], bounds: Bounds) -> dict[str, Any]:
     actions = bounds.actions, bounds.action_names
     policies = {name: load_policy(policy, *actions) for name, policy in named.items()}
     for name, policy in policies.items():
-        if not isinstance(policy, UNASKED):
+        if not isinstance(policy, LOG_ONLY_POLICIES):
             if bounds.actions is None:
                 raise DprlError("Actions are continuous: give the target policy as a column of the log (column:NAME).")
             check_policy(policy, bounds, name)
@@ -98,7 +98,7 @@ def load_behavior(named: Any, bounds: Bounds) -> Any:
         raise DprlError("bounds: behaviour probabilities are estimated within strata: leave the behaviour policy out.")
     behavior = None if named is None else load_policy(named, bounds.actions)
     if behavior is not None:
-        if isinstance(behavior, UNASKED):
+        if isinstance(behavior, LOG_ONLY_POLICIES):
             raise DprlError("The behaviour policy must be a function of states; a column of the log is behavior_prob.")
         check_policy(behavior, bounds, "behaviour policy")
     return behavior
@@ -122,7 +122,7 @@ def check_best(
         raise DprlError("best: the chosen policy is valued for all people together: leave subgroups out.")
     seen: dict[Any, str] = {}
     for name, policy in named.items():
-        key = policy if isinstance(policy, (str, Path, *UNASKED)) else id(policy)
+        key = policy if isinstance(policy, (str, Path, *LOG_ONLY_POLICIES)) else id(policy)
         if key in seen:
             raise DprlError(f"best: the policies {seen[key]} and {name} are one and the same: name it once.")
         seen[key] = name
@@ -153,7 +153,7 @@ def plan_release(
 
     Only the names and types of a log's columns are read. For a rule that is to be learned, no policies are named.
     """
-    known, preparation = read_public(bounds)
+    known, preparation = read_bounds_and_preparation(bounds)
     policies = load_policies(named_policies(target_policy), known)
     behavior = load_behavior(behavior_policy, known)
     if source is not None:
@@ -233,7 +233,7 @@ def _subgroups(plan: Plan, names: Sequence[str]) -> list[dict[str, Any]]:
     if not isinstance(query, GroupedQuery):
         return []
     for place, (declared, axis, size, loud) in enumerate(
-        zip(query.declared, query.axes, query.sizes, query.shares.groups, strict=True)
+        zip(query.declared, query.axes, query.sizes, query.relative_noise.groups, strict=True)
     ):
         out.append({
             "axis": declared,
@@ -242,9 +242,9 @@ def _subgroups(plan: Plan, names: Sequence[str]) -> list[dict[str, Any]]:
             "people_standard_error": query.count_noise(mechanism)[place],
             "targets": [
                 {"name": name, "privacy_standard_error": privacy, "interval_half_width_at_most": widest}
-                for name, (privacy, _, widest) in zip(names, query.expect_of_equal(mechanism)[place], strict=True)
+                for name, (privacy, _, widest) in zip(names, query.expect_in_groups(mechanism)[place], strict=True)
             ],
-            "contrasts": _contrasts(plan, names, louder=size * loud / query.shares.whole),
+            "contrasts": _contrasts(plan, names, louder=size * loud / query.relative_noise.whole),
         })  # fmt: skip
     return out
 

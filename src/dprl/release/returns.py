@@ -12,12 +12,11 @@ import numpy as np
 
 from dprl.config import filled
 from dprl.environment_spec import EnvironmentSpec
-from dprl.environments.interval_walk import is_own
+from dprl.environments.interval_walk import is_unchanged_walk
 from dprl.learning import planner
 from dprl.learning.asking import EnvironmentSession, rewards_at
 from dprl.learning.policy_gradient.dp_pg import DPPG
-from dprl.policies.parametric import Parametric
-from dprl.policies.released import ReleasedPolicy
+from dprl.policies.parametric import Parametric, ReleasedPolicy
 from dprl.value_functions.q_function import QFunction
 
 _Q_EPISODES, _Q_EPISODES_ON_HOST = 1000, 20
@@ -48,7 +47,9 @@ def mean_returns(source: Any, asked: Any, facts: EnvironmentSpec, function: QFun
         best = np.asarray(planner.optimal_q(source.transition_matrix(points), rewards, facts.discount), np.float32)
         optimal = QFunction({"V": best}, f"table:{len(points)}", facts.observation, facts.actions, (-1.0, 1.0))
         policies["best known"] = lambda states, _: optimal.policy(states)
-    run, played = (_compiled, source) if is_own(source) else (_on_host, EnvironmentSession(asked, facts.dimensions))
+    run, played = (
+        (_compiled, source) if is_unchanged_walk(source) else (_on_host, EnvironmentSession(asked, facts.dimensions))
+    )
     return {name: run(played, facts, choose, np.random.default_rng(seed)) for name, choose in policies.items()}
 
 

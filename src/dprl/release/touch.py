@@ -16,12 +16,12 @@ from dprl.data.readers import Log
 from dprl.data.trajectories import Trajectories
 from dprl.engine.columns import ALWAYS
 from dprl.engine.layouts import UnitRows, unit_rows
-from dprl.engine.options import Learned
+from dprl.engine.loop import run_on_host
 from dprl.engine.plan import Plan
-from dprl.engine.program import run_on_host
+from dprl.engine.program import Learned
 from dprl.engine.ratios import policy_columns, step_ratios
-from dprl.engine.two_parts import FromFirst
-from dprl.engine.value_query import LearningQuery, TabledQuery, as_numbers, clipped_total, exact_sum, release_total
+from dprl.engine.sample_split import FirstPartRelease
+from dprl.engine.value_query import LatePolicyQuery, LearningQuery, as_numbers, clipped_total, exact_sum, release_total
 from dprl.evaluation.contrasts import Contrast, contrasts_of
 from dprl.evaluation.intervals import ValueEstimate
 from dprl.evaluation.subgroups import Subgroup, subgroups_of
@@ -89,15 +89,15 @@ class InMemory:
         """Return the sum without clipping."""
         return exact_sum(self._vectors_around(function))
 
-    def after_first(self, noise: Any, journal: Any) -> tuple[FromFirst, InMemory]:
+    def after_first(self, noise: Any, journal: Any) -> tuple[FirstPartRelease, InMemory]:
         """Return what the first part released, and the second part's rows with a plan for the policies it values."""
         first, log = self.plan.first, self.log
         assert first is not None
         chooses = first.parts.in_first(noise, log.units)
         found = first.released(log.of_units(chooses, log.bounds), self.behavior, noise, journal)
         second, policies, plan = log.of_units(~chooses, self.plan.bounds), list(found.policies.values()), self.plan
-        if isinstance(plan.query, TabledQuery):
-            plan = replace(plan, query=plan.query.of_policies(policies))
+        if isinstance(plan.query, LatePolicyQuery):
+            plan = replace(plan, query=plan.query.with_policies(policies))
         return found, InMemory(plan, second, policies, self.behavior)
 
 
@@ -165,7 +165,7 @@ class Released(NamedTuple):
     contrasts: list[Contrast]
     groups: list[Subgroup]
     learned: Learned | None
-    first: FromFirst | None
+    first: FirstPartRelease | None
     rows: PrivateRows
 
 

@@ -23,9 +23,8 @@ from dprl.added import VERIFIED
 from dprl.compiled import nothing_compiled_on_disk
 from dprl.config import filled
 from dprl.environment_spec import EnvironmentSpec
-from dprl.environments.interval_walk import is_own
-from dprl.environments.learning_source import declared_facts, open_environment, source_of
-from dprl.environments.user_source import people_of
+from dprl.environments.interval_walk import is_unchanged_walk
+from dprl.environments.learning_source import declared_facts, open_environment, people_of, source_on_host
 from dprl.errors import DprlError
 from dprl.learning import planner, q_learner
 from dprl.learning.asking import rewards_at
@@ -35,8 +34,8 @@ from dprl.learning.policy_gradient import trainer
 from dprl.learning.policy_gradient.dp_pg import DPPG, UNIT
 from dprl.learning.policy_gradient.pg_plan import PGPlan, make_pg_plan, program_of
 from dprl.learning.policy_gradient.users import Simulated
-from dprl.policies.released import FILE as POLICY
-from dprl.policies.released import ReleasedPolicy, read_policy
+from dprl.policies.parametric import FILE as POLICY
+from dprl.policies.parametric import ReleasedPolicy, read_policy
 from dprl.protocols import NO_JOURNAL, Bounds
 from dprl.registry import find_audited
 from dprl.release.certificate import status_of
@@ -203,14 +202,14 @@ def train(
 def _train_q(environment: Any, algorithm: FunctionalQ, bounds: Any, asked: ReleaseRequest) -> TrainedRelease:
     """Learn a Q-function from noisy answers about the reward; see :func:`train`."""
     facts, source = _opened(environment, bounds)
-    steps = quietly(lambda: source_of(source, facts), source)
+    steps = quietly(lambda: source_on_host(source, facts), source)
     model = None
     if algorithm.variant == "output":
         matrix = quietly(lambda: getattr(source, "transition_matrix", None), None)
         # a matrix that cannot be read is replaced by an empty one, which is refused
         model = None if matrix is None else quietly(lambda: np.asarray(matrix(planner.POINTS), np.float64), np.zeros(0))
     plan, noise = make_learning_plan(algorithm, facts, asked.budget, model), asked.noise
-    if plan.claim is not None and not is_own(source):
+    if plan.claim is not None and not is_unchanged_walk(source):
         raise DprlError(f"{plan.config.calibration}: what is not verified is kept for interval-walk alone.")
     weight_shapes(str(plan.config.network), facts.dimensions, facts.actions)  # refuses an unknown network
     answers = None if plan.claim is not None else answers_of(plan, noise.stream("reward"))
@@ -273,7 +272,7 @@ def _train_policy(users: Any, algorithm: DPPG, bounds: Any, asked: ReleaseReques
     """Learn a policy from users who answer; see :func:`train`.
 
     Args:
-        users: a name (:func:`dprl.environments.user_source.open_users`), a JAX environment
+        users: a name (:func:`dprl.environments.learning_source.open_users`), a JAX environment
             (:class:`dprl.protocols.Environment`), or :class:`~dprl.environments.people.People`, such as a
             :class:`~dprl.environments.bandit.Bandit`. An object with only ``facts`` and ``batch`` is taken for people
             who arrive.

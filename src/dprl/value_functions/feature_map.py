@@ -65,7 +65,7 @@ class Features:
         """Return ``(size,)`` float32 start weights, which give a function that is ``level`` everywhere."""
         return (level * self.constant()).astype(np.float32)
 
-    def mean_square(self) -> float:
+    def mean_gradient_square(self) -> float:
         """Return the mean square norm of the gradient of values by weights, at the start weights.
 
         The mean is over states with a uniform distribution.

@@ -119,7 +119,7 @@ class MLP(Features):
         w = math.sqrt(6.0 / (H + 1)) * draws[H * k :]
         return self.join(Weights(W, np.zeros(H), w, np.float64(0.0))).astype(np.float32)
 
-    def mean_square(self) -> float:
+    def mean_gradient_square(self) -> float:
         """Return the mean square norm of the gradient by weights at the start, over uniformly distributed states."""
         W, b, w, _ = self.split(self.start().astype(np.float64))
         points = 2.0 * _uniform((_POINTS, len(self.bounds)), 1) - 1.0

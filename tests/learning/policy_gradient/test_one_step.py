@@ -15,7 +15,7 @@ from dprl.learning.policy_gradient.dp_pg import DPPG, resolve
 from dprl.learning.policy_gradient.estimator import Trajectory, contribution
 from dprl.learning.policy_gradient.one_step import layers_of
 from dprl.mechanisms.gaussian_sum import GaussianSum
-from dprl.mechanisms.ghost import ghost_sum, ghost_sum_in_float
+from dprl.mechanisms.ghost_clipping import ghost_sum, ghost_sum_in_float
 
 USERS = 50
 

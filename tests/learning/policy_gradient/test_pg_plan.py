@@ -16,7 +16,7 @@ from dprl.errors import DprlError
 from dprl.learning.policy_gradient.dp_pg import DPPG, resolve
 from dprl.learning.policy_gradient.pg_plan import make_pg_plan, program_of
 from dprl.mechanisms.gaussian_sum import GaussianSum
-from dprl.mechanisms.strategy import Correlation
+from dprl.mechanisms.step_noise import Correlation
 
 BUDGET = Budget(1.0, 1e-6)
 

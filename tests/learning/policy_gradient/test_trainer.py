@@ -25,7 +25,7 @@ from dprl.learning.policy_gradient.users import AskedPeople, Simulated, rollout
 from dprl.mechanisms.action_coins import ActionCoins
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.noise import SeededNoise
-from dprl.mechanisms.strategy import Correlation
+from dprl.mechanisms.step_noise import Correlation
 from dprl.policies.parametric import Parametric
 
 TABLE = Parametric("tabular", ((0.0, 2.0),), actions=4)
@@ -49,7 +49,7 @@ class TableBandit:
 
 
 def coins(seed):
-    return ActionCoins.of_key(jax.random.key(seed))
+    return ActionCoins.from_jax_key(jax.random.key(seed))
 
 
 def _shape(**options):
@@ -98,7 +98,7 @@ def test_on_the_host_the_same_answers_give_the_same_run(adaptive):
             t = first // 20
             np.testing.assert_allclose(act.theta, kept[t], atol=1e-6)
             places = [first + np.arange(8 * i, 8 * i + 8) for i in range(3)]
-            rows = [answered(jnp.asarray(kept[t]), key.of_batch(t), slots) for slots in places]
+            rows = [answered(jnp.asarray(kept[t]), key.for_batch(t), slots) for slots in places]
             whole = jax.tree.map(lambda *x: np.concatenate(x)[:count], *rows)
             acted = act(whole.observations[:, 0], first + np.arange(count), np.zeros(count, int))
             np.testing.assert_array_equal(acted, whole.actions[:, 0])
@@ -159,7 +159,7 @@ def test_who_is_not_there_contributes_nothing():
 def test_rollouts_are_cut_at_the_time_limit_and_only_there(horizon):
     policy = Parametric("gaussian", Pendulum().observation_bounds, action=Pendulum().action_bounds)
     theta = jnp.zeros(policy.size, jnp.float32)
-    found = _ROLLOUT(policy, Pendulum(), theta, coins(0).of_batch(0), 3, horizon)
+    found = _ROLLOUT(policy, Pendulum(), theta, coins(0).for_batch(0), 3, horizon)
     assert found.observations.shape == (3, horizon, 3)
     np.testing.assert_array_equal(found.length, horizon)
     assert not np.any(found.terminated)
@@ -178,7 +178,7 @@ def test_rollouts_end_where_the_environment_ends():
     cart = CartPole(horizon=100)
     policy = Parametric("softmax", cart.observation_bounds, actions=2)
     left = jnp.zeros(policy.size, jnp.float32).at[0].set(50.0)  # always to the left: over within a dozen steps
-    found = _ROLLOUT(policy, cart, left, coins(0).of_batch(0), 8, 100)
+    found = _ROLLOUT(policy, cart, left, coins(0).for_batch(0), 8, 100)
     assert np.all(found.terminated)
     assert np.all((np.asarray(found.length) >= 8) & (np.asarray(found.length) <= 11))
     for row in range(8):
@@ -188,7 +188,7 @@ def test_rollouts_end_where_the_environment_ends():
     # each of several interactions of a user starts where the others do
     shape = RunShape(policy=policy, users=4, batch=4, steps=1, horizon=100, interactions=3)
     uniform = jnp.zeros(policy.size, jnp.float32)
-    group = jax.jit(lambda k: Simulated(cart, shape).meet(uniform, k, jnp.arange(4)))(coins(1).of_batch(0))
+    group = jax.jit(lambda k: Simulated(cart, shape).meet(uniform, k, jnp.arange(4)))(coins(1).for_batch(0))
     assert group.observations.shape == (4, 3, 100, 4)
     np.testing.assert_array_equal(group.observations[:, 0, 0], group.observations[:, 2, 0])
     assert np.any(np.asarray(group.length)[:, 0] != np.asarray(group.length)[:, 1])

@@ -12,7 +12,7 @@ import pytest
 
 from dprl.accounting.budget import Budget
 from dprl.environments.people import People
-from dprl.environments.user_source import facts_of
+from dprl.environments.simulators import facts_of
 from dprl.learning.policy_gradient.dp_pg import DPPG
 from dprl.learning.policy_gradient.estimator import Trajectory
 from dprl.learning.policy_gradient.pg_plan import make_pg_plan, program_of
@@ -118,7 +118,7 @@ def test_the_first_step_goes_the_whitened_way():
     for options in ({}, {"natural": True}, {"step_size": 1.0}):
         config = DPPG(users=400_000, policy="softmax", baseline_weight=0.0, scale_weight=0.0, **options)
         program, rates = program_of(make_pg_plan(config, facts_of(Paying()), BUDGET))
-        start, policy = program.init(rates, ActionCoins.of_key(jax.random.key(0))), program.shape.policy
+        start, policy = program.init(rates, ActionCoins.from_jax_key(jax.random.key(0))), program.shape.policy
         y = program.shape.batch * np.random.default_rng(9).normal(size=program.shape.dimension)
         theta = np.asarray(program.update(0, start, jnp.asarray(y), 0).theta)
         std = program.mechanism.noise_std_of_step / program.shape.batch
@@ -190,7 +190,7 @@ def test_a_step_is_as_long_as_the_noise_of_the_released_sum_allows():
     options = DPPG(users=4000, policy="softmax", baseline_weight=0.0, scale_weight=0.0)
     program, rates = program_of(make_pg_plan(options, facts_of(Paying()), BUDGET))
     shape, std = program.shape, program.mechanism.noise_std_of_step
-    start = program.init(rates._replace(step_size=np.float32(1e6)), ActionCoins.of_key(jax.random.key(0)))
+    start = program.init(rates._replace(step_size=np.float32(1e6)), ActionCoins.from_jax_key(jax.random.key(0)))
     for seed, loud in ((0, 1.0), (1, 1.0), (2, 5.0)):
         y = loud * std * np.random.default_rng(seed).normal(size=shape.dimension)
         theta = program.update(0, start, jnp.asarray(y), 0).theta
@@ -207,7 +207,7 @@ def test_rewards_in_another_unit_give_the_same_policy(unit):
     for environment in (Paying(), Paying(unit)):
         program, rates = program_of(make_pg_plan(DPPG(users=600), facts_of(environment), BUDGET))
         assert program.shape.adaptive
-        people, coins = Simulated(environment, program.shape), ActionCoins.of_key(jax.random.key(1))
+        people, coins = Simulated(environment, program.shape), ActionCoins.from_jax_key(jax.random.key(1))
         state, _ = run_compiled(program, people, SeededNoise.from_seed(1), rates, coins)
         learned.append(np.asarray(state.theta))
     assert np.abs(learned[0]).max() > 0.1
@@ -233,6 +233,6 @@ def test_the_noise_of_a_step_is_that_of_what_is_released(noise):
             sums.append(np.asarray(mechanism.scaled(points := compute())))
             return points
 
-    coins = ActionCoins.of_key(jax.random.key(0))
+    coins = ActionCoins.from_jax_key(jax.random.key(0))
     run_on_host(program, AskedPeople(Nobody(), 60), SeededNoise.from_seed(3), rates, coins, journal=Recorded())
     assert np.std(sums[-1]) == pytest.approx(mechanism.noise_std_of_step, rel=0.1)

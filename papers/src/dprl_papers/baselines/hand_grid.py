@@ -1,12 +1,11 @@
 """Grid search for the best hand schedule on public tasks, which a learned protector corrects and is compared with.
 
 All points of the grid run side by side on the same tasks with the same coins and noise. An optimum on the grid's edge
-shows that the grid is too small (:meth:`Found.on_edge`). For public simulations only.
+shows that the grid is too small (:meth:`GridSearchResult.on_edge`). For public simulations only.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import itertools
 from dataclasses import dataclass
@@ -57,7 +56,7 @@ class Point(NamedTuple):
     tail: float
 
 
-class Numbers(NamedTuple):
+class PointArrays(NamedTuple):
     """Points as arrays, with one number per point."""
 
     step_size: Any
@@ -68,7 +67,7 @@ class Numbers(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Found:
+class GridSearchResult:
     """Result of a search.
 
     Attributes:
@@ -96,7 +95,7 @@ class Found:
         return [name for name, values in axes.items() if len(values) > 1 and found[name] in (min(values), max(values))]
 
 
-def search(simulation: Simulation, grid: Grid, tasks: int = 48, repeats: int = 2, seed: int = 0) -> Found:
+def search(simulation: Simulation, grid: Grid, tasks: int = 48, repeats: int = 2, seed: int = 0) -> GridSearchResult:
     """Run the whole grid under the noise of the simulation's budget, on ``tasks`` tasks of ``seed``."""
     points = grid.points()
     made, keys = _tasks(simulation, tasks, repeats, seed)
@@ -104,11 +103,11 @@ def search(simulation: Simulation, grid: Grid, tasks: int = 48, repeats: int = 2
     for first in range(0, len(points), CHUNK):
         chunk = points[first : first + CHUNK]
         filled = chunk + [chunk[-1]] * (CHUNK - len(chunk))
-        parts.append(np.asarray(_losses(simulation, made, keys, numbers_of(simulation, filled)))[:, : len(chunk)])
-    return Found(grid, np.concatenate(parts, axis=1))
+        parts.append(np.asarray(_losses(simulation, made, keys, point_arrays(simulation, filled)))[:, : len(chunk)])
+    return GridSearchResult(grid, np.concatenate(parts, axis=1))
 
 
-def numbers_of(simulation: Simulation, points: list[Point]) -> Numbers:
+def point_arrays(simulation: Simulation, points: list[Point]) -> PointArrays:
     """Return the arrays that :func:`hand_losses` takes."""
     steps = simulation.hand.steps
     columns = (
@@ -118,23 +117,7 @@ def numbers_of(simulation: Simulation, points: list[Point]) -> Numbers:
         [np.inf if p.offset is None else p.offset for p in points],
         [max(1, round(p.tail * steps)) for p in points],
     )
-    return Numbers(*(jnp.asarray(column, jnp.float32) for column in columns))
-
-
-def with_point(family: Any, point: Point) -> Any:
-    """Return the family of tasks with this hand schedule."""
-    return dataclasses.replace(family, **fields_of(point))
-
-
-def fields_of(point: Point) -> dict[str, Any]:
-    """Return the fields of a family of policy-evaluation tasks for this hand schedule."""
-    return {
-        "clip_norm": point.clip_norm,
-        "step_size": point.step_size,
-        "dual_step": point.step_size * point.ratio,
-        "offset": point.offset,
-        "tail": point.tail,
-    }
+    return PointArrays(*(jnp.asarray(column, jnp.float32) for column in columns))
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))
@@ -145,14 +128,14 @@ def _tasks(simulation: Simulation, tasks: int, repeats: int, seed: Any) -> tuple
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _losses(simulation: Simulation, tasks: Any, keys: Any, numbers: Numbers) -> jax.Array:
+def _losses(simulation: Simulation, tasks: Any, keys: Any, numbers: PointArrays) -> jax.Array:
     def one(task: Any, keys: Any) -> jax.Array:
         return jnp.mean(jax.vmap(lambda key: hand_losses(simulation, task, key, numbers))(keys), axis=0)
 
     return jax.lax.map(lambda x: one(*x), (tasks, keys))
 
 
-def hand_losses(simulation: Simulation, task: Any, key: jax.Array, numbers: Numbers) -> jax.Array:
+def hand_losses(simulation: Simulation, task: Any, key: jax.Array, numbers: PointArrays) -> jax.Array:
     """Return ``(points,)`` final losses, relative to the task's reference, of hand schedules with traced numbers.
 
     Steps, coins and noise are the same as in :func:`~dprl.protectors.simulation.unroll` with ``learned=False``.
@@ -168,7 +151,7 @@ def hand_losses(simulation: Simulation, task: Any, key: jax.Array, numbers: Numb
         draw = std * threefry.normal(words, step.astype(jnp.uint32), size + 1)[:size]
         time, coin = step.astype(jnp.float32), jax.random.fold_in(coins, step)
 
-        def one(parameters: Any, kept: Any, point: Numbers) -> tuple[Any, Any]:
+        def one(parameters: Any, kept: Any, point: PointArrays) -> tuple[Any, Any]:
             clip = family.natural_clip(point.clip_norm)
             mean = family.mean_gradient(task, parameters, coin, clip).astype(jnp.float32) + draw
             sizes = point.step_size * clip * jnp.where(dual, point.ratio, 1.0) / (1.0 + time / point.offset)

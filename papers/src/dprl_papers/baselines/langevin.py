@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from dprl.engine.algorithm import Algorithm, Setting
-from dprl.engine.options import PublicFacts, Stage
+from dprl.engine.program import PublicFacts, Stage
 from dprl.evaluation.dptd import GRADIENT_DUAL, GRADIENT_PRIMAL
 from dprl.evaluation.primal_dual import PrimalDualProgram, noise_limited_steps
 from dprl.protocols import Attack

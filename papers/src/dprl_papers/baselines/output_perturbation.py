@@ -14,7 +14,6 @@ from typing import Any
 
 import jax
 
-from dprl.accounting import events
 from dprl.accounting.budget import Budget
 from dprl.accounting.calibration import gaussian_noise_multiplier
 from dprl.protectors.simulation import noise_of
@@ -34,11 +33,6 @@ def sensitivity(loss: LinearLoss, ridge: float) -> float:
 def noise_std(budget: Budget, loss: LinearLoss, ridge: float) -> float:
     """Return the standard deviation of the noise in a coordinate."""
     return gaussian_noise_multiplier(budget) * sensitivity(loss, ridge)
-
-
-def event(std: float, loss: LinearLoss, ridge: float) -> events.DpEvent:
-    """Return the privacy event, which an accountant composes."""
-    return events.gaussian(std / sensitivity(loss, ridge))
 
 
 @partial(jax.jit, static_argnums=0)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from dprl.engine.algorithm import Algorithm, Setting
-from dprl.engine.options import PublicFacts, Stage
+from dprl.engine.program import PublicFacts, Stage
 from dprl.evaluation.dptd import GRADIENT_DUAL, GRADIENT_PRIMAL, GRADIENT_STEPS
 from dprl.evaluation.primal_dual import STANDARD_ATTACKS, PrimalDualConfig, noise_limited_steps
 

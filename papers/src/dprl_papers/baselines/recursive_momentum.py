@@ -22,7 +22,7 @@ import jax.numpy as jnp
 
 from dprl.engine.algorithm import Algorithm, Setting
 from dprl.engine.layouts import Block
-from dprl.engine.options import PublicFacts, Query, Stage
+from dprl.engine.program import PublicFacts, Query, Stage
 from dprl.evaluation.nonlinear_td import unit_gradients
 from dprl.evaluation.primal_dual import FUNCTION, STANDARD_ATTACKS, PrimalDualProgram
 from dprl_papers.baselines.primal_dual_sgd import GradientConfig

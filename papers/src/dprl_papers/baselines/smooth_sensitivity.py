@@ -103,27 +103,6 @@ def lsl(table: Array, weights: Array, ridge: float, visits: FirstVisits) -> Arra
 # --- local and smooth sensitivity -----------------------------------------------------------------------------------
 
 
-def lsw_local(table: Array, weights: Array, counts: Array, width: float) -> float:
-    """Return the largest change of :func:`lsw` when one trajectory is added, removed or replaced.
-
-    Returns lie in [0, ``width``].
-    """
-    return width * _inverse_norm(table, weights) * math.sqrt(_phi_w(weights, counts, np.zeros(1))[0])
-
-
-def lsl_local(
-    table: Array, weights: Array, ridge: float, counts: Array, width: float, *, published: bool = False
-) -> float:
-    """Return a bound on the change of :func:`lsl` when a trajectory is replaced, added or removed.
-
-    Args:
-        published: whether the bound uses the paper's ``ridge - |Phi|^2 max rho``, which must be positive; ``ridge``
-            itself suffices.
-    """
-    factor, c = _lsl_factors(table, weights, ridge, width, published)
-    return factor * (c * math.sqrt(float(weights @ counts)) + float(np.linalg.norm(weights)))
-
-
 def psi_w(weights: Array, counts: Array, beta: float) -> float:
     """Return ``max_k exp(-k beta) sum_s w_s / max(n_s - k, 1)^2`` over whole ``k >= 0``.
 
@@ -180,11 +159,6 @@ def lsl_smooth(
 
 
 # --- bounds that no log exceeds ---------------------------------------------------------------------------------------
-
-
-def lsl_global(table: Array, weights: Array, ridge: float, units: int, width: float) -> float:
-    """Return bound (T) on the change of :func:`lsl` over all logs of at most ``units`` trajectories, any features."""
-    return lsl_local(table, weights, ridge, np.full(len(weights), float(units)), width)
 
 
 def lsl_global_cells(weights: Array, ridge: float, width: float) -> float:

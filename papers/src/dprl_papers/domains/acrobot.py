@@ -22,7 +22,7 @@ from dprl.environments.rollout import environment_bounds
 from dprl.value_functions.features import make_features
 from dprl_papers.harness.domain import Domain
 from dprl_papers.harness.q_learning import SoftPolicy, learn
-from dprl_papers.harness.simulated import Simulator, net, stored_domain
+from dprl_papers.harness.simulated import Simulator, sobol_points, stored_domain
 
 LINKS = Acrobot()
 # 0.95^200 of the largest value is 0.0007
@@ -53,7 +53,7 @@ def start_states() -> np.ndarray:
     """Return ``(256, 6)`` observations that represent the start distribution."""
     import jax
 
-    return np.asarray(jax.vmap(LINKS.observe)(net(((-0.1, 0.1),) * 4)), dtype=np.float64)
+    return np.asarray(jax.vmap(LINKS.observe)(sobol_points(((-0.1, 0.1),) * 4)), dtype=np.float64)
 
 
 def main() -> None:

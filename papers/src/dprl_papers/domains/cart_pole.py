@@ -22,7 +22,7 @@ from dprl.environments.rollout import environment_bounds
 from dprl.value_functions.features import make_features
 from dprl_papers.harness.domain import Domain
 from dprl_papers.harness.q_learning import SoftPolicy, learn
-from dprl_papers.harness.simulated import Simulator, net, stored_domain
+from dprl_papers.harness.simulated import Simulator, sobol_points, stored_domain
 
 CART = CartPole()
 # an observation is the state, except for a velocity beyond 3, which one state in ten thousand has
@@ -49,7 +49,7 @@ def soft_policy(weights: np.ndarray, temperature: float = TEMPERATURE, epsilon: 
 
 def main() -> None:
     """Learn the policy, and simulate its true values and returns."""
-    SIMULATOR.save_learned(ASSETS, PUBLIC, learn_weights(), soft_policy, net(((-0.05, 0.05),) * 4))
+    SIMULATOR.save_learned(ASSETS, PUBLIC, learn_weights(), soft_policy, sobol_points(((-0.05, 0.05),) * 4))
 
 
 def _domain() -> Domain:

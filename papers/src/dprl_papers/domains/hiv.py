@@ -35,7 +35,7 @@ from dprl.value_functions.features import make_features
 from dprl_papers.harness import q_learning
 from dprl_papers.harness.domain import MOMENT_SEED, Domain, cached, from_rollout
 from dprl_papers.harness.q_learning import SoftPolicy, fitted_q
-from dprl_papers.harness.simulated import Simulator, net, stored_domain
+from dprl_papers.harness.simulated import Simulator, sobol_points, stored_domain
 
 HORIZON = 50
 PATIENT = HIV(perturbation=0.3, horizon=HORIZON)
@@ -108,7 +108,7 @@ def start_states() -> np.ndarray:
 
     They are a net of Sobol's points in the cube of perturbations, each half a cell from its corner.
     """
-    unit = net(((0.0, 1.0),) * 6)
+    unit = sobol_points(((0.0, 1.0),) * 6)
     factors = np.exp(PATIENT.perturbation * (2.0 * unit - 1.0))
     return np.log10(np.array(STEADY_STATES[PATIENT.start]) * factors)
 

@@ -37,7 +37,7 @@ _ROLLOUT_STEPS = 80  # 0.95^80 of the largest value is 0.02
 _STATES, _APART = 100, 97
 
 
-def see(memory: Any) -> np.ndarray:
+def network_inputs(memory: Any) -> np.ndarray:
     """Return ``(N, 7)`` float32 inputs of the network from ``(N, 128)`` bytes.
 
     They are the positions of the ball, the own bat and the opponent's bat, scaled to [-1, 1]; the ball's velocity; and
@@ -61,7 +61,7 @@ class NetworkPolicy:
     def __call__(self, states: Any, /) -> np.ndarray:
         # float64, so that a state's probabilities do not depend on the other states
         weights = {name: part.astype(np.float64) for name, part in self.weights.items()}
-        return soften(q_values(weights, see(states).astype(np.float64)), self.temperature, self.epsilon)
+        return soften(q_values(weights, network_inputs(states).astype(np.float64)), self.temperature, self.epsilon)
 
 
 class _Game:
@@ -72,11 +72,11 @@ class _Game:
 
     def begin(self) -> np.ndarray:
         self.pong.begin()
-        return see(self.pong.observe()[None])[0]
+        return network_inputs(self.pong.observe()[None])[0]
 
     def step(self, action: int) -> tuple[np.ndarray, float, bool]:
         reward, over = self.pong.step(action)
-        return see(self.pong.observe()[None])[0], reward, over
+        return network_inputs(self.pong.observe()[None])[0], reward, over
 
 
 def learn_weights() -> Weights:

@@ -14,7 +14,7 @@ import numpy as np
 
 from dprl.engine.columns import scale_of
 from dprl.engine.layouts import PaddedUnits, SharedTransitions
-from dprl.engine.program import run
+from dprl.engine.loop import run
 from dprl.evaluation.plan import program_for
 from dprl.mechanisms.noise import SeededNoise
 from dprl.registry import find, is_own_kind

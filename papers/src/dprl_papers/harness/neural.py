@@ -18,7 +18,7 @@ import numpy as np
 
 from dprl.engine.columns import TRANSITION, scale_of
 from dprl.engine.layouts import PaddedUnits
-from dprl.engine.program import run_steps
+from dprl.engine.loop import run_steps
 from dprl.engine.rows import rows_of
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.noise import SeededNoise
@@ -212,7 +212,7 @@ def run_curves(
 
     Args:
         program: the algorithm, with the public facts that all trials share.
-        mechanisms: as in :func:`~dprl.engine.program.run`; without them, the program's own mechanisms in single
+        mechanisms: as in :func:`~dprl.engine.loop.run`; without them, the program's own mechanisms in single
             precision.
         keys: ``(T, 2)`` noise keys.
         logs: the trials' logs, with a leading axis of trials in every array.

@@ -11,8 +11,8 @@ from dprl.report.formatting import decimals, number, plain, power_of_ten
 from dprl.report.render import load_template
 from dprl_papers.harness import charts
 from dprl_papers.harness.charts import Line
-from dprl_papers.harness.measured import METRIC_LABELS, place_name
 from dprl_papers.harness.programmed import make_table
+from dprl_papers.harness.results import METRIC_LABELS, place_name
 from dprl_papers.harness.spec import Paper, split_method
 
 X_LABELS = {"units": "number of trajectories m", "step": "factor of the step size"}
@@ -20,7 +20,7 @@ _TIMES = "\N{NO-BREAK SPACE}×\N{NO-BREAK SPACE}"
 
 
 def render(results: Mapping[str, Any], paper: Paper) -> str:
-    """Return the page for ``results`` (:func:`dprl_papers.harness.measured.results_of`)."""
+    """Return the page for ``results`` (:func:`dprl_papers.harness.results.results_of`)."""
     known: dict[str, int] = {}
     figures = [
         dict(f) | (_programmed(f) if f["kind"] == "programmed" else _measured(f, known)) for f in results["figures"]

@@ -92,7 +92,7 @@ class Problem:
 
     @property
     def layout(self) -> Any:
-        """The trial's units in the form on which a program of :mod:`dprl.engine.program` runs, with all columns.
+        """The trial's units in the form on which a program runs, see :mod:`dprl.engine.loop`, with all columns.
 
         The form is :class:`~dprl.engine.layouts.SharedTransitions` or ``PaddedUnits``.
         """

@@ -19,8 +19,8 @@ from typing import Any
 
 from dprl.errors import DprlError
 from dprl.files import write_atomically
-from dprl_papers.harness.measured import with_verdicts
 from dprl_papers.harness.page import capital, tables_of
+from dprl_papers.harness.results import with_verdicts
 from dprl_papers.harness.runner import Runner, Task
 from dprl_papers.harness.spec import Measured, Paper, Programmed, load_paper, papers
 from dprl_papers.harness.store import address, read_json
@@ -37,7 +37,6 @@ _MEASURES = (
     "algorithm",
     "domain",
     "dqn",
-    "exact_chain",
     "metrics",
     "neural",
     "problem",

@@ -12,16 +12,16 @@ from typing import Any
 
 from dprl import machine
 from dprl.errors import DprlError
-from dprl_papers.harness.measured import results_of
 from dprl_papers.harness.method import add_methods, library_methods
 from dprl_papers.harness.page import render
 from dprl_papers.harness.plugin import Plugin
 from dprl_papers.harness.record import made_by, merged
+from dprl_papers.harness.results import results_of
 from dprl_papers.harness.runner import Request, Runner
 from dprl_papers.harness.spec import Log, Measured, Paper
 from dprl_papers.harness.store import Store, as_json, read_json
 from dprl_papers.harness.versions import commit
-from dprl_papers.harness.work import Done, spread
+from dprl_papers.harness.workers import Done, compute_tasks
 
 RESULTS, REPORT, PROVENANCE = "results.json", "report.html", "provenance.json"
 Progress = Callable[[int, int, str], None]
@@ -103,7 +103,7 @@ def reproduce(
     missing = [task for task in tasks if store.read(runner.key(task)) is None]
     tell(len(tasks) - len(missing), len(tasks), "starting")
     try:
-        with closing(spread(runner, missing, engine, workers, address)) as found:
+        with closing(compute_tasks(runner, missing, engine, workers, address)) as found:
             for task, results, seconds in found:
                 store.save(runner.key(task), results, seconds)
                 done.append((task, results, seconds))

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib import import_module
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -117,29 +118,20 @@ class Request:
         values = self.values(figure)
         epochs = tuple(int(x) for x in values) if figure.kind == "curves" else ()
         if figure.x == "domain":
-            places = [
-                (i, 0.0, *at) for i, at in enumerate((d, u, e) for d in figure.domains for u in units for e in epsilons)
-            ]
+            places = [(i, 0.0, *at) for i, at in enumerate(product(figure.domains, units, epsilons))]
         else:
-            curves = (0.0,) if figure.x == "epsilon" else epsilons
+            domain, m, along_epsilon = figure.domains[0], units[0], figure.x == "epsilon"
+            each = product((0.0,) if along_epsilon else epsilons, values)
             places = [
-                (
-                    x,
-                    curve,
-                    figure.domains[0],
-                    int(x) if figure.x == "units" else units[0],
-                    x if figure.x == "epsilon" else curve,
-                )
-                for curve in curves
-                for x in values
+                (x, curve, domain, int(x) if figure.x == "units" else m, x if along_epsilon else curve)
+                for curve, x in each
             ]
         out = []
-        for name in self.names(figure):
-            for x, curve, domain, m, epsilon in places:
-                cell = self.cell(domain, m, name, epsilon, x if figure.x == "step" else 1.0)
-                if self.methods[cell.method].curves is not None:
-                    cell = dataclasses.replace(cell, at=epochs)
-                out.append((name, curve, {"x": x, "domain": domain, "units": m, "epsilon": epsilon}, cell))
+        for name, (x, curve, domain, m, epsilon) in product(self.names(figure), places):
+            cell = self.cell(domain, m, name, epsilon, x if figure.x == "step" else 1.0)
+            if self.methods[cell.method].curves is not None:
+                cell = dataclasses.replace(cell, at=epochs)
+            out.append((name, curve, {"x": x, "domain": domain, "units": m, "epsilon": epsilon}, cell))
         return out
 
     def names(self, figure: Measured) -> tuple[str, ...]:
@@ -217,9 +209,8 @@ class Runner:
         if method.curves is not None:
             errors = curves_of(method, trials, keys, cell.at)
         else:
-            errors = {
-                name: finite(e) for name, e in errors_of(method, setting, method.answer(trials, keys), metrics).items()
-            }
+            measured = errors_of(method, setting, method.answer(trials, keys), metrics)
+            errors = {name: finite(values) for name, values in measured.items()}
         return errors | {
             "guarantee": dataclasses.asdict(method.guarantees(setting)),
             "range": setting.domain.range,

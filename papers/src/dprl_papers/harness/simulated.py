@@ -141,7 +141,7 @@ def _returns(environment: Environment, policy: Any, steps: int, key: Any, state:
     return jax.lax.scan(step, start, jnp.arange(steps))[0][2]
 
 
-def net(box: tuple[Interval, ...]) -> np.ndarray:
+def sobol_points(box: tuple[Interval, ...]) -> np.ndarray:
     """Return ``(256, d)`` points that represent the uniform distribution on ``box``.
 
     They are a net of Sobol's points, each half a cell from its corner.

@@ -1,6 +1,6 @@
 """Rows of a log over a finite public set of transitions, which many trials of one domain share.
 
-Where the transitions lie on a few diagonals, :mod:`dprl.engine.bands` avoids the products of feature matrices.
+Where the transitions lie on a few diagonals, :mod:`dprl.engine.layouts` avoids the products of feature matrices.
 """
 
 from __future__ import annotations
@@ -9,9 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
-from dprl.engine.bands import Bands
 from dprl.engine.columns import COEFFICIENTS, Columns
-from dprl.engine.layouts import SharedTransitions, is_shared
+from dprl.engine.layouts import Bands, SharedTransitions, is_shared
 from dprl.engine.rows import Rows
 from dprl.errors import DprlError
 

@@ -61,15 +61,11 @@ def tune(
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description="Tune a method's step size or ridge on simulations.")
-    parser.add_argument("paper")
-    parser.add_argument("method")
-    parser.add_argument("domain")
-    parser.add_argument("--epsilon", type=float, default=0.1)
+    for name in ("paper", "method", "domain"):
+        parser.add_argument(name)
+    for name, default in {"epsilon": 0.1, "low": 2.0**-8, "high": 2.0**8, "trials": 20, "batch": 20}.items():
+        parser.add_argument(f"--{name}", type=type(default), default=default)
     parser.add_argument("--units", type=int, nargs="+", default=[100, 200, 500, 1000, 2000, 5000])
-    parser.add_argument("--low", type=float, default=2.0**-8)
-    parser.add_argument("--high", type=float, default=2.0**8)
-    parser.add_argument("--trials", type=int, default=20)
-    parser.add_argument("--batch", type=int, default=20)
     parser.add_argument("--metric", default="mspbe", choices=("mspbe", "rmse"))
     given = parser.parse_args(arguments)
     delta = load_paper(given.paper).delta

@@ -18,15 +18,15 @@ import numpy as np
 from dprl.accounting import events
 from dprl.accounting.budget import Budget
 from dprl.accounting.calibration import noise_multiplier_for
+from dprl.engine.loop import noiseless, run
 from dprl.engine.plan import Plan
-from dprl.engine.program import noiseless, run
 from dprl.engine.ratios import step_ratios
 from dprl.engine.value_query import release_vector, value_mechanism
 from dprl.evaluation import importance_sampling as importance
 from dprl.evaluation.doubly_robust import DoublyRobust
 from dprl.evaluation.importance_sampling import ImportanceQuery, ImportanceSampling
+from dprl.evaluation.least_noise import public_patterns
 from dprl.evaluation.plan import make_plan
-from dprl.evaluation.strategy import public_patterns
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.noise import SeededNoise
 from dprl_papers.harness.method import Method
@@ -35,7 +35,7 @@ from dprl_papers.harness.problem import Problem
 Estimator = Literal["trajectory", "per-decision", "self-normalised"]
 UNCUT = 1e9
 """A bound on products of ratios that cuts none that matters."""
-PLENTY = Budget(50.0, 1e-5)
+AMPLE_BUDGET = Budget(50.0, 1e-5)
 """Sets the public choices of a program that runs without noise, such as how many modes it has."""
 
 
@@ -97,7 +97,7 @@ def doubly_robust_exact(problem: Problem, key: Any) -> float:
     bounds = problem.setting.bounds
     if not problem.domain.on_policy:
         bounds = replace(bounds, max_cumulative_ratio=UNCUT)
-    plan = _plan(problem, bounds, PLENTY)
+    plan = _plan(problem, bounds, AMPLE_BUDGET)
     theta = _theta(plan.program, True, key, problem.layout)
     return _around(
         plan,

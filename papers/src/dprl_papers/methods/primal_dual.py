@@ -26,8 +26,8 @@ from dprl.accounting.calibration import noise_multiplier_for
 from dprl.data.trajectories import Trajectories
 from dprl.engine.columns import TRANSITION
 from dprl.engine.layouts import PaddedUnits, padded_units
-from dprl.engine.options import PublicFacts, Query, Stage
-from dprl.engine.program import noiseless
+from dprl.engine.loop import noiseless
+from dprl.engine.program import PublicFacts, Query, Stage
 from dprl.engine.rows import rows_of
 from dprl.evaluation.dptd import DPTD
 from dprl.evaluation.neural_td import NeuralTD
@@ -43,7 +43,7 @@ from dprl_papers.harness.method import Guarantee, Method
 from dprl_papers.harness.neural import NeuralMetrics, answers, run_curves
 from dprl_papers.harness.problem import Setting, Trials
 from dprl_papers.harness.versions import module_file
-from dprl_papers.one_unit import MOVED, one_a_step
+from dprl_papers.one_unit import SENSITIVITY_IN_CLIPS, single_unit_stage
 from dprl_papers.paper_000_dptd.published import PublishedDPTD, noise_multiplier
 
 EPOCHS = 100
@@ -56,7 +56,7 @@ LANGEVIN_STEP = 0.1
 times as much, and hardly moves with a tenth."""
 RECURSION = 0.3
 Unit = Literal["trajectory", "transition"]
-At = Callable[[Setting], Mapping[str, Any]]
+SettingOptions = Callable[[Setting], Mapping[str, Any]]
 
 
 # --- a method's value function, logs and metrics --------------------------------------------------------------------
@@ -133,7 +133,7 @@ def verified_curves(
     trials: Trials,
     keys: Any,
     epochs: tuple[int, ...],
-    further: At | None = None,
+    further: SettingOptions | None = None,
 ) -> dict[str, np.ndarray]:
     """Return errors along a run whose noise is calibrated to its length; without ``epochs``, those of the answer."""
     setting, features = trials.setting, function_of(trials.setting)
@@ -153,7 +153,7 @@ def verified_curves(
 
 
 def verified(
-    name: str, label: str, kind: type[PrimalDualConfig], *, unit: Unit = "trajectory", at: At | None = None,
+    name: str, label: str, kind: type[PrimalDualConfig], *, unit: Unit = "trajectory", at: SettingOptions | None = None,
     **options: Any,
 ) -> Method:  # fmt: skip
     """Return a verified method; ``options`` are those of its configuration, and ``at`` computes more from a setting."""
@@ -221,7 +221,7 @@ def _starts(program: Any, seeds: tuple[int, ...]) -> Any:
 def _stage(name: str, facts: PublicFacts, steps: int, clip: float, multiplier: float) -> Stage:
     """Return a stage that uses one transition per step."""
     size = 2 * facts.features.size
-    return one_a_step(Query(name, size, clip, steps), facts.units, multiplier)
+    return single_unit_stage(Query(name, size, clip, steps), facts.units, multiplier)
 
 
 def dptd_stages(facts: PublicFacts, steps: int, budget: Budget) -> tuple[Stage, ...]:
@@ -299,7 +299,7 @@ def _initial_promise(setting: Setting, sigma: float, words: str) -> Guarantee:
     from dprl_papers.first_sum import initial_release_epsilon
 
     count, (epsilon, delta) = transitions(setting), _asked(setting)
-    least = initial_release_epsilon(count, sigma, MOVED, delta)
+    least = initial_release_epsilon(count, sigma, SENSITIVITY_IN_CLIPS, delta)
     words = f"of one of {count} transitions; {words}"
     return Guarantee(status="as published", claimed=epsilon, true=least, delta=delta, words=words)
 
@@ -325,23 +325,23 @@ def _method(name: str, label: str, guarantee: Any, curves: Any, promise: Any, op
     )  # fmt: skip
 
 
-def _every(count: int) -> int:
+def _one_step_per_transition(count: int) -> int:
     return count
 
 
-def _once(count: int) -> int:
+def _one_step_per_epoch(count: int) -> int:
     del count
     return 1
 
 
-_THEIRS: dict[str, Any] = {"start": "random", "max_rows_per_unit": None}
-_DPTD = PublishedDPTD(**_THEIRS)
-_SGD = DPSGDA(**_THEIRS, primal_step=SGD_STEP, dual_step=SGD_STEP, average="last")
-_GLD = DPGLD(**_THEIRS, primal_step=LANGEVIN_STEP, dual_step=LANGEVIN_STEP)
-_SRM = DPSRM(**_THEIRS, recursion=RECURSION, primal_step=SGD_STEP, dual_step=SGD_STEP)
+_PAPER_OPTIONS: dict[str, Any] = {"start": "random", "max_rows_per_unit": None}
+_DPTD = PublishedDPTD(**_PAPER_OPTIONS)
+_SGD = DPSGDA(**_PAPER_OPTIONS, primal_step=SGD_STEP, dual_step=SGD_STEP, average="last")
+_GLD = DPGLD(**_PAPER_OPTIONS, primal_step=LANGEVIN_STEP, dual_step=LANGEVIN_STEP)
+_SRM = DPSRM(**_PAPER_OPTIONS, recursion=RECURSION, primal_step=SGD_STEP, dual_step=SGD_STEP)
 
 
-def _batches(rate: float) -> At:
+def _batches(rate: float) -> SettingOptions:
     """Return options for batches of a ``rate``.
 
     Small batches make at least five passes, and the steps are scaled so that all of them together go equally far.
@@ -378,19 +378,21 @@ METHODS = (
         verified(f"dptd-corrected-q{rate:g}", f"DPTD, corrected, q = {rate:g}", DPTD, at=_batches(rate))
         for rate in (0.01, 0.05, 0.2, 1.0)
     ),
-    _published("dptd-published", "DPTD as published", Published(_DPTD, dptd_stages, _every), dptd_promise),
-    _published("td-000", "TD", Published(_DPTD, single_stage, _every, private=False), None),
-    _published("sgd", "SGD", Published(_SGD, single_stage, _every, private=False), None),
+    _published(
+        "dptd-published", "DPTD as published", Published(_DPTD, dptd_stages, _one_step_per_transition), dptd_promise
+    ),
+    _published("td-000", "TD", Published(_DPTD, single_stage, _one_step_per_transition, private=False), None),
+    _published("sgd", "SGD", Published(_SGD, single_stage, _one_step_per_transition, private=False), None),
     _published(
         "gld-published",
         "DP-GLD as published",
-        Published(_GLD, langevin_stages, _once),
+        Published(_GLD, langevin_stages, _one_step_per_epoch),
         langevin_promise,
     ),
     _published(
         "srm-published",
         "DP-SRM as published",
-        Published(_SRM, recursive_stages, _every),
+        Published(_SRM, recursive_stages, _one_step_per_transition),
         recursive_promise,
     ),
 )

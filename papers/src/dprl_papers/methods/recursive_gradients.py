@@ -26,14 +26,14 @@ from jaxtyping import Array, Float
 from dprl.accounting import events
 from dprl.accounting.accountant import epsilon_of
 from dprl.engine.layouts import PaddedUnits
-from dprl.engine.options import PublicFacts
+from dprl.engine.program import PublicFacts
 from dprl.evaluation.nonlinear_td import unit_gradients
 from dprl.evaluation.primal_dual import PrimalDualProgram
 from dprl_papers.baselines.primal_dual_sgd import DPSGDA
 from dprl_papers.harness.method import Guarantee, Method
 from dprl_papers.harness.problem import Setting, Trials
 from dprl_papers.methods.primal_dual import EPOCHS, function_of, logs_of, measured, single_stage, transitions
-from dprl_papers.one_unit import MOVED
+from dprl_papers.one_unit import SENSITIVITY_IN_CLIPS
 from dprl_papers.paper_000_dptd.published import noise_multiplier
 
 SMOOTHNESS, ACCURACY = 5.0, 0.1
@@ -41,7 +41,7 @@ SMOOTHNESS, ACCURACY = 5.0, 0.1
 
 
 @dataclass(frozen=True)
-class Recursion:
+class RecursiveGradientRun:
     """A run of Algorithm 1, with all public facts filled in.
 
     Attributes:
@@ -90,7 +90,7 @@ def noise_of(steps: int, units: int, epsilon: float, delta: float) -> tuple[floa
 
 @partial(jax.jit, static_argnums=0)
 def iterates(
-    run: Recursion, log: PaddedUnits, start: Float[Array, " dim"], key: Any
+    run: RecursiveGradientRun, log: PaddedUnits, start: Float[Array, " dim"], key: Any
 ) -> tuple[Float[Array, "steps+1 dim"], Float[Array, "steps dim"]]:
     """Return x_0 to x_T and v_0 to v_{T-1} of one trial."""
     facts = run.program.facts
@@ -130,7 +130,7 @@ def curves(trials: Trials, keys: Any, epochs: tuple[int, ...]) -> dict[str, np.n
     program: Any = config.program(facts, single_stage(facts, 1, setting.budget))
     steps = steps_of(facts.units, max((*epochs, 1)) if epochs else EPOCHS)
     budget = setting.budget
-    run = Recursion(program, steps, *noise_of(steps, facts.units, budget.epsilon, budget.delta))
+    run = RecursiveGradientRun(program, steps, *noise_of(steps, facts.units, budget.epsilon, budget.delta))
     seeded = (replace(program, config=program.config.replace(seed=seed)) for seed in trials.seeds)
     each = zip(jnp.asarray(keys), [one.parameters_of(one.init()) for one in seeded], range(len(trials)), strict=True)
     found = np.stack([iterates(run, jax.tree.map(lambda x, i=i: x[i], logs), x, key)[0] for key, x, i in each])
@@ -148,7 +148,7 @@ def promise(setting: Setting) -> Guarantee:
     count, budget = transitions(setting), setting.budget
     steps = steps_of(count, setting.epochs or EPOCHS)
     sigma, _ = noise_of(steps, count, budget.epsilon, budget.delta)
-    alone = events.gaussian(sigma * count / MOVED / math.sqrt(steps / period_of(count)))
+    alone = events.gaussian(sigma * count / SENSITIVITY_IN_CLIPS / math.sqrt(steps / period_of(count)))
     words = f"of one of {count} transitions; a lower bound; the steps' constants are ours"
     true = epsilon_of(alone, budget.delta)
     return Guarantee(status="as published", claimed=budget.epsilon, true=true, delta=budget.delta, words=words)

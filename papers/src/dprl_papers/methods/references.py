@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 
 from dprl.engine.columns import scale_of
-from dprl_papers.baselines.lstd import moments
-from dprl_papers.baselines.wis_lstd import wis_lstd
+from dprl_papers.baselines.lstd import moments, wis_lstd
 from dprl_papers.harness.method import Method
 from dprl_papers.harness.problem import Problem, Setting, Trials
 

@@ -19,8 +19,8 @@ from dprl.accounting.budget import Budget
 from dprl.audits.attacks.programs import ONE_STEP, always, mixed
 from dprl.audits.attacks.trials import PlanCanary, check_all_seen
 from dprl.engine.layouts import SharedTransitions
+from dprl.engine.loop import run_steps
 from dprl.engine.plan import Plan
-from dprl.engine.program import run_steps
 from dprl.evaluation.dptd import DPTDProgram
 from dprl.evaluation.plan import make_plan
 from dprl.mechanisms.noise import SeededNoise

@@ -18,10 +18,10 @@ import jax.numpy as jnp
 from dprl.accounting.budget import Budget
 from dprl.engine.algorithm import Algorithm, Setting
 from dprl.engine.layouts import Block
-from dprl.engine.options import Claimed, PublicFacts, Query, Stage
+from dprl.engine.program import Claimed, PublicFacts, Query, Stage
 from dprl.evaluation.dptd import DPTD, DPTDProgram
 from dprl.protocols import Attack, Precondition
-from dprl_papers.one_unit import claimed, one_unit_a_step
+from dprl_papers.one_unit import claimed, with_single_unit_rate
 
 STEP = 2.0  # kappa = eta, appendix G
 
@@ -83,7 +83,7 @@ class PublishedDPTD(DPTD):
         return super().defaults(facts, stages) | {"schedule": "diminishing", "average": "random"}
 
     def program(self, facts: PublicFacts, stages: tuple[Stage, ...]) -> PublishedDPTDProgram:
-        return PublishedDPTDProgram(one_unit_a_step(self, facts).resolve(facts, stages), stages, facts)
+        return PublishedDPTDProgram(with_single_unit_rate(self, facts).resolve(facts, stages), stages, facts)
 
     def claimed(self, facts: PublicFacts, shapes: Sequence[Query], budget: Budget) -> Claimed:
         """Return Theorem 5.1's noise, of one unit a step."""

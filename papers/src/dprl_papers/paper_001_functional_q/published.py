@@ -3,6 +3,9 @@
 Three things are repaired: the bridge of Eq. (2), which as printed has negative variances (the path is drawn exactly
 instead); the sign of the update, which descends; and the numbering of rounds and resets. Everything else is kept. In
 particular, the released Q contains no noise: noise is only in the actions and the errors (docs/papers/001.md).
+
+The paper prints three formulas for sigma. There are T samples in rounds of B, a learning rate alpha, a tail parameter
+k, and a Lipschitz constant L of the value function.
 """
 
 from __future__ import annotations
@@ -14,33 +17,70 @@ from typing import Any, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from dprl.mechanisms.node_noise import NodeNoise
 from jax import lax, random
 
 from dprl.accounting.budget import Budget
-from dprl.accounting.reward_relation import RewardRelation
+from dprl.accounting.reward_relation import DEPTHS, RewardRelation
 from dprl.config import DERIVED
 from dprl.engine.algorithm import Algorithm, Setting
 from dprl.environment_spec import EnvironmentSpec
 from dprl.errors import DprlError
 from dprl.learning.functional_q import FunctionalQ, public_defaults
 from dprl.learning.learning_plan import LearningPlan
-from dprl.mechanisms.node_noise import NodeNoise
-from dprl.mechanisms.ornstein_uhlenbeck import DEPTHS, PathParameters, parameters, positions_of, unit_path
+from dprl.mechanisms.ornstein_uhlenbeck import PathParameters, parameters, positions_of, unit_path
 from dprl.protocols import Attack, Claim, Precondition
 from dprl.states import unit_states
 from dprl.value_functions.q_function import QFunction, hidden_weights, initial_weights, q_values
-from dprl_papers.paper_001_functional_q.sigma import (
-    LEMMA_8,
-    STEP_SIZE,
-    TAIL,
-    of_the_noise,
-    sigma_proof,
-    sigma_theorem_5,
-    variation,
-)
+
+# --- sigma as printed, and what Theorem 5 assumes ---------------------------------------------------------------------
+
+STEP_SIZE, TAIL, LIPSCHITZ_SQUARED = 3e-4, 23, 16.0
+"""alpha, k and L^2 of appendix E.3."""
+LEMMA_8 = 8.68
+
+
+def variation(batch: int, step_size: float = STEP_SIZE, tail: float = TAIL) -> float:
+    """Return v = 4 alpha (k + 1) / B, the claimed change of Q in a round; the kernel's decay is 1/v."""
+    return 4.0 * step_size * (tail + 1.0) / batch
+
+
+def constant(
+    batch: int, step_size: float = STEP_SIZE, tail: float = TAIL, lipschitz2: float = LIPSCHITZ_SQUARED
+) -> float:
+    """Return the constant C(alpha, k, L, B) = (v^2 + v) L^2 of Theorem 5."""
+    v = variation(batch, step_size, tail)
+    return (v * v + v) * lipschitz2
+
+
+def sigma_line_5(budget: Budget, samples: int, batch: int, **options: float) -> float:
+    """Return sigma by line 5 of Algorithm 1, and by appendix E.3: sqrt(2 (T/B) ln(e + eps/delta) C / eps)."""
+    return math.sqrt(_rounds_and_log(budget, samples, batch) * constant(batch, **options) / budget.epsilon)
+
+
+def sigma_theorem_5(budget: Budget, samples: int, batch: int, **options: float) -> float:
+    """Return sigma by Theorem 5: sqrt(2 (T/B) ln(e + eps/delta)) C / eps, which alone is near the paper's 0.32."""
+    return math.sqrt(_rounds_and_log(budget, samples, batch)) * constant(batch, **options) / budget.epsilon
+
+
+def sigma_proof(budget: Budget, samples: int, batch: int, **options: float) -> float:
+    """Return sigma by the proof of Theorem 5: sqrt(2 (T/B) ln(e + eps/delta) C) / eps."""
+    return math.sqrt(_rounds_and_log(budget, samples, batch) * constant(batch, **options)) / budget.epsilon
+
+
+def budget_of_noise(budget: Budget) -> Budget:
+    """Return the budget of the Gaussian process, which has half of delta; the other half is for the tail of Lemma 8."""
+    return Budget(budget.epsilon, budget.delta / 2.0)
+
+
+def _rounds_and_log(budget: Budget, samples: int, batch: int) -> float:
+    return 2.0 * (samples / batch) * math.log(math.e + budget.epsilon / budget.delta)
+
+
+# --- Algorithm 1 ------------------------------------------------------------------------------------------------------
 
 _RELEASED = "The weights of the last Q-function of Algorithm 1, without the noise that they were learned under."
-_THEIRS = ("noise_multiplier", "people", "reward_radius", "reward_lipschitz", "decay")
+_CONTRADICTED_OPTIONS = ("noise_multiplier", "people", "reward_radius", "reward_lipschitz", "decay")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +94,7 @@ class PublishedQ(FunctionalQ):
         config = resolve(self, facts)
         if config.published_std is None:
             assert config.step_size is not None
-            sigma = sigma_theorem_5(of_the_noise(budget), config.samples, config.batch, step_size=config.step_size)
+            sigma = sigma_theorem_5(budget_of_noise(budget), config.samples, config.batch, step_size=config.step_size)
             config = config.replace(DERIVED, published_std=sigma)
         relation = RewardRelation(1.0)
         return LearningPlan(
@@ -84,7 +124,7 @@ def resolve(config: PublishedQ, facts: EnvironmentSpec) -> PublishedQ:
     Raises:
         DprlError: an option contradicts the paper, or the environment is not of the paper's kind.
     """
-    for name in _THEIRS:
+    for name in _CONTRADICTED_OPTIONS:
         if getattr(config, name) is not None:
             raise DprlError(
                 f"functional-q: {name} contradicts calibration = 'as-published', which has the paper's own: leave one "
@@ -115,7 +155,7 @@ def conditions(budget: Budget, config: PublishedQ) -> tuple[Precondition, ...]:
     assert step_size is not None
     reached = LEMMA_8 * math.sqrt(1.0 / variation(config.batch, step_size)) * sigma
     needed = math.sqrt(2.0 * math.log(2.0 * resets / budget.delta))
-    proof = sigma_proof(of_the_noise(budget), config.samples, config.batch, step_size=step_size)
+    proof = sigma_proof(budget_of_noise(budget), config.samples, config.batch, step_size=step_size)
     return (
         Precondition(
             f"Theorem 5 needs 2k > 8.68 sqrt(beta) sigma, and 2k is {2 * TAIL} against {reached:.4g}",

@@ -29,7 +29,6 @@ from dprl.value_functions.q_function import q_values
 from dprl_papers.harness.programmed import Run, table_over
 from dprl_papers.paper_001_functional_q import published
 from dprl_papers.paper_001_functional_q.compiled_learner import ExactAnswers, run
-from dprl_papers.paper_001_functional_q.inverse import recovered_reward, recovery_error
 from dprl_papers.paper_001_functional_q.published import PublishedQ
 
 RANDOM, BEST = 10.895, 20.542
@@ -166,12 +165,12 @@ def weights_of(point: Point, seed: int, seeds: int) -> dict[str, np.ndarray]:
     blocks = []
     for first in range(seed, seed + seeds, BLOCK):
         numbers = range(first, min(first + BLOCK, seed + seeds))
-        average, history = _runs(shape, walk, rates, bound(mechanism, numbers), keys_of(numbers))
+        average, history = _runs(shape, walk, rates, answers_of_seeds(mechanism, numbers), keys_of(numbers))
         blocks.append(jax.tree.map(np.asarray, history if point.curve else average))
     return {name: np.concatenate([block[name] for block in blocks]) for name in blocks[0]}
 
 
-def bound(mechanism: Any, numbers: Sequence[int]) -> Any:
+def answers_of_seeds(mechanism: Any, numbers: Sequence[int]) -> Any:
     """Return a mechanism's answers with the noise of each of these seeds, side by side; exact answers for None."""
     if mechanism is None:
         return ExactAnswers()
@@ -320,3 +319,32 @@ def _published(config: PublishedQ, walk: IntervalWalk, rates: Any, nodes: Any, k
         return published.run_published(config, walk, rates, nodes, key)[1]
 
     return jax.vmap(jax.vmap(one, (None, 0, 0)), (0, None, None))(rates, nodes, keys)
+
+
+# --- the attack that paper 001 wants to protect from ------------------------------------------------------------------
+# where Q was learned from noisy rewards, it finds the reward plus the noise, and no more
+
+
+def recovered_reward(q: np.ndarray, model: np.ndarray, discount: float) -> np.ndarray:
+    """Return the ``(..., N)`` reward of each state by r = Q - gamma P max Q, as the mean over actions.
+
+    Args:
+        q: ``(..., A, N)`` released values, in the unit of undiscounted rewards.
+        model: ``(A, N, N)`` transition probabilities between the states.
+        discount: discount factor of Q.
+    """
+    best = q.max(axis=-2)
+    following = np.stack([best @ P.T for P in model], axis=-2)
+    return (q - discount * following).mean(axis=-2)
+
+
+def recovery_error(found: np.ndarray, reward: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Return the ``(...,)`` root mean square error over the reward's standard deviation: 1 for the mean reward.
+
+    Args:
+        found: ``(..., N)`` recovered rewards.
+        reward: ``(N,)`` true rewards.
+        weights: ``(N,)`` weights of the states, which sum to 1.
+    """
+    spread = np.sqrt(weights @ (reward - weights @ reward) ** 2)
+    return np.sqrt(((found - reward) ** 2) @ weights) / spread

@@ -21,7 +21,7 @@ from dprl.protectors.projector import Architecture, UpdateRule, Weights, init_we
 from dprl_papers.harness.programmed import Run
 from dprl_papers.paper_002_l2p import ctcdp, quadratics
 from dprl_papers.paper_002_l2p.quadratics import LONGEST, Problem
-from dprl_papers.paper_002_l2p.returns import DELTA
+from dprl_papers.paper_002_l2p.trainings import DELTA
 from dprl_papers.records.losses import Records
 from dprl_papers.records.tasks import Quadratics
 
@@ -71,7 +71,7 @@ def calibrated(problem: Problem, epsilon: float) -> Published:
     return Published(family=family, std=sigma_g / units, least=1.0 / math.sqrt(LONGEST), batch=units)
 
 
-def proved(facts: Published, epsilon: float) -> float:
+def proved_epsilon(facts: Published, epsilon: float) -> float:
     """Return an epsilon that really holds at delta 1e-8 for replacing one record, which moves a sum by 2 C.
 
     The norm that a refused step has released counts too. Where all units are in the batch, the costs of the gradient

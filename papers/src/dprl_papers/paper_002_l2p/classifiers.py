@@ -23,8 +23,7 @@ from dprl.protectors.projector import Architecture, Weights
 from dprl.protectors.simulation import Simulation, unroll
 from dprl_papers.baselines import agd, descent, objective_perturbation, output_perturbation
 from dprl_papers.harness.programmed import Run
-from dprl_papers.paper_002_l2p.returns import DELTA, Learned, learned
-from dprl_papers.paper_002_l2p.trainings import SCHEDULERS
+from dprl_papers.paper_002_l2p.trainings import DELTA, SCHEDULERS, Learned, learned
 from dprl_papers.records import tables
 from dprl_papers.records.losses import Records, accuracy
 from dprl_papers.records.tasks import OTHERS, Classification

@@ -11,23 +11,22 @@ from dprl.report.formatting import number, plain
 from dprl_papers.harness.programmed import Run, drawn, make_chart, make_claim, make_line, make_table
 from dprl_papers.paper_002_l2p import classifiers
 from dprl_papers.paper_002_l2p.classifiers import Kind, Table
-from dprl_papers.paper_002_l2p.returns import RUNS
-from dprl_papers.paper_002_l2p.trainings import SCHEDULERS, error_text, errors_over, over_trainings
+from dprl_papers.paper_002_l2p.trainings import RUNS, SCHEDULERS, error_text, errors_over, over_trainings
 
-Found = Mapping[str, Mapping[float, np.ndarray]]
+ValuesByMethod = Mapping[str, Mapping[float, np.ndarray]]
 OWN = ("L2P, adaptive noise", "L2P, public schedule")
 """The paper's, by the step before and under a filter; and ours, which fixes all noise beforehand."""
 LOOKS = {"no privacy": "none", "SGD-Adv": "bound"}
 PLACES = {"census": "synthetic census", "digits": "digits 3 and 5"}
 
 
-def chart_over(found: Found, title: str, y: str, log_y: bool = True) -> dict[str, Any]:
+def chart_over(found: ValuesByMethod, title: str, y: str, log_y: bool = True) -> dict[str, Any]:
     """Return the chart of each method's values at each epsilon."""
     lines = [make_line(name, by, look=LOOKS.get(name, "private")) for name, by in found.items()]
     return make_chart(lines, "ε", y, title=title, log_y=log_y)
 
 
-def table_over(found: Found, what: str, run: Run, runs: int, places: int = 3) -> dict[str, Any]:
+def table_over(found: ValuesByMethod, what: str, run: Run, runs: int, places: int = 3) -> dict[str, Any]:
     """Return the table of each method's values at each epsilon, where each value is ``(trainings, runs)``."""
     rows = [[name, *(error_text(by[e], places) for e in run.values)] for name, by in found.items()]
     caption = f"{what[:1].upper()}{what[1:]} (mean over {runs} runs ± standard error, {errors_over(run)})."

@@ -29,13 +29,13 @@ from dprl.protectors.projector import Architecture
 from dprl.protectors.protector import Protector
 from dprl.protectors.simulation import Simulation, unroll
 from dprl.protocols import Bounds
-from dprl_papers.baselines.hand_grid import Found, Grid, Point, hand_losses, numbers_of, search
+from dprl_papers.baselines.hand_grid import Grid, GridSearchResult, Point, hand_losses, point_arrays, search
 from dprl_papers.harness.algorithm import answers
 from dprl_papers.harness.domain import from_rollout, load_domain
 from dprl_papers.harness.metrics import Metrics
 from dprl_papers.harness.problem import Logs, Setting, Trials
 from dprl_papers.harness.programmed import Run
-from dprl_papers.paper_002_l2p.returns import learned
+from dprl_papers.paper_002_l2p.trainings import learned
 
 DELTA = 1e-5
 UNITS = 300
@@ -63,8 +63,8 @@ GRIDS = {
 QUICK_GRID = Grid(step_sizes=(0.05, 0.1, 0.2), clip_norms=(0.0144, 0.0577), ratios=(1.0, 4.0))
 
 FORMS = ("dense", "coordinate-wise", "schedule")
-APART = 1000
-"""Between the seeds of two trainings, whose second part has the seed after."""
+SEED_STRIDE = 1000
+"""Distance between the seeds of two trainings; the second part of a training has the seed after its first part."""
 
 
 def values(chain: chains.Chain, discount: float) -> jax.Array:
@@ -91,7 +91,7 @@ def architecture_of(family: RandomChains, form: str) -> Architecture:
 
 
 def training_of(family: RandomChains, form: str, seed: int, quick: bool) -> Training:
-    training = dataclasses.replace(family.training, seed=seed * APART)
+    training = dataclasses.replace(family.training, seed=seed * SEED_STRIDE)
     if form == "coordinate-wise":
         training = dataclasses.replace(training, epochs=150, tasks=8, repeats=1)
     if form == "schedule":
@@ -142,11 +142,11 @@ def _hand_errors(simulation: Simulation, tasks: Any, keys: Any, numbers: Any) ->
     return jax.lax.map(mean, (tasks, keys))
 
 
-def searched(run: Run, epsilon: float) -> Found:
+def searched_grid(run: Run, epsilon: float) -> GridSearchResult:
     """Return the grid of hand schedules with its errors on public training tasks."""
     grid = QUICK_GRID if run.quick else GRIDS[epsilon]
     tasks, repeats = (4, 1) if run.quick else (48, 2)
-    return Found(grid, run.values_of(_search, epsilon, family_of(epsilon), grid, tasks, repeats))
+    return GridSearchResult(grid, run.values_of(_search, epsilon, family_of(epsilon), grid, tasks, repeats))
 
 
 def _search(epsilon: float, family: RandomChains, grid: Grid, tasks: int, repeats: int) -> np.ndarray:
@@ -159,7 +159,7 @@ def hand_on_unseen(run: Run, epsilon: float, hands: list[Point]) -> np.ndarray:
     family = family_of(epsilon)
     simulation = simulation_of(family, family.architecture, Budget(epsilon, DELTA))
     tasks, keys = _unseen(family, *_counts(run.quick, REPEATS))
-    return np.asarray(_hand_errors(simulation, tasks, keys, numbers_of(simulation, hands))).T
+    return np.asarray(_hand_errors(simulation, tasks, keys, point_arrays(simulation, hands))).T
 
 
 def protected_on_unseen(

@@ -24,8 +24,7 @@ from dprl.protectors.projector import Architecture, Weights
 from dprl.protectors.simulation import Simulation, begin, step_of
 from dprl_papers.baselines import agd, descent
 from dprl_papers.harness.programmed import Run
-from dprl_papers.paper_002_l2p.returns import DELTA, Learned, learned
-from dprl_papers.paper_002_l2p.trainings import SCHEDULERS, seeds_of
+from dprl_papers.paper_002_l2p.trainings import DELTA, SCHEDULERS, Learned, learned, seeds_of
 from dprl_papers.records.losses import Records
 from dprl_papers.records.tasks import START, Quadratics
 
@@ -268,7 +267,7 @@ def _found(losses: Any, chosen: str, steps: float, queries: float) -> dict[str, 
     return {"losses": np.asarray(losses).tolist(), "chosen": chosen, "steps": steps, "queries": queries}
 
 
-def apart(first: Sequence[float], second: Sequence[float]) -> bool:
+def lies_below(first: Sequence[float], second: Sequence[float]) -> bool:
     """Return whether the first mean's interval lies below the second's."""
     return first[0] + first[1] < second[0] - second[1]
 

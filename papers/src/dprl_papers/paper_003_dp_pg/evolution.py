@@ -17,7 +17,7 @@ EPISODES, MEMBERS = 24, 32
 """Public episodes that judge a member, and members of a round."""
 
 
-def searched(policy: Parametric, environment: Any, rounds: int, seed: int) -> np.ndarray:
+def evolved_parameters(policy: Parametric, environment: Any, rounds: int, seed: int) -> np.ndarray:
     """Return the parameters ``(d,)`` at which the strategy's mean ends."""
     rng = np.random.default_rng(seed)
 

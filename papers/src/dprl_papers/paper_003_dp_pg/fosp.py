@@ -173,10 +173,10 @@ def measured(
 
 @partial(jax.jit, static_argnums=(0, 1, 2))
 def _measured(shape: RunShape, bandit: TabularBandit, mechanism: Any, rates: Any, multiplier: Any, seed: Any) -> Any:
-    mechanism = dataclasses.replace(mechanism, loudness=multiplier)
+    mechanism = dataclasses.replace(mechanism, noise_multiplier_override=multiplier)
     words = jnp.stack([jnp.uint32(0), jnp.asarray(seed, jnp.uint32)])
     noise = SeededNoise(words).stream("users")
-    coins = ActionCoins.of_key(jax.random.fold_in(jax.random.key(3), seed))
+    coins = ActionCoins.from_jax_key(jax.random.fold_in(jax.random.key(3), seed))
     program = PolicyGradient(shape, mechanism)
     state, history = run(program, Simulated(bandit, shape), noise, rates, coins)
 

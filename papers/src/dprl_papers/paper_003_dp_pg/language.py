@@ -25,9 +25,9 @@ from dprl.accounting import events
 from dprl.accounting.budget import Budget
 from dprl.accounting.calibration import noise_multiplier_for
 from dprl.mechanisms.gaussian_sum import GaussianSum
-from dprl.mechanisms.ghost_rows import ghost_sum_of_rows
+from dprl.mechanisms.ghost_clipping import ghost_sum_of_rows
 from dprl.mechanisms.noise import SeededNoise
-from dprl.mechanisms.strategy import Correlation
+from dprl.mechanisms.step_noise import Correlation
 from dprl_papers.paper_003_dp_pg.transformer import Transformer
 
 DIGITS, INSTRUCTIONS = 4, 2
@@ -58,16 +58,16 @@ def prompts_of(key: Any, count: int) -> Any:
     return jnp.concatenate([instruction, random.randint(digits, (count, DIGITS), 0, 10), ends], axis=1)
 
 
-def read(prompts: Any, meant: Any) -> Any:
+def answers_to(prompts: Any, meant: Any) -> Any:
     """Return ``(..., DIGITS)`` answers to prompts: the meant ones where ``meant`` is true, else the reverse."""
     digits = prompts[..., 1 : 1 + DIGITS]
     found = jnp.where(prompts[..., :1] == SYMBOLS.index("s"), jnp.sort(digits, axis=-1), digits)
     return jnp.where(jnp.asarray(meant)[..., None], found, found[..., ::-1])
 
 
-def right(tokens: Any) -> Any:
+def is_right(tokens: Any) -> Any:
     """Return 1 for each of the ``(..., L)`` sequences whose answer is the one that the user means, else 0."""
-    return jnp.all(tokens[..., PROMPT:] == read(tokens, True), axis=-1).astype(jnp.float32)
+    return jnp.all(tokens[..., PROMPT:] == answers_to(tokens, True), axis=-1).astype(jnp.float32)
 
 
 @partial(jax.jit, static_argnums=(1, 2))
@@ -118,7 +118,7 @@ class Decoder:
     def judged(self, theta: Any, key: Any) -> Any:
         """Return the share of right answers to held-out prompts, with one answer drawn for each."""
         first, second = random.split(key)
-        return jnp.mean(right(self.model.answers(theta, prompts_of(first, JUDGED), DIGITS, second)))
+        return jnp.mean(is_right(self.model.answers(theta, prompts_of(first, JUDGED), DIGITS, second)))
 
     # --- privately: by policy gradient, or by comparisons -------------------------------------------------------------
 
@@ -135,26 +135,26 @@ class Decoder:
             correlation=Correlation("square-root"),
         )
 
-    def asked(self, theta: Any, key: Any, answers: int) -> Any:
+    def sampled_answers(self, theta: Any, key: Any, answers: int) -> Any:
         """Return ``(BATCH, answers, L)`` tokens: new prompts, each with ``answers`` answers."""
         first, second = random.split(key)
         prompts = jnp.repeat(prompts_of(first, BATCH), answers, axis=0)
         return self.model.answers(theta, prompts, DIGITS, second).reshape(BATCH, answers, -1)
 
-    def judging(self, theta: Any, start: Any, key: Any) -> tuple[Any, Any]:
+    def rated_answers(self, theta: Any, start: Any, key: Any) -> tuple[Any, Any]:
         """Return answers of the policy, and their weights if every user says which answers are right."""
-        tokens = self.asked(theta, key, GROUP)
-        return tokens, in_group(right(tokens))
+        tokens = self.sampled_answers(theta, key, GROUP)
+        return tokens, in_group(is_right(tokens))
 
-    def comparing(self, theta: Any, start: Any, key: Any) -> tuple[Any, Any]:
+    def compared_answers(self, theta: Any, start: Any, key: Any) -> tuple[Any, Any]:
         """Return two answers of the start, and their weights in the gradient of a reward model's log-likelihood.
 
         Users prefer answers by the model of Bradley and Terry. The reward of an answer is its log-probability minus
         that at the start.
         """
         first, second = random.split(key)
-        tokens = self.asked(start, first, 2)
-        better, gains = right(tokens), self.gains_of(theta, start, tokens)
+        tokens = self.sampled_answers(start, first, 2)
+        better, gains = is_right(tokens), self.gains_of(theta, start, tokens)
         prefers = random.bernoulli(second, jax.nn.sigmoid(SHARP * (better[:, 0] - better[:, 1])))
         sign = jnp.where(prefers, 1.0, -1.0).astype(jnp.float32)
         weight = sign * jax.nn.sigmoid(-sign * (gains[:, 0] - gains[:, 1]))
@@ -167,28 +167,28 @@ class Decoder:
         return gains.reshape(tokens.shape[:2])
 
     @partial(jax.jit, static_argnums=(0, 1))
-    def _noisy_step(self, told: Any, theta: Any, start: Any, key: Any, rate: Any, noise: Any) -> Any:
-        tokens, weights = told(theta, start, key)
+    def _noisy_step(self, feedback: Any, theta: Any, start: Any, key: Any, rate: Any, noise: Any) -> Any:
+        tokens, weights = feedback(theta, start, key)
         layers = self.model.layers_of(theta, tokens, weights, DIGITS)
         mechanism = self.mechanism_of(BATCH, 1.0).in_float()
         total = ghost_sum_of_rows(mechanism, layers, jnp.ones(BATCH, bool))
         return theta + (rate * mechanism.release(total, noise) / (BATCH * CLIP)).astype(jnp.float32)
 
-    def trained(self, told: Callable[..., Any], users: int, multiplier: float, seed: int) -> Any:
+    def trained(self, feedback: Callable[..., Any], users: int, multiplier: float, seed: int) -> Any:
         """Return the last weights of one pass over users, with floating-point noise.
 
         Args:
-            told: what users say, :meth:`judging` or :meth:`comparing`.
+            feedback: what users say, :meth:`rated_answers` or :meth:`compared_answers`.
             users, multiplier: number of users, and the noise multiplier; 0 for no noise.
             seed: seed of users and noise.
         """
-        mechanism = self.mechanism_of(users, multiplier or 1.0).in_float(loudness=multiplier)
+        mechanism = self.mechanism_of(users, multiplier or 1.0).in_float(noise_multiplier_override=multiplier)
         rate = min(MOST, STEP / multiplier) if multiplier else MOST
         bound = mechanism.bind(SeededNoise.from_seed(seed).stream("users"))
         key, theta = random.fold_in(random.key(_USERS), seed), self.start
         for t in range(mechanism.steps):
             falling = rate * (1.0 - t / mechanism.steps)  # falls linearly to zero
-            theta = self._noisy_step(told, theta, self.start, random.fold_in(key, t), falling, bound.draw(t))
+            theta = self._noisy_step(feedback, theta, self.start, random.fold_in(key, t), falling, bound.draw(t))
         return theta
 
     def optimised(self, model: Any, seed: int) -> Any:
@@ -201,7 +201,7 @@ class Decoder:
         return ascended(self.start, self._of_reward, FREE_STEPS, FREE_RATE, key, model, self.start)
 
     def _of_reward(self, theta: Any, key: Any, model: Any, start: Any) -> Any:
-        tokens = self.asked(theta, key, GROUP)
+        tokens = self.sampled_answers(theta, key, GROUP)
         weights = in_group(self.gains_of(model, start, tokens) - HELD * self.gains_of(theta, start, tokens))
         flat = tokens.reshape(BATCH * GROUP, -1)
         return jax.grad(lambda theta: weights.reshape(-1) @ self.model.log_probs(theta, flat, DIGITS)[0])(theta)
@@ -213,7 +213,7 @@ def _start(model: Transformer, steps: int, rate: float) -> Any:
         """Return the gradient of the mean log-probability of new public text."""
         first, second = random.split(key)
         prompts = prompts_of(first, batch)
-        tokens = jnp.concatenate([prompts, read(prompts, random.bernoulli(second, MEANT, (batch,)))], axis=1)
+        tokens = jnp.concatenate([prompts, answers_to(prompts, random.bernoulli(second, MEANT, (batch,)))], axis=1)
         return jax.grad(lambda theta: jnp.mean(model.log_probs(theta, tokens, DIGITS)[0]))(theta)
 
     return ascended(model.start(random.key(_PUBLIC)), of_text, steps, rate, random.key(_PUBLIC))
@@ -232,9 +232,45 @@ def measured(decoder: Decoder, way: str, users: int, epsilon: float | None, delt
     for i in range(seed, seed + seeds):
         theta = decoder.start
         if way != START:
-            told = decoder.judging if way == GRADIENT else decoder.comparing
-            theta = decoder.trained(told, users, multiplier, i)
+            feedback = decoder.rated_answers if way == GRADIENT else decoder.compared_answers
+            theta = decoder.trained(feedback, users, multiplier, i)
         if way == COMPARISONS:
             theta = decoder.optimised(theta, i)
         found.append(float(decoder.judged(theta, random.fold_in(random.key(JUDGE), i))))
+    return np.array(found)
+
+
+# --- a policy that imitates favourites --------------------------------------------------------------------------------
+
+FAVOURITES = "favourites of comparisons"
+IMITATION_STEPS, IMITATION_RATE = 60, 1e-3
+_IMITATE = 36  # seed of its JAX key
+
+
+def imitating(model: Any, seed: int) -> Any:
+    """Return the weights of the policy that imitates those answers of the start that a reward model likes best.
+
+    A reward model knows only answers that the start gives. A policy that is free to look for other answers finds some
+    that the model likes and no user does. A policy that imitates the favourite of eight answers cannot do so. It is
+    made from released weights and made-up prompts, so it costs no privacy.
+    """
+    key = random.fold_in(random.key(_IMITATE), seed)
+    return ascended(SMALL.start, _of_favourites, IMITATION_STEPS, IMITATION_RATE, key, model, SMALL.start)
+
+
+def _of_favourites(theta: Any, key: Any, model: Any, start: Any) -> Any:
+    """Return the gradient of the mean log-probability of the favourite answers."""
+    tokens = SMALL.sampled_answers(start, key, GROUP)
+    best = jnp.argmax(SMALL.gains_of(model, start, tokens), axis=1)
+    chosen = jnp.take_along_axis(tokens, best[:, None, None], axis=1)[:, 0]
+    return jax.grad(lambda theta: jnp.mean(SMALL.model.log_probs(theta, chosen, DIGITS)[0]))(theta)
+
+
+def measured_favourites(users: int, epsilon: float | None, delta: float, seed: int, seeds: int) -> np.ndarray:
+    """Return the same as :func:`measured` for the policies that imitate favourites."""
+    multiplier = 0.0 if epsilon is None else multiplier_of(epsilon, delta)
+    found = []
+    for i in range(seed, seed + seeds):
+        policy = imitating(SMALL.trained(SMALL.compared_answers, users, multiplier, i), i)
+        found.append(float(SMALL.judged(policy, random.fold_in(random.key(JUDGE), i))))
     return np.array(found)

@@ -54,7 +54,7 @@ def train_ppo(policy: Parametric, environment: Any, batch: int, steps: int, disc
         return policy.log_prob(weights[: policy.size], flat, actions).reshape(rows.rewards.shape)
 
     def one(state: Adam, t: Any) -> tuple[Adam, Any]:
-        coins = ActionCoins.of_key(key).of_batch(t)
+        coins = ActionCoins.from_jax_key(key).for_batch(t)
         rows = rollout(policy, environment, state.weights[: policy.size], coins, batch, horizon)
         inside = jnp.arange(horizon) < rows.length[:, None]
         old, before = log_probs(state.weights, rows), values_of(state.weights, rows.observations)
@@ -110,14 +110,14 @@ def train_in_epochs(
         shape: shape of the run, whose steps are batches times epochs.
         exact: the exact mechanism, for as many steps and epochs.
     """
-    mechanism, policy = exact.in_float(loudness=multiplier), shape.policy
+    mechanism, policy = exact.in_float(noise_multiplier_override=multiplier), shape.policy
     words = jnp.stack([jnp.uint32(0), jnp.asarray(seed, jnp.uint32)])
     noise = mechanism.bind(SeededNoise(words).stream("users"))
-    coins = ActionCoins.of_key(random.fold_in(random.key(11), seed))
+    coins = ActionCoins.from_jax_key(random.fold_in(random.key(11), seed))
     program, users = PolicyGradient(shape, mechanism), Simulated(environment, shape)
 
     def batch(state: State, t: Any) -> tuple[State, None]:
-        rows = users.meet(state.theta, coins.of_batch(t), jnp.arange(shape.batch))
+        rows = users.meet(state.theta, coins.for_batch(t), jnp.arange(shape.batch))
         acted, level = state.theta, state.baseline
 
         def vector(theta: Any, row: Trajectory) -> Any:

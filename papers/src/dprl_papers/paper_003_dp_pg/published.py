@@ -107,7 +107,7 @@ class PublishedPG(DPPG):
     def noise_in_words(self, budget: Budget, **public: Any) -> tuple[dict[str, Any], str]:
         """Return what ``dprl calibrate`` says: Theorem 1's noise beside the noise that the same claim needs."""
         del public
-        stds = wasted(budget)
+        stds = noise_multipliers(budget)
         relation, assumed = WORDS["replace one"], conditions(budget)
         made = {
             "std_in_bounds": stds.pop("as published"),
@@ -273,10 +273,10 @@ def conditions(budget: Budget) -> tuple[Precondition, ...]:
     )  # fmt: skip
 
 
-def wasted(budget: Budget) -> dict[str, float]:
+def noise_multipliers(budget: Budget) -> dict[str, float]:
     """Return noise multipliers std m/(Rmax G): the paper's, and the analytic Gaussian's for replace one and zero-out.
 
-    >>> {name: round(value, 2) for name, value in wasted(Budget(1.0, 1e-6)).items()}
+    >>> {name: round(value, 2) for name, value in noise_multipliers(Budget(1.0, 1e-6)).items()}
     {'as published': 10.6, 'replace one': 8.45, 'zero out one': 4.22}
     """
     from dprl.accounting.calibration import gaussian_noise_multiplier

@@ -122,9 +122,9 @@ def gaussian_regret(spread: float, setting: Setting, seed: int, seeds: int) -> n
 
 @partial(jax.jit, static_argnums=(0, 1))
 def _regret(shape: RunShape, exact: GaussianSum, spread: Any, rates: Rates, multiplier: Any, seed: Any) -> Any:
-    mechanism, bandit = exact.in_float(loudness=multiplier), TargetBandit(spread)
+    mechanism, bandit = exact.in_float(noise_multiplier_override=multiplier), TargetBandit(spread)
     words = jnp.stack([jnp.uint32(0), jnp.asarray(seed, jnp.uint32)])
     noise = SeededNoise(words).stream("users")
-    coins = ActionCoins.of_key(jax.random.fold_in(jax.random.key(5), seed))
+    coins = ActionCoins.from_jax_key(jax.random.fold_in(jax.random.key(5), seed))
     _, history = run(PolicyGradient(shape, mechanism), Simulated(bandit, shape), noise, rates, coins)
     return bandit.best - jnp.mean(jax.vmap(bandit.value)(history[:-1].astype(jnp.float64)))

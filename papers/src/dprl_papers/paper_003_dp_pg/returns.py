@@ -23,7 +23,7 @@ from dprl.environments.acrobot import Acrobot
 from dprl.environments.bandit import LinearBandit
 from dprl.environments.cart_pole import CartPole
 from dprl.environments.pendulum import Pendulum
-from dprl.environments.user_source import facts_of
+from dprl.environments.simulators import facts_of
 from dprl.learning.policy_gradient.dp_pg import DPPG
 from dprl.learning.policy_gradient.estimator import Rates, RunShape
 from dprl.learning.policy_gradient.pg_plan import make_pg_plan
@@ -155,7 +155,7 @@ def measure(point: Point, seed: int, seeds: int) -> np.ndarray:
     each = []
     for number in range(seed, seed + seeds):
         state, history = _trained(shape, environment, mechanism, rates, jnp.float64(multiplier), number)
-        coins = ActionCoins.of_key(jax.random.fold_in(jax.random.key(_JUDGE), number))
+        coins = ActionCoins.from_jax_key(jax.random.fold_in(jax.random.key(_JUDGE), number))
         theta = released(plan.config, shape.policy, state, history, coins)
         thetas = history if point.prefixes else theta[None]
         each.append([judged(shape.policy, environment, one, number, point.likeliest) for one in thetas])
@@ -167,10 +167,10 @@ def measure(point: Point, seed: int, seeds: int) -> np.ndarray:
 def _trained(
     shape: RunShape, environment: Any, mechanism: GaussianSum, rates: Rates, multiplier: Any, seed: Any
 ) -> Any:
-    mechanism = dataclasses.replace(mechanism, loudness=multiplier)
+    mechanism = dataclasses.replace(mechanism, noise_multiplier_override=multiplier)
     words = jnp.stack([jnp.uint32(0), jnp.asarray(seed, jnp.uint32)])
     noise = SeededNoise(words).stream("users")
-    coins = ActionCoins.of_key(jax.random.fold_in(jax.random.key(_LEARNER), seed))
+    coins = ActionCoins.from_jax_key(jax.random.fold_in(jax.random.key(_LEARNER), seed))
     return run(PolicyGradient(shape, mechanism), Simulated(environment, shape), noise, rates, coins)
 
 

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import random
 
-from dprl.mechanisms.ghost_rows import Dense, Layer, Lookup, Scale
+from dprl.mechanisms.ghost_clipping import Dense, Lookup, RowLayer, Scale
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +38,7 @@ class Transformer:
     inner: int = 64
 
     @cached_property
-    def layers(self) -> tuple[tuple[type[Layer], int, int], ...]:
+    def layers(self) -> tuple[tuple[type[RowLayer], int, int], ...]:
         """Kind, number of inputs (or rows of a table) and number of outputs of each layer."""
         k = self.width
         block = ((Scale, k, k), (Dense, k, 3 * k), (Dense, k, k), (Scale, k, k), (Dense, k, self.inner))
@@ -86,7 +86,7 @@ class Transformer:
         """
         weights, inputs = iter(self.split(theta)), []
 
-        def layer(kind: type[Layer], x: Any) -> Any:
+        def layer(kind: type[RowLayer], x: Any) -> Any:
             if kind is Scale:
                 x = x - jnp.mean(x, axis=-1, keepdims=True)
                 x = x * jax.lax.rsqrt(jnp.mean(x * x, axis=-1, keepdims=True) + 1e-5)
@@ -116,7 +116,7 @@ class Transformer:
         taken = jnp.take_along_axis(logs, tokens[:, -answer:, None], axis=-1)
         return jnp.sum(taken, axis=(1, 2)), inputs
 
-    def layers_of(self, theta: Any, tokens: Any, weights: Any, answer: int) -> list[Layer]:
+    def layers_of(self, theta: Any, tokens: Any, weights: Any, answer: int) -> list[RowLayer]:
         """Return the layers of the units' objectives, which are sums of ``weights`` times log-probabilities of answers.
 
         Args:
@@ -133,7 +133,7 @@ class Transformer:
             return jnp.sum(weights.reshape(-1) * logs), inputs
 
         deltas, inputs = jax.grad(objective, has_aux=True)(taps)
-        found: list[Layer] = []
+        found: list[RowLayer] = []
         for (kind, lines, _), x, delta in zip(self.layers, inputs, deltas, strict=True):
             x, delta = (a.reshape(units, -1, *a.shape[2:]) for a in (x, delta))
             found.append(Lookup(x, delta, lines) if kind is Lookup else kind(x, delta))  # type: ignore[call-arg]

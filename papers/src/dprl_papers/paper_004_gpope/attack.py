@@ -18,7 +18,7 @@ from dprl.audits.attacks.programs import FAR, ONE_STEP, always, mixed
 from dprl.audits.attacks.trials import PlanCanary
 from dprl.config import Provenance
 from dprl.engine.layouts import SharedTransitions
-from dprl.engine.program import run_steps
+from dprl.engine.loop import run_steps
 from dprl.errors import DprlError
 from dprl.evaluation.gpope import GPOPE
 from dprl.evaluation.plan import make_plan

@@ -163,13 +163,6 @@ def published_epsilon(units: int, steps: int, epsilon: float, delta: float = 1e-
     return PublishedEpsilon(units, steps, epsilon, delta, sigma, precondition_holds(sigma), low, high)
 
 
-def published_epsilons(
-    units: Sequence[int] = (200, 1000, 5000), epsilons: Sequence[float] = (0.1, 0.3, 1.0, 3.0), delta: float = 1e-5
-) -> list[PublishedEpsilon]:
-    """Return :func:`published_epsilon` with one pass (N = m) over a grid, row by row of m."""
-    return [published_epsilon(m, m, epsilon, delta) for m in units for epsilon in epsilons]
-
-
 @functools.lru_cache(maxsize=256)
 def _pair(rate: float, multiplier: float, steps: int, delta: float) -> tuple[float, float]:
     """Return epsilon of the composed pair: a lower and an upper bound, mostly 2% apart and never more than a few."""

@@ -15,11 +15,11 @@ from typing import Any, Literal
 
 from dprl.accounting.budget import Budget
 from dprl.engine.algorithm import Algorithm, Setting
-from dprl.engine.options import Claimed, PublicFacts, Query, Stage
+from dprl.engine.program import Claimed, PublicFacts, Query, Stage
 from dprl.evaluation.gpope import GPOPE, GPOPEProgram
 from dprl.evaluation.protected import Protected
 from dprl.protocols import Attack, Precondition
-from dprl_papers.one_unit import claimed, one_unit_a_step
+from dprl_papers.one_unit import claimed, with_single_unit_rate
 
 LEAST_SIGMA = math.sqrt(1.0 / math.log(2.0))
 """What Theorem 1's proof assumes of sigma."""
@@ -45,7 +45,7 @@ class PublishedGPOPE(GPOPE):
 
     def program(self, facts: PublicFacts, stages: tuple[Stage, ...]) -> GPOPEProgram | Protected:
         """Return with the rate that the paper has, for the statement."""
-        return super(PublishedGPOPE, one_unit_a_step(self, facts)).program(facts, stages)
+        return super(PublishedGPOPE, with_single_unit_rate(self, facts)).program(facts, stages)
 
     def claimed(self, facts: PublicFacts, shapes: Sequence[Query], budget: Budget) -> Claimed:
         """Return Theorem 1's noise, of one trajectory a step."""

@@ -190,7 +190,7 @@ def theory_of(
 
 def beside(runner: Runner, figure: Measured) -> dict[str, Any]:
     """Return the lines of a figure of GPOPE, for the method and the step sizes that are measured in it."""
-    from dprl.engine.options import PublicFacts
+    from dprl.engine.program import PublicFacts
     from dprl.evaluation.gpope import GPOPE
     from dprl.value_functions.features import make_features
 

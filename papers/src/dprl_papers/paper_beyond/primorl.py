@@ -22,11 +22,11 @@ from dprl.accounting import events
 from dprl.accounting.budget import Budget
 from dprl.accounting.calibration import noise_multiplier_for
 from dprl.engine.layouts import Block, PaddedUnits
-from dprl.engine.options import Stage
-from dprl.engine.program import run_steps
+from dprl.engine.loop import run_steps
+from dprl.engine.program import Stage
 from dprl.environments.cart_pole import MAX_ANGLE, MAX_POSITION, CartPole
 from dprl.environments.rollout import Columns, environment_bounds, rollout
-from dprl.environments.user_source import facts_of
+from dprl.environments.simulators import facts_of
 from dprl.learning.policy_gradient.dp_pg import DPPG
 from dprl.learning.policy_gradient.pg_plan import make_pg_plan, program_of
 from dprl.learning.policy_gradient.trainer import PolicyGradient, run
@@ -36,7 +36,7 @@ from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.noise import SeededNoise
 from dprl.policies.parametric import Parametric
 from dprl.release.returns import mean_return
-from dprl_papers.paper_beyond.processes import taught
+from dprl_papers.paper_beyond.processes import learned_policy
 
 MODELS, BATCH, UPDATES, RATE, CLIP, PENALTY = 3, 100, 300, 0.02, 1.0 / 3.0, 1.0
 """Networks, expected trajectories of a batch, number of batches, step size of Adam, clip norm, and by how much rewards
@@ -133,14 +133,16 @@ def training(people: int, budget: Budget | None) -> GaussianSum:
 
 
 @partial(jax.jit, static_argnums=0)
-def trained(mechanism: GaussianSum, log: PaddedUnits, loudness: Any, seed: Any) -> Any:
+def trained(mechanism: GaussianSum, log: PaddedUnits, noise_multiplier_override: Any, seed: Any) -> Any:
     """Return weights ``(models, d)``.
 
     Args:
         mechanism: of :func:`training`.
-        loudness: another noise multiplier; 0 for no noise.
+        noise_multiplier_override: another noise multiplier; 0 for no noise.
     """
-    program: Any = Models(mechanism.in_float(loudness=loudness), mechanism.sampling_rate * log.units)
+    program: Any = Models(
+        mechanism.in_float(noise_multiplier_override=noise_multiplier_override), mechanism.sampling_rate * log.units
+    )
     noise = SeededNoise(jnp.stack([jnp.uint32(1), jnp.asarray(seed, jnp.uint32)])).stream("models")
     return run_steps(program, 0, program.mechanism, noise, log, program.init(seed))[0].mean
 
@@ -148,12 +150,12 @@ def trained(mechanism: GaussianSum, log: PaddedUnits, loudness: Any, seed: Any) 
 # --- the policy in the models -----------------------------------------------------------------------------------------
 
 
-class Imagined(CartPole):
+class ModelledCartPole(CartPole):
     """Cart Pole as the models have it: a step follows one of them; how an episode starts and ends is known."""
 
     reward_bounds = (0.0, 1.0)
 
-    def following(self, weights: Any) -> Imagined:
+    def following(self, weights: Any) -> ModelledCartPole:
         """Give it models ``(models, d)``, which may be traced."""
         object.__setattr__(self, "weights", weights)
         return self
@@ -175,10 +177,10 @@ _PLAN = make_pg_plan(DPPG(users=20_000), facts_of(LOGGED), Budget(8.0, 1e-5))
 def imagined_policy(weights: Any, seed: Any) -> Any:
     """Return the parameters that policy gradient without noise learns in the models."""
     program, rates = program_of(_PLAN)
-    program = PolicyGradient(program.shape, program.mechanism.in_float(loudness=0.0))
-    world = Simulated(Imagined(horizon=200, discount=0.99).following(weights), program.shape)
+    program = PolicyGradient(program.shape, program.mechanism.in_float(noise_multiplier_override=0.0))
+    world = Simulated(ModelledCartPole(horizon=200, discount=0.99).following(weights), program.shape)
     noise = SeededNoise(jnp.zeros(2, jnp.uint32)).stream("users")
-    return run(program, world, noise, rates, ActionCoins.of_key(random.key(seed)))[0].theta
+    return run(program, world, noise, rates, ActionCoins.from_jax_key(random.key(seed)))[0].theta
 
 
 # --- what is compared -------------------------------------------------------------------------------------------------
@@ -186,15 +188,15 @@ def imagined_policy(weights: Any, seed: Any) -> Any:
 
 def learn_by_primorl(people: int, budget: Budget | None, seed: int) -> float:
     """Return the mean return of what PriMORL learns; without a budget there is no noise."""
-    loudness = 0.0 if budget is None else training(people, budget).noise_multiplier
+    noise_multiplier_override = 0.0 if budget is None else training(people, budget).noise_multiplier
     log = padded(logged(people, seed), people)
     # one compiled program for all budgets
-    theta = imagined_policy(trained(training(people, None), log, loudness, seed), seed)
+    theta = imagined_policy(trained(training(people, None), log, noise_multiplier_override, seed), seed)
     return float(mean_return(_PLAN.policy, JUDGED, theta, random.key(37), True))
 
 
 def learn_by_dprl(people: int, budget: Budget, learner: str, seed: int) -> float:
     """Return the same of a learner of ``dprl learn``."""
     bounds = environment_bounds(LOGGED, people, 4.0)
-    policy = taught(logged(people, seed), bounds, learner, budget, LOGGED.discount, seed)
+    policy = learned_policy(logged(people, seed), bounds, learner, budget, LOGGED.discount, seed)
     return len(rollout(JUDGED, policy, random.key(37), 300)["t"]) / 300

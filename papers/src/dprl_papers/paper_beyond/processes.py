@@ -13,7 +13,7 @@ import numpy as np
 
 import dprl
 from dprl.accounting.budget import Budget
-from dprl.engine.two_parts import SHARE
+from dprl.engine.sample_split import SHARE
 from dprl.evaluation.learned_policy import plan_of_learned
 from dprl.mechanisms.noise import SeededNoise
 from dprl.protocols import NO_JOURNAL
@@ -29,7 +29,7 @@ class Process:
         behavior: ``(S, A)`` policy of the log.
         features: ``(S, A, d)`` of norm at most 1, in which laws and rewards of a linear process are linear.
         ratio: bound of one over the probabilities of the log's actions.
-        steady: whether laws are the same in every step, so that learners need not know which step it is.
+        stationary: whether laws are the same in every step, so that learners need not know which step it is.
     """
 
     following: np.ndarray
@@ -37,7 +37,7 @@ class Process:
     behavior: np.ndarray
     features: np.ndarray
     ratio: float
-    steady: bool
+    stationary: bool
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -52,7 +52,7 @@ class Process:
             ahead = q.max(axis=1) if chances is None else np.sum(chances[h] * q, axis=1)
         return float(ahead.mean())
 
-    def lost(self, actions: np.ndarray) -> float:
+    def value_lost(self, actions: np.ndarray) -> float:
         """Return what the best policy is worth more than the one with these actions ``(H, S)``."""
         return self.value() - self.value(np.eye(self.shape[2])[actions])
 
@@ -62,13 +62,13 @@ class Process:
         s, a, r = (np.zeros((people, steps + extra), int) for extra in (1, 0, 0))
         s[:, 0] = rng.integers(0, states, people)
         for h in range(steps):
-            a[:, h] = pick(rng, self.behavior[s[:, h]])
+            a[:, h] = draw_per_row(rng, self.behavior[s[:, h]])
             r[:, h] = rng.random(people) < self.rewards[h, s[:, h], a[:, h]]
-            s[:, h + 1] = pick(rng, self.following[h, s[:, h], a[:, h]])
+            s[:, h + 1] = draw_per_row(rng, self.following[h, s[:, h], a[:, h]])
         return s, a, r
 
 
-def pick(rng: np.random.Generator, chances: np.ndarray) -> np.ndarray:
+def draw_per_row(rng: np.random.Generator, chances: np.ndarray) -> np.ndarray:
     """Draw one place for each row of chances."""
     edges = np.cumsum(chances, axis=1)[:, :-1]
     return np.sum(rng.random(len(chances))[:, None] >= edges, axis=1)
@@ -83,7 +83,7 @@ def river_swim(steps: int = 12) -> Process:
         following[s, 1] = right * np.eye(6)[min(s + 1, 5)] + left * np.eye(6)[max(s - 1, 0)]
         following[s, 1, s] += 1.0 - left - right
     rewards[0, 0], rewards[5, 1] = 0.1, 1.0
-    return _steady(following, rewards, np.full((6, 2), [0.3, 0.7]), 4.0, steps)
+    return _stationary_process(following, rewards, np.full((6, 2), [0.3, 0.7]), 4.0, steps)
 
 
 def random_process(seed: int, steps: int = 5, states: int = 10, actions: int = 3) -> Process:
@@ -91,14 +91,16 @@ def random_process(seed: int, steps: int = 5, states: int = 10, actions: int = 3
     rng = np.random.default_rng([seed, 5])
     following = rng.dirichlet(np.full(states, 0.3), (states, actions))
     behavior = 0.7 * rng.dirichlet(np.ones(actions), states) + 0.3 / actions
-    return _steady(following, rng.random((states, actions)), behavior, 10.0, steps)
+    return _stationary_process(following, rng.random((states, actions)), behavior, 10.0, steps)
 
 
-def _steady(following: np.ndarray, rewards: np.ndarray, behavior: np.ndarray, ratio: float, steps: int) -> Process:
+def _stationary_process(
+    following: np.ndarray, rewards: np.ndarray, behavior: np.ndarray, ratio: float, steps: int
+) -> Process:
     states, actions = rewards.shape
     features = np.eye(states * actions).reshape(states, actions, -1)
     every = lambda x: np.broadcast_to(x, (steps, *x.shape))  # noqa: E731
-    return Process(every(following), every(rewards), behavior, features, ratio, steady=True)
+    return Process(every(following), every(rewards), behavior, features, ratio, stationary=True)
 
 
 def linear_process(seed: int, steps: int = 20) -> Process:
@@ -112,29 +114,29 @@ def linear_process(seed: int, steps: int = 20) -> Process:
     behavior = np.full((2, 100), 0.4 / 99)
     behavior[:, 0] = 0.6
     rewards = np.broadcast_to(np.where(fits > 0.0, 0.99, 0.01), (steps, 2, 100))
-    return Process(np.concatenate([1.0 - one, one], 3), rewards, behavior, features / 3.0, 250.0, steady=False)
+    return Process(np.concatenate([1.0 - one, one], 3), rewards, behavior, features / 3.0, 250.0, stationary=False)
 
 
 def learn_by_dprl(process: Process, log: Sequence[np.ndarray], learner: str, budget: Budget, seed: int) -> np.ndarray:
     """Return the actions ``(H, S)`` that a learner of ``dprl learn`` finds of a log, all of whose people teach."""
     (s, a, r), (steps, states, actions) = log, process.shape
     people, t = len(a), np.tile(np.arange(steps), len(a))
-    known = ((0.0, steps - 1.0), (0.0, states - 1.0))[process.steady :]
+    known = ((0.0, steps - 1.0), (0.0, states - 1.0))[process.stationary :]
     columns = {
         "episode_id": np.repeat(np.arange(people), steps), "t": t, "action": a.ravel(), "reward": 1.0 * r.ravel(),
         "behavior_prob": process.behavior[s[:, :-1], a].ravel(), "terminated": t == steps - 1,
-        "observation": np.stack([t, s[:, :-1].ravel()], axis=1)[:, process.steady :].astype(float),
+        "observation": np.stack([t, s[:, :-1].ravel()], axis=1)[:, process.stationary :].astype(float),
     }  # fmt: skip
     facts = dprl.Bounds(
         units=people, horizon=steps, reward=(0.0, 1.0), observation=known, actions=actions,
         max_importance_ratio=process.ratio,
     )  # fmt: skip
-    policy = taught(columns, facts, learner, budget, 1.0, seed)
-    at = np.indices((steps, states)).reshape(2, -1).T[:, process.steady :]
+    policy = learned_policy(columns, facts, learner, budget, 1.0, seed)
+    at = np.indices((steps, states)).reshape(2, -1).T[:, process.stationary :]
     return policy.action(1.0 * at).reshape(steps, states)
 
 
-def taught(columns: Any, facts: dprl.Bounds, learner: str, budget: Budget, discount: float, seed: int) -> Any:
+def learned_policy(columns: Any, facts: dprl.Bounds, learner: str, budget: Budget, discount: float, seed: int) -> Any:
     """Return the policy that a learner finds of a log, all of whose people teach: as many as teach of a larger one."""
     bounds = replace(facts, units=round(facts.units / SHARE))
     first = plan_of_learned(dprl.ImportanceSampling(discount=discount), bounds, budget, learner=learner).first

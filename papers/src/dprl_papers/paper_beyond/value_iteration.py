@@ -41,7 +41,7 @@ class Counts:
     rewards: np.ndarray
 
     @classmethod
-    def of(cls, process: Process, log: Sequence[np.ndarray]) -> Counts:
+    def from_log(cls, process: Process, log: Sequence[np.ndarray]) -> Counts:
         """Count exactly."""
         (s, a, r), moves = log, np.zeros(process.following.shape)
         rewards, h = np.zeros(process.shape), np.arange(a.shape[1])
@@ -52,19 +52,19 @@ class Counts:
     def noisy(self, mechanism: GaussianSum, seed: int) -> Counts:
         """Return the counts with the mechanism's noise."""
         flat = np.concatenate([x.ravel() for x in vars(self).values()])
-        told = added(mechanism, flat, 0, seed, "counts")
+        told = with_noise(mechanism, flat, 0, seed, "counts")
         parts = np.split(told, np.cumsum([self.moves.size, self.visits.size]))
         return Counts(*(x.reshape(like.shape) for x, like in zip(parts, vars(self).values(), strict=True)))
 
 
-def added(mechanism: GaussianSum, total: np.ndarray, step: int, seed: int, name: str) -> np.ndarray:
+def with_noise(mechanism: GaussianSum, total: np.ndarray, step: int, seed: int, name: str) -> np.ndarray:
     """Return a step's sum with the mechanism's noise, in floating point."""
     mechanism = mechanism.in_float()
     draw = mechanism.draw(SeededNoise.from_seed(seed).stream(name), step)
     return np.asarray(mechanism.release(jnp.asarray(total), draw))
 
 
-def counting(process: Process, budget: Budget) -> GaussianSum:
+def counts_mechanism(process: Process, budget: Budget) -> GaussianSum:
     """Return the mechanism of DP-APVI: a trajectory adds 1 to a move and to a visit, and at most 1 to a sum of rewards,
     in each of H steps."""
     size = process.following.size + 2 * process.rewards.size
@@ -120,13 +120,13 @@ def apvi(counts: Counts, std: float, bonus: float = 1.0, edge: float = 1.0) -> n
 # --- linear -----------------------------------------------------------------------------------------------------------
 
 
-def packed(matrix: np.ndarray) -> np.ndarray:
+def upper_triangle(matrix: np.ndarray) -> np.ndarray:
     """Return the upper triangle of a symmetric matrix as a vector of the same norm; ``smat`` undoes it."""
     i, j = np.triu_indices(len(matrix))
     return matrix[i, j] * np.where(i == j, 1.0, math.sqrt(2.0))
 
 
-def regressions(process: Process, budget: Budget) -> tuple[GaussianSum, GaussianSum]:
+def regression_mechanisms(process: Process, budget: Budget) -> tuple[GaussianSum, GaussianSum]:
     """Return the mechanisms of DP-VAPVI: of the Gram matrix and two vectors for the variance, and of the weighted one
     and its vector, each once a step. A trajectory adds at most 1 to the norm of each, and all have the same noise."""
     size, steps = process.features.shape[-1], process.shape[0]
@@ -151,7 +151,7 @@ def vapvi(
     Args:
         process: of which only the features are looked at.
         counts: exact ones; statistics of a linear process are sums of them.
-        mechanisms: of :func:`regressions`; None for VAPVI, which has no noise.
+        mechanisms: of :func:`regression_mechanisms`; None for VAPVI, which has no noise.
         bonus: C.
         edge: multiplies E, whose half is added to each Gram matrix so that it stays positive.
     """
@@ -162,9 +162,9 @@ def vapvi(
     ridge = 1.0 + edge * std * (math.sqrt(2.0 * size) + 3.0)
 
     def released(which: int, step: int, gram: np.ndarray, *vectors: np.ndarray) -> list[np.ndarray]:
-        exact = np.concatenate([packed(gram), *vectors])
-        told = exact if mechanisms is None else added(mechanisms[which], exact, step, seed, f"regression {which}")
-        square, *rest = np.split(told, np.cumsum([len(packed(gram)), *(size for _ in vectors)])[:-1])
+        exact = np.concatenate([upper_triangle(gram), *vectors])
+        told = exact if mechanisms is None else with_noise(mechanisms[which], exact, step, seed, f"regression {which}")
+        square, *rest = np.split(told, np.cumsum([len(upper_triangle(gram)), *(size for _ in vectors)])[:-1])
         return list(
             np.linalg.solve(
                 np.asarray(smat(jnp.asarray(square), size)) + ridge * np.eye(size), np.stack([*rest, *phi], axis=1)

@@ -16,8 +16,8 @@ from dprl.accounting.budget import Budget
 from dprl.audits.attacks.programs import FAR, ONE_STEP, always, canary_of_plan
 from dprl.audits.attacks.trials import PlanCanary
 from dprl.engine.layouts import SharedTransitions
+from dprl.engine.loop import run
 from dprl.engine.plan import Plan
-from dprl.engine.program import run
 from dprl.evaluation.gpope import GPOPE
 from dprl.evaluation.plan import make_plan
 from dprl.mechanisms.noise import SeededNoise

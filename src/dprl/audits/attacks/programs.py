@@ -23,15 +23,16 @@ from dprl.data.readers import UNITS, read_log
 from dprl.data.trajectories import Trajectories
 from dprl.engine.columns import COEFFICIENTS
 from dprl.engine.layouts import PaddedUnits, SharedTransitions, padded_units
+from dprl.engine.loop import run
 from dprl.engine.plan import Plan
-from dprl.engine.program import Program, ValueFunctionConfig, run
+from dprl.engine.program import Program, ValueFunctionConfig
 from dprl.engine.ratios import step_ratios
 from dprl.errors import DprlError, require
 from dprl.evaluation.importance_sampling import ImportanceSampling
 from dprl.evaluation.plan import make_plan
+from dprl.mechanisms.arithmetic import grid_step
 from dprl.mechanisms.filtered_sum import FilteredGaussianSum
 from dprl.mechanisms.gaussian_sum import GaussianSum
-from dprl.mechanisms.grid import grid_step
 from dprl.mechanisms.noise import SeededNoise
 from dprl.protocols import Bounds
 

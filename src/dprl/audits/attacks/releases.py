@@ -25,13 +25,13 @@ from dprl.config import Config
 from dprl.data.readers import read_log
 from dprl.engine.layouts import PaddedUnits
 from dprl.engine.plan import Plan
-from dprl.engine.two_parts import checked_share
+from dprl.engine.sample_split import checked_share
 from dprl.errors import DprlError
-from dprl.evaluation.fitted_q import NAME
+from dprl.evaluation.fitted_q import FITTED_Q
 from dprl.evaluation.importance_sampling import ImportanceSampling
 from dprl.evaluation.learned_policy import plan_of_learned, values_of_learned
+from dprl.evaluation.learning_question import LearningQuestion
 from dprl.evaluation.plan import plan_of_best
-from dprl.evaluation.teaching import Teaching
 from dprl.mechanisms.filtered_sum import FilteredGaussianSum
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.noise import SecureNoise, SeededNoise
@@ -89,7 +89,7 @@ class LearnAudit(BestAudit):
     def plan(self, bounds: Bounds, budget: Budget) -> Plan:
         """Return the plan of a release with the smallest class of rules, or a regression, with one for each action."""
         within = self.learner == "strata"
-        how = {"share": self.choosing_share, "learner": NAME if within else self.learner}
+        how = {"share": self.choosing_share, "learner": FITTED_Q if within else self.learner}
         bounds = replace(bounds, strata=() if within else None)
         return plan_of_learned(values_of_learned(ImportanceSampling(), bounds), bounds, budget, **how)
 
@@ -212,7 +212,7 @@ def _learner_canary(plan: Plan) -> PlanCanary:
 
     Their rows lie far beyond what real rows can have.
     """
-    if not isinstance(plan.first, Teaching):
+    if not isinstance(plan.first, LearningQuestion):
         raise DprlError("learn: rules are chosen once: attack them with part = both and a choosing_share of 0.95.")
 
     def log(sign: float) -> tuple[Any, Any]:

@@ -17,7 +17,7 @@ from dprl.engine.algorithm import Algorithm, Setting
 from dprl.engine.plan import Plan
 from dprl.errors import DprlError
 from dprl.evaluation.advantage import ADVANTAGE
-from dprl.evaluation.fitted_q import NAME
+from dprl.evaluation.fitted_q import FITTED_Q
 from dprl.evaluation.importance_sampling import ImportanceSampling
 from dprl.evaluation.learned_policy import plan_of_learned
 from dprl.evaluation.plan import plan_of_best
@@ -34,8 +34,8 @@ _SEVERAL = {"units": 16}
 _LEARNING: Mapping[str, tuple[Mapping[str, Any], Setting]] = {
     "learned rule, one decision": ({"learner": "rules"}, Setting(_OPTIONS, facts=_ONE)),
     "learned rule, several steps": ({"learner": "rules"}, Setting(_OPTIONS, facts=_SEVERAL)),
-    "fitted Q, a table": ({"learner": NAME, "basis": "table"}, Setting(_OPTIONS, facts=_SEVERAL)),
-    "fitted Q, a linear basis": ({"learner": NAME, "basis": "products:2"}, Setting(_OPTIONS, facts=_SEVERAL)),
+    "fitted Q, a table": ({"learner": FITTED_Q, "basis": "table"}, Setting(_OPTIONS, facts=_SEVERAL)),
+    "fitted Q, a linear basis": ({"learner": FITTED_Q, "basis": "products:2"}, Setting(_OPTIONS, facts=_SEVERAL)),
     "advantages, a table": ({"learner": ADVANTAGE, "basis": "table"}, Setting(_OPTIONS, facts=_SEVERAL)),
     "advantages, a linear basis": ({"learner": ADVANTAGE, "basis": "products:2"}, Setting(_OPTIONS, facts=_SEVERAL)),
     "rule within strata, one decision": ({}, Setting(_WITHIN, facts=_ONE | _STRATA)),
@@ -102,13 +102,13 @@ LEARN = _suite(
     {name: setting for name, (_, setting) in _LEARNING.items()},
     (
         *(
-            Attack(epsilon=epsilon, options={"choosing_share": 0.95, "learner": NAME}, trials=TRIALS)
+            Attack(epsilon=epsilon, options={"choosing_share": 0.95, "learner": FITTED_Q}, trials=TRIALS)
             for epsilon in (1.0, 4.0)
         ),
         Attack(epsilon=4.0, options={"choosing_share": 0.95, "learner": ADVANTAGE}, trials=TRIALS),
         *(
             Attack(epsilon=epsilon, options={"learner": learner, "part": "first"}, trials=10 * TRIALS)
-            for learner in (NAME, ADVANTAGE, "strata")
+            for learner in (FITTED_Q, ADVANTAGE, "strata")
             for epsilon in (1.0, 4.0)
         ),
         # few trials, because each run computes a strategy

@@ -27,8 +27,8 @@ from dprl.audits.record_replay import Call
 from dprl.data.partition import partition
 from dprl.data.readers import read_log
 from dprl.engine.algorithm import Algorithm
-from dprl.engine.options import ValuesConfig
 from dprl.engine.plan import Plan
+from dprl.engine.program import ValuesConfig
 from dprl.errors import require
 from dprl.evaluation.contrasts import asked_pairs
 from dprl.evaluation.plan import make_plan

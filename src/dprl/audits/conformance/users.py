@@ -24,7 +24,7 @@ from dprl.audits.people import CELLS, VisitsOf, missing_names, pairs_of, without
 from dprl.audits.record_replay import Call
 from dprl.environment_spec import EnvironmentSpec
 from dprl.environments.bandit import Bandit
-from dprl.environments.user_stream import Acting, Interaction, UserStream
+from dprl.environments.people import CurrentPolicy, Interaction, UserStream
 from dprl.errors import require
 from dprl.learning.policy_gradient.dp_pg import DPPG
 from dprl.learning.policy_gradient.pg_plan import PGPlan, make_pg_plan
@@ -224,7 +224,7 @@ class Users:
         """Return how a person of a stream answers: take an action at every visit's observation and be paid for it."""
         seen, paid, _ = self.visits.rows([person], person, cells)
 
-        def answer(policy: Acting) -> Interaction | None:
+        def answer(policy: CurrentPolicy) -> Interaction | None:
             if cells == NOBODY:
                 return None
             actions = [policy(observation) for observation in seen]

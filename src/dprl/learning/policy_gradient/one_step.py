@@ -1,8 +1,8 @@
 """Vectors of users of one step, in the form that ghost clipping needs, so that no user's gradient is computed.
 
 Ghost clipping needs only the derivative of a user's objective with respect to a layer's sums: the user's gradient is
-the outer product of this derivative and the layer's input. See :mod:`dprl.mechanisms.ghost`. The vectors are those of
-:func:`estimator.contribution`.
+the outer product of this derivative and the layer's input. See :mod:`dprl.mechanisms.ghost_clipping`. The vectors are
+those of :func:`estimator.contribution`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import jax.numpy as jnp
 
 from dprl import x64 as x64
 from dprl.learning.policy_gradient.estimator import Rates, RunShape, Trajectory, advantages
-from dprl.mechanisms.ghost import Layer, ghost_sum, ghost_sum_in_float
+from dprl.mechanisms.ghost_clipping import Layer, ghost_sum, ghost_sum_in_float
 
 BLOCK = 1600
 """Most users of whom :func:`clipped_sum` is asked at once, on the host."""

@@ -18,7 +18,7 @@ from dprl.learning.policy_gradient.dp_pg import DPPG, NOISE_OF_STEPS, STEPS_TIME
 from dprl.learning.policy_gradient.estimator import Rates, RunShape
 from dprl.learning.policy_gradient.trainer import PolicyGradient, policy_of, rates_of, shape_of
 from dprl.mechanisms.gaussian_sum import GaussianSum
-from dprl.mechanisms.strategy import Correlation
+from dprl.mechanisms.step_noise import Correlation
 from dprl.policies.parametric import Parametric
 from dprl.protocols import Claim
 

@@ -18,8 +18,8 @@ from jax import lax
 from dprl import x64 as x64
 from dprl.compiled import nothing_compiled_on_disk
 from dprl.config import filled
-from dprl.engine.options import Stage
-from dprl.engine.program import run_steps, run_steps_on_host
+from dprl.engine.loop import run_steps, run_steps_on_host
+from dprl.engine.program import Stage
 from dprl.engine.unit_source import Source
 from dprl.environment_spec import EnvironmentSpec
 from dprl.learning.policy_gradient import one_step
@@ -109,7 +109,7 @@ class State(NamedTuple):
 
 @dataclass(frozen=True)
 class PolicyGradient:
-    """A :class:`~dprl.engine.options.Program` whose units are people who meet the policy of the state.
+    """A :class:`~dprl.engine.program.Program` whose units are people who meet the policy of the state.
 
     Attributes:
         shape: what fixes the compiled code.
@@ -144,7 +144,7 @@ class PolicyGradient:
         return jax.vmap(one)(block)
 
     def clipped_sum(self, stage: int, mechanism: GaussianSum, state: State, block: Trajectory, included: Any) -> Any:
-        """Add up clipped vectors, see :class:`~dprl.engine.options.QuickProgram`.
+        """Add up clipped vectors, see :class:`~dprl.engine.program.QuickProgram`.
 
         For networks and people of one step no gradient is computed.
         """

@@ -45,7 +45,7 @@ class Simulated:
 
     def block(self, units: Any, state: Any = None) -> Trajectory:
         """Return what the people in the consecutive places ``units`` ``(B,)`` do under the state's policy."""
-        return self.meet(state.theta, state.coins.of_batch(state.step), units)
+        return self.meet(state.theta, state.coins.for_batch(state.step), units)
 
     def meet(self, theta: Any, coins: BatchCoins, places: Any) -> Trajectory:
         """Return the trajectories ``(B, ...)`` of the people in ``places``.
@@ -94,7 +94,7 @@ class AskedPeople:
     def total(self, program: Any, stage: int, mechanism: Any, state: Any, included: Included) -> np.ndarray:
         """Return the sum of a batch; see :class:`~dprl.engine.unit_source.Source`."""
         blocks = blocks_of(program.block_size(mechanism), included)
-        met = self.people.met(blocks, acting(program, state))
+        met = self.people.answers_in_blocks(blocks, acting(program, state))
         return sum_of_met(program, stage, mechanism, state, blocks.shape[1], met)
 
 
@@ -120,7 +120,7 @@ def sum_of_met(
 
 def acting(program: Any, state: Any) -> Acting:
     """Return the policy of the state, as people outside of JAX meet it."""
-    return Acting(program.shape.policy, np.asarray(state.theta), state.coins.of_batch(int(state.step)))
+    return Acting(program.shape.policy, np.asarray(state.theta), state.coins.for_batch(int(state.step)))
 
 
 def rollout(

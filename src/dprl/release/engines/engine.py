@@ -19,8 +19,8 @@ import numpy as np
 from dprl.data.parts import Parts
 from dprl.data.readers import Log
 from dprl.engine import shards as sizes
-from dprl.engine.options import Learned
 from dprl.engine.plan import Plan
+from dprl.engine.program import Learned
 from dprl.engine.shards import FirstPass, Shard, Task, combine_shards, sum_of
 from dprl.errors import DprlError
 from dprl.mechanisms.gaussian_sum import ADDS_ONE_UNIT

@@ -35,7 +35,7 @@ class UsersTask:
     users: UsersInParts
 
     @cached_property
-    def _aside(self) -> ThreadPoolExecutor:
+    def _reader(self) -> ThreadPoolExecutor:
         return ThreadPoolExecutor(1)
 
     def total(self, state: Any, blocks: np.ndarray, places: np.ndarray) -> np.ndarray:
@@ -45,7 +45,7 @@ class UsersTask:
         """
         program = self.program
         with suppress_warnings():
-            met = self.users.met(blocks, places, acting(program, state), self._aside)
+            met = self.users.answers_in_blocks(blocks, places, acting(program, state), self._reader)
             return sum_of_met(program, 0, program.mechanism, state, blocks.shape[1], met)
 
 

@@ -64,7 +64,7 @@ def acted(point: Point, seed: int, seeds: int) -> np.ndarray:
     shape, rates = shape_of(config, walk.facts), rates_of(config, walk.facts, mechanism)
 
     numbers = range(seed, seed + seeds)
-    weights = _actors(shape, walk, rates, returns.bound(mechanism, numbers), returns.keys_of(numbers))
+    weights = _actors(shape, walk, rates, returns.answers_of_seeds(mechanism, numbers), returns.keys_of(numbers))
     outputs = returns.outputs_of(str(config.network), jax.tree.map(np.asarray, weights))
     return returns.policy_returns(np.argmax(outputs, axis=-2))
 

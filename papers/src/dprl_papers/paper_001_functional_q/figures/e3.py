@@ -15,15 +15,15 @@ from typing import Any
 from dprl.accounting.budget import Budget
 from dprl.report.formatting import number, plain
 from dprl_papers.harness.programmed import Run, drawn, make_claim, make_table
-from dprl_papers.paper_001_functional_q import sigma
+from dprl_papers.paper_001_functional_q import published
 from dprl_papers.paper_001_functional_q.theory import largest_of_path, smallest_tail
 
 EPSILON = (0.9, 0.45)
 PAPERS_STDS = {0.9: 0.32, 0.45: 0.74}
 FORMULAS = {
-    "line 5, E.3": sigma.sigma_line_5,
-    "Theorem 5": sigma.sigma_theorem_5,
-    "proof": sigma.sigma_proof,
+    "line 5, E.3": published.sigma_line_5,
+    "Theorem 5": published.sigma_theorem_5,
+    "proof": published.sigma_proof,
 }
 SAMPLES, BATCH = 5000, 64
 
@@ -40,7 +40,7 @@ def draw(run: Run) -> dict[str, Any]:
             for name, formula in FORMULAS.items()
         ],
     )
-    v = sigma.variation(BATCH)
+    v = published.variation(BATCH)
     paths = make_table(
         f"β = 1/v with v = 4α(k + 1)/B = {number(v)} is {number(1.0 / v, 0)} (printed 6.19e-5: 16,155). E max of a "
         "path with σ = 1, by simulation, against 8.68 sqrt(β).",

@@ -20,8 +20,7 @@ from typing import Any
 from dprl.report.formatting import number, plain
 from dprl_papers.harness.programmed import Run, drawn, make_claim, make_table
 from dprl_papers.paper_002_l2p import as_published, quadratics
-from dprl_papers.paper_002_l2p.returns import RUNS
-from dprl_papers.paper_002_l2p.trainings import count_of, interval, over_trainings
+from dprl_papers.paper_002_l2p.trainings import RUNS, count_of, interval, over_trainings
 
 VALUES = (0.05, 0.4, 1.6)
 """Of figure 6; figure 8 has the first."""
@@ -38,12 +37,12 @@ def draw(run: Run) -> dict[str, Any]:
         found = {as_published.NAME: over_trainings(run, as_published.measure, problem, epsilon, trials, wide)}
         found |= {m: over_trainings(run, quadratics.measure, problem, m, epsilon, trials, wide) for m in BESIDE}
         means = {name: interval(at["losses"].mean(axis=1)) for name, at in found.items()}
-        holds = as_published.proved(as_published.calibrated(problem, epsilon), epsilon)
+        holds = as_published.proved_epsilon(as_published.calibrated(problem, epsilon), epsilon)
         for name, (mean, half) in means.items():
             held = f"{plain(epsilon)}, proved {number(holds, 3)}" if name == as_published.NAME else plain(epsilon)
             text = f"{number(mean, 3)} ± {number(half, 3)}"
             rows.append([f"{problem.label}: {name}", held, text, number(found[name]["steps"].mean(), 1)])
-        below += [quadratics.apart(means[as_published.NAME], means["L2P-Proj"])]
+        below += [quadratics.lies_below(means[as_published.NAME], means["L2P-Proj"])]
         proved += [holds / epsilon]
     caption = "Loss above the minimum, f/60, mean over problems ± half a 95% interval over repeats and over "
     caption += f"{count_of(run)} (Student's), and steps of 60. The first two problems are figure 8's; the third is "

@@ -27,8 +27,7 @@ from dprl.protectors.simulation import Simulation, begin, step_of
 from dprl_papers.harness.programmed import Run, drawn, make_claim, make_table
 from dprl_papers.paper_002_l2p import quadratics
 from dprl_papers.paper_002_l2p.quadratics import LONGEST, Problem
-from dprl_papers.paper_002_l2p.returns import DELTA, RUNS
-from dprl_papers.paper_002_l2p.trainings import count_of, error_text, over_trainings
+from dprl_papers.paper_002_l2p.trainings import DELTA, RUNS, count_of, error_text, over_trainings
 
 EPSILON = (0.05,)
 HAND = (15, 60, 240)

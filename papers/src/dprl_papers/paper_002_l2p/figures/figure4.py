@@ -16,8 +16,7 @@ from dprl.report.formatting import number, plain
 from dprl_papers.harness.programmed import Run, drawn, make_claim, make_table
 from dprl_papers.paper_002_l2p import classifiers
 from dprl_papers.paper_002_l2p.over_epsilon import OWN
-from dprl_papers.paper_002_l2p.returns import RUNS
-from dprl_papers.paper_002_l2p.trainings import error_text, errors_over, over_trainings
+from dprl_papers.paper_002_l2p.trainings import RUNS, error_text, errors_over, over_trainings
 
 EPSILON = (0.8,)
 BASELINES = ("SGD-MA", "AGD", "objective perturbation")

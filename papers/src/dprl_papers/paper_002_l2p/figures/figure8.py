@@ -72,7 +72,7 @@ def _claim(problem: Problem, own: str, where: str, values: dict[str, tuple[float
     return make_claim(
         f"{problem.label}: {own} ends below SGD-Adv, SGD, AGD and L2P-Proj {where}, with 95% intervals that do not "
         "overlap.",
-        all(quadratics.apart(ours, values[name]) for name in OTHERS),
+        all(quadratics.lies_below(ours, values[name]) for name in OTHERS),
         f"{_text(ours)}, against {against}; the start at the origin without data has "
         f"{number(values['no data: the origin'][0], 3)}.",
         ours=problem is not quadratics.PRINTED or "public" in own,

@@ -21,7 +21,7 @@ from dprl.report.formatting import number, plain
 from dprl_papers.baselines import agd, descent
 from dprl_papers.harness.programmed import Run, drawn, make_claim, make_table
 from dprl_papers.paper_002_l2p import ctcdp
-from dprl_papers.paper_002_l2p.returns import DELTA
+from dprl_papers.paper_002_l2p.trainings import DELTA
 
 EPSILON = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
 RATE, STEPS, UNITS = 0.05, 100, 40_000

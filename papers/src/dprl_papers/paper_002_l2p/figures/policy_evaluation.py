@@ -24,7 +24,7 @@ from dprl_papers.paper_002_l2p.protectors import (
     geometric,
     hand_on_unseen,
     protected_on_unseen,
-    searched,
+    searched_grid,
 )
 from dprl_papers.paper_002_l2p.trainings import count_of, over_trainings
 
@@ -37,7 +37,7 @@ def draw(run: Run) -> dict[str, Any]:
     """Draw unseen chains: protectors against the hand schedules that are best on public tasks."""
     rows, claims = [], []
     for epsilon in run.epsilon:
-        found, at = searched(run, epsilon), f"ε = {plain(epsilon)}"
+        found, at = searched_grid(run, epsilon), f"ε = {plain(epsilon)}"
         best = [found.best("arithmetic"), found.best("geometric")]
         hands = run.values_of(hand_on_unseen, run, epsilon, best)
         least = min(x.mean() for x in hands), min(geometric(x) for x in hands)

@@ -13,8 +13,7 @@ from typing import Any
 from dprl.report.formatting import number, plain
 from dprl_papers.harness.programmed import Run, drawn, make_claim, make_table
 from dprl_papers.paper_002_l2p import quadratics
-from dprl_papers.paper_002_l2p.returns import RUNS
-from dprl_papers.paper_002_l2p.trainings import SCHEDULERS, count_of, over_trainings
+from dprl_papers.paper_002_l2p.trainings import RUNS, SCHEDULERS, count_of, over_trainings
 
 VALUES = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
 QUICK = (0.05, 1.6)

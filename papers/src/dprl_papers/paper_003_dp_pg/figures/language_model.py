@@ -16,9 +16,8 @@ from typing import Any
 
 from dprl.report.formatting import number, plain
 from dprl_papers.harness.programmed import Run, drawn, make_chart, make_claim, make_line, mean_text, table_over
-from dprl_papers.paper_003_dp_pg import favourites
-from dprl_papers.paper_003_dp_pg.favourites import FAVOURITES
-from dprl_papers.paper_003_dp_pg.language import COMPARISONS, GRADIENT, SMALL, START, measured
+from dprl_papers.paper_003_dp_pg import language
+from dprl_papers.paper_003_dp_pg.language import COMPARISONS, FAVOURITES, GRADIENT, SMALL, START, measured
 from dprl_papers.paper_003_dp_pg.returns import name_of
 
 VALUES = (256, 1024, 4096)
@@ -35,7 +34,7 @@ def draw(run: Run) -> dict[str, Any]:
     start = run.values_of(measured, SMALL, START, 0, None, run.delta, run.seed, seeds)
     found = {}
     for way, epsilon in ((way, epsilon) for way in GAINS for epsilon in (*run.epsilon, None)):
-        measure = (favourites.measured,) if way == FAVOURITES else (measured, SMALL, way)
+        measure = (language.measured_favourites,) if way == FAVOURITES else (measured, SMALL, way)
         at = {
             n: run.values_of(*measure, n, epsilon, run.delta, run.seed, seeds)  # type: ignore[arg-type]
             for n in run.whole

@@ -14,7 +14,7 @@ import numpy as np
 
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.noise import SeededNoise
-from dprl.mechanisms.strategy import Correlation
+from dprl.mechanisms.step_noise import Correlation
 from dprl.report.formatting import number, plain
 from dprl_papers.harness.programmed import Run, drawn, make_claim, make_table, mean_text
 from dprl_papers.paper_003_dp_pg.returns import measured, point

@@ -11,11 +11,11 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from dprl.environments.user_source import facts_of
+from dprl.environments.simulators import facts_of
 from dprl.policies.parametric import Parametric
 from dprl.report.formatting import number, plain
 from dprl_papers.harness.programmed import Run, drawn, make_claim, make_table, mean_text
-from dprl_papers.paper_003_dp_pg.evolution import searched
+from dprl_papers.paper_003_dp_pg.evolution import evolved_parameters
 from dprl_papers.paper_003_dp_pg.ppo import train_ppo
 from dprl_papers.paper_003_dp_pg.returns import FEW, judged, measured, point, simulator
 
@@ -64,7 +64,7 @@ def policy_of(kind: str) -> Parametric:
 def by_search(kind: str, rounds: int, seed: int) -> float:
     """Return what the best policy of a class is worth that an evolution strategy finds."""
     policy = policy_of(kind)
-    return judged(policy, PENDULUM, jnp.asarray(searched(policy, PENDULUM, rounds, seed), jnp.float32), seed)
+    return judged(policy, PENDULUM, jnp.asarray(evolved_parameters(policy, PENDULUM, rounds, seed), jnp.float32), seed)
 
 
 def by_ppo(kind: str, steps: int, seed: int, seeds: int) -> list[float]:

@@ -27,7 +27,7 @@ def draw(run: Run) -> dict[str, Any]:
     rows, true = [], []
     for epsilon in run.epsilon:
         budget = Budget(epsilon, run.delta)
-        rows.append([plain(epsilon), *(number(value, 2) for value in published.wasted(budget).values())])
+        rows.append([plain(epsilon), *(number(value, 2) for value in published.noise_multipliers(budget).values())])
         # std over the true sensitivity 2 sqrt(2) Rmax, of a sigma for G = sqrt(1 - 1/A)
         stds = [published.published_std(1.0, math.sqrt(1.0 - 1.0 / a), 1, budget) / math.sqrt(8.0) for a in ACTIONS]
         true.append([plain(epsilon), *(number(epsilon_of_gaussian(std, run.delta), 2) for std in stds)])

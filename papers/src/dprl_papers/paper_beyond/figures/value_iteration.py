@@ -20,7 +20,7 @@ from dprl.accounting.budget import Budget
 from dprl.report.formatting import plain
 from dprl_papers.harness.programmed import Run, drawn, make_table, mean_text
 from dprl_papers.paper_beyond.processes import learn_by_dprl, linear_process, random_process, river_swim
-from dprl_papers.paper_beyond.value_iteration import Counts, apvi, counting, regressions, vapvi
+from dprl_papers.paper_beyond.value_iteration import Counts, apvi, counts_mechanism, regression_mechanisms, vapvi
 
 VALUES = (2000, 20_000)
 QUICK = (500,)
@@ -68,7 +68,7 @@ def measure(name: str, method: str, epsilon: float, people: int, delta: float, s
 def _lost(name: str, method: str, epsilon: float, people: int, delta: float, seed: int) -> float:
     process = PROCESSES[name](seed)
     log = process.draw(seed, people)
-    counts, budget = Counts.of(process, log), Budget(epsilon or 1.0, delta)
+    counts, budget = Counts.from_log(process, log), Budget(epsilon or 1.0, delta)
     match method:
         case "done":
             return process.value() - process.value(np.broadcast_to(process.behavior, process.shape))
@@ -77,11 +77,11 @@ def _lost(name: str, method: str, epsilon: float, people: int, delta: float, see
         case "plain linear":
             actions = vapvi(process, counts, None, seed)
         case "vapvi":
-            actions = vapvi(process, counts, regressions(process, budget), seed)
+            actions = vapvi(process, counts, regression_mechanisms(process, budget), seed)
         case "apvi" | "apvi chosen":
-            mechanism = counting(process, budget)
+            mechanism = counts_mechanism(process, budget)
             constants = (1.0, 1.0) if method == "apvi" else (BONUS, EDGE)
             actions = apvi(counts.noisy(mechanism, seed), mechanism.noise_std, *constants)
         case _:
             actions = learn_by_dprl(process, log, method, budget, seed)
-    return process.lost(actions)
+    return process.value_lost(actions)

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from dprl.policies.loading import UNASKED, LoggedPolicy, policy_probabilities
+from dprl.policies.loading import LOG_ONLY_POLICIES, LoggedPolicy, policy_probabilities
 from dprl.protocols import Bounds
 
 _GRID, _ITERATIONS = 4096, 2000
@@ -52,7 +52,7 @@ def public_patterns(policies: Sequence[Any], bounds: Bounds) -> Float[np.ndarray
     ratio up to the largest.
     """
     k, steady = len(policies), LoggedPolicy(steady=True)
-    unasked = any(isinstance(p, UNASKED) and p != steady for p in policies)
+    unasked = any(isinstance(p, LOG_ONLY_POLICIES) and p != steady for p in policies)
     if k == 1 or bounds.horizon > 1 or bounds.actions is None or unasked:
         return np.ones((1, k))
     known = [place for place, p in enumerate(policies) if not isinstance(p, UnknownPolicy | LoggedPolicy)]

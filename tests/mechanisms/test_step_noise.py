@@ -12,7 +12,7 @@ import pytest
 
 from dprl.accounting import user_relation
 from dprl.errors import DprlError
-from dprl.mechanisms.strategy import Correlation
+from dprl.mechanisms.step_noise import Correlation
 
 KINDS = ["independent", "square-root", "banded:3"]
 

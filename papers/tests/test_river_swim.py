@@ -6,13 +6,13 @@ import jax
 import numpy as np
 
 from dprl.accounting.budget import Budget
-from dprl_papers.paper_beyond.answering import Answering, lost_by_learning
+from dprl_papers.paper_beyond.figures.river_swim import ProcessEnvironment, lost_by_learning
 from dprl_papers.paper_beyond.processes import river_swim
 
 
 def test_people_answer_by_the_laws_of_the_process():
     process = river_swim()
-    people = Answering(process)
+    people = ProcessEnvironment(process)
     keys = jax.random.split(jax.random.key(0), 4000)
     for state, action in ((0, 0), (2, 1), (5, 1)):
         following, reward, over = jax.vmap(lambda key, s=state, a=action: people.step(key, s, a))(keys)

@@ -24,7 +24,7 @@ from dprl.mechanisms.gaussian_sum import ADDS_ONE_UNIT
 from dprl.protocols import Bounds, NoiseSource
 
 
-class FromFirst(NamedTuple):
+class FirstPartRelease(NamedTuple):
     """Release of the first part of the people.
 
     Attributes:
@@ -45,7 +45,7 @@ CHOSEN = "the chosen policy"
 
 
 @dataclass(frozen=True)
-class TwoParts:
+class SampleSplit:
     """Division of the people by coins.
 
     Attributes:
@@ -95,7 +95,7 @@ class TwoParts:
 
 
 @dataclass(frozen=True)
-class FirstPart:
+class FirstPartQuestion:
     """Question to the first part of the people, whose answer the second part values; public facts only.
 
     Attributes:
@@ -104,7 +104,7 @@ class FirstPart:
         called: name of the first part's policy among the valued policies; None for :data:`CHOSEN`.
     """
 
-    parts: TwoParts
+    parts: SampleSplit
     beside: Mapping[str, Any] = field(default_factory=dict, kw_only=True)
     called: str | None = field(default=None, kw_only=True)
 
@@ -150,7 +150,7 @@ class FirstPart:
         """Yield what the first part computes from the rows, besides the log, for a run folder to bind. Private."""
         raise NotImplementedError
 
-    def released(self, log: Trajectories, behavior: Any, noise: Any, journal: Any) -> FromFirst:
+    def released(self, log: Trajectories, behavior: Any, noise: Any, journal: Any) -> FirstPartRelease:
         """Return the release of the units of ``log``, all of which are in the first part.
 
         Steps that ``journal`` holds are not drawn again. The stream :data:`STREAM` of ``noise`` is not used.

@@ -10,7 +10,7 @@ from safetensors.numpy import load_file, save_file
 
 from dprl.errors import DprlError
 from dprl.value_functions.features import make_features
-from dprl.value_functions.linear import FILE, ValueFunction, load_value_function
+from dprl.value_functions.value_function import FILE, ValueFunction, load_value_function
 
 BOUNDS = ((0.0, 10.0), (-1.0, 1.0))
 

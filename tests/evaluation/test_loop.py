@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 from jax.extend.core import jaxprs_in_params
 
-from dprl.engine import program as engine
+from dprl.engine import loop as engine
 from dprl.engine.layouts import padded_units, unit_rows
+from dprl.engine.program import Stage
 from dprl.engine.rows import rows_of
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.noise import SeededNoise
@@ -32,9 +33,9 @@ class Counts:
     columns = ()
 
     @property
-    def stages(self) -> tuple[engine.Stage, ...]:
+    def stages(self) -> tuple[Stage, ...]:
         mechanism = GaussianSum(parts=((DIMENSION, 64.0),), noise_multiplier=1.0, sampling_rate=self.rate, steps=2)
-        return (engine.Stage("counts", mechanism),)
+        return (Stage("counts", mechanism),)
 
     def contribution(self, stage: int, state: Any, block: Any) -> jax.Array:
         del stage, state

@@ -43,7 +43,7 @@ def check_engine(engine: str, workers: int | None, address: str | None) -> None:
         raise DprlError("--workers must be from 1 to 4096.")
 
 
-def spread(
+def compute_tasks(
     runner: Runner, tasks: Sequence[Task], engine: str, workers: int | None, address: str | None
 ) -> Generator[Done, None, None]:
     """Compute tasks, and yield each with its results as soon as it is finished.
@@ -73,14 +73,14 @@ def spread(
 def _in_processes(runner: Runner, tasks: Sequence[Task], workers: int) -> Generator[Done, None, None]:
     one_thread_a_cell()  # applies to the processes that are started here
     content, facts = _packed(runner), machine_facts()
-    options: dict[str, Any] = {"reuse": False, "initializer": _begin, "initargs": (os.getpid(),)}
+    options: dict[str, Any] = {"reuse": False, "initializer": _end_with_parent, "initargs": (os.getpid(),)}
     executor = get_reusable_executor(workers, **options)
     waiting, running = list(tasks), set()
     try:
         while waiting or running:
             # submit only as many tasks as workers take at once: loky does not end cleanly while tasks are queued
             while waiting and len(running) <= workers:
-                running.add(executor.submit(work, content, facts, waiting.pop(0)))
+                running.add(executor.submit(compute_in_worker, content, facts, waiting.pop(0)))
             finished, running = wait(running, return_when=FIRST_COMPLETED)
             yield from (one.result() for one in finished)
     except TerminatedWorkerError:
@@ -91,7 +91,7 @@ def _in_processes(runner: Runner, tasks: Sequence[Task], workers: int) -> Genera
         executor.shutdown(kill_workers=True)
 
 
-def _begin(parent: int) -> None:
+def _end_with_parent(parent: int) -> None:
     """Make this process end when the process that started it has ended, for whatever reason, and no sooner."""
     # where psutil is installed, loky ends a process that has grown by 300 MB, as a process that compiles does after a
     # few cells, and the next process compiles everything again
@@ -117,10 +117,10 @@ def _in_cluster(
             raise DprlError(f"The Ray cluster has {there} processors: ask for as many --workers at most.")
         content, facts = _packed(runner), machine_facts()
         with Pool(min(workers or there, len(tasks)), initializer=one_thread_a_cell) as pool:
-            yield from pool.imap_unordered(partial(work, content, facts), tasks, chunksize=1)
+            yield from pool.imap_unordered(partial(compute_in_worker, content, facts), tasks, chunksize=1)
 
 
-def work(content: bytes, facts: dict[str, Any], task: Task) -> Done:
+def compute_in_worker(content: bytes, facts: dict[str, Any], task: Task) -> Done:
     """Compute a task in a worker; ``facts`` are the :func:`machine_facts` of the machine that asks."""
     here = machine_facts()
     if facts != here:

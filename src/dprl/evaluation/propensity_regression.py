@@ -22,23 +22,23 @@ from dprl.engine.layouts import Block, project
 from dprl.engine.program import PublicProgram, Query
 from dprl.errors import DprlError
 from dprl.evaluation.adassp import smat, svec
-from dprl.evaluation.strata import Axis, check_apart, place_of, read_axis
+from dprl.evaluation.strata import Axis, check_distinct_axes, place_of, read_axis
 from dprl.protocols import Bounds
 
 LINEAR = ":linear"
 """What follows the name of a component that is a term of the regression, and has no cells."""
-MOST = 40
+MOST_COEFFICIENTS = 40
 """Coefficients of a regression."""
-STEPS = 2
+NEWTON_STEPS = 2
 """Newton steps after the start, which is one itself."""
-INFORMATION = 0.5
+INFORMATION_WEIGHT = 0.5
 """Weight of the information of a Newton step against its score."""
 MOMENTS_SHARE = 0.4
 """Share of the propensities' part of mu^2 that pays for products of terms and outcomes; the rest pays for the steps."""
 _LEAST = 1e-9
 
 
-def regresses(bounds: Bounds) -> bool:
+def declares_regression(bounds: Bounds) -> bool:
     """Return whether the bounds declare terms of a regression, rather than only strata."""
     return any(_is_linear(declared) for declared in bounds.strata or ())
 
@@ -48,7 +48,7 @@ def _is_linear(declared: str) -> bool:
 
 
 @dataclass(frozen=True)
-class Terms:
+class RegressionTerms:
     """Terms of the regression: a constant, linear components, and cell indicators of the other components.
 
     A component with cells has an indicator for each cell but the first.
@@ -63,28 +63,29 @@ class Terms:
     bounds: Bounds
 
     def __post_init__(self) -> None:
-        check_apart([*self.linear, *self.cut], "bounds: strata")
-        if self.coefficients > MOST:
+        check_distinct_axes([*self.linear_axes, *self.cell_axes], "bounds: strata")
+        if self.coefficients > MOST_COEFFICIENTS:
             raise DprlError(
-                f"bounds: strata make {self.coefficients} coefficients of a regression; at most {MOST} are fitted."
+                f"bounds: strata make {self.coefficients} coefficients of a regression; at most {MOST_COEFFICIENTS} "
+                "are fitted."
             )
 
     @cached_property
-    def linear(self) -> list[Axis]:
+    def linear_axes(self) -> list[Axis]:
         """Components that enter linearly."""
         declared = filter(_is_linear, self.bounds.strata or ())
         names = [one.partition(":")[0].strip() for one in declared]
         return [Axis(place_of(name, self.bounds, "bounds: strata"), name, (), codes=False) for name in names]
 
     @cached_property
-    def cut(self) -> list[Axis]:
+    def cell_axes(self) -> list[Axis]:
         """Components that enter through the cell that their value is in."""
         return [read_axis(declared, self.bounds) for declared in self.bounds.strata or () if not _is_linear(declared)]
 
     @property
     def size(self) -> int:
         """Number of terms, including the constant."""
-        return 1 + len(self.linear) + sum(axis.size - 1 for axis in self.cut)
+        return 1 + len(self.linear_axes) + sum(axis.size - 1 for axis in self.cell_axes)
 
     @property
     def actions(self) -> int:
@@ -99,21 +100,25 @@ class Terms:
     @property
     def norm(self) -> float:
         """Largest norm of the terms before they are scaled to at most one."""
-        return math.sqrt(1.0 + len(self.linear) + len(self.cut)) * (1.0 + 1e-6)
+        return math.sqrt(1.0 + len(self.linear_axes) + len(self.cell_axes)) * (1.0 + 1e-6)
 
     @property
     def names(self) -> list[str]:
         """What each term is called."""
-        return ["constant", *(a.name for a in self.linear), *(label for a in self.cut for label in a.labels()[1:])]
+        return [
+            "constant",
+            *(a.name for a in self.linear_axes),
+            *(label for a in self.cell_axes for label in a.labels()[1:]),
+        ]
 
-    def of(self, states: Any, xp: Any = np) -> Any:
+    def of_states(self, states: Any, xp: Any = np) -> Any:
         """Return ``(..., D)`` terms of ``states`` ``(..., d)``, with a norm of at most one."""
         columns = [xp.ones_like(states[..., 0])]
-        for axis in self.linear:
+        for axis in self.linear_axes:
             low, high = self.bounds.state[axis.component]
             middle, half = (low + high) / 2.0, max((high - low) / 2.0, 1e-300)
             columns.append(xp.clip((states[..., axis.component] - middle) / half, -1.0, 1.0))
-        for axis in self.cut:
+        for axis in self.cell_axes:
             cells = axis.cells(states, xp)
             columns += [xp.where(cells == place, 1.0, 0.0).astype(states.dtype) for place in range(1, axis.size)]
         return xp.stack(columns, axis=-1) / xp.asarray(self.norm, dtype=states.dtype)
@@ -138,20 +143,20 @@ class Terms:
     @property
     def information_scale(self) -> float:
         """Weight of the information, whose norm is at most 1/4, or 1/2 with more than two actions."""
-        return INFORMATION * (4.0 if self.actions == 2 else 2.0)
+        return INFORMATION_WEIGHT * (4.0 if self.actions == 2 else 2.0)
 
     def queries(self) -> tuple[Query, Query]:
         """Return the queries: for moments, then for scores with their information."""
         moments = self.actions * (self.triangle + self.size)
         step = self.coefficients + len(self.pairs) * self.triangle
-        longest = math.hypot(self.longest_score, INFORMATION)
+        longest = math.hypot(self.longest_score, INFORMATION_WEIGHT)
         return (
             Query("moments", moments, math.sqrt(2.0) * (1.0 + 1e-6), share=MOMENTS_SHARE),
-            Query("scores", step, longest * (1.0 + 1e-6), steps=STEPS, share=1.0 - MOMENTS_SHARE),
+            Query("scores", step, longest * (1.0 + 1e-6), steps=NEWTON_STEPS, share=1.0 - MOMENTS_SHARE),
         )
 
     @property
-    def released(self) -> int:
+    def released_size(self) -> int:
         """How many numbers a release keeps: the length of :meth:`RegressionProgram.answer`."""
         return sum(query.dimension for query in self.queries()) + self.coefficients
 
@@ -172,7 +177,7 @@ class Terms:
         spread = (jnp.diag(shares) - jnp.outer(shares, shares))[1:, 1:]
         information = jnp.kron(spread, jnp.sum(products, axis=0))
         first = jnp.zeros((self.actions - 1, self.size)).at[:, 0].set(jnp.log(shares[1:] / shares[0]) * self.norm)
-        return first.reshape(-1) + inverse(information, noise * math.sqrt(2.0 * self.size)) @ score
+        return first.reshape(-1) + ridge_inverse(information, noise * math.sqrt(2.0 * self.size)) @ score
 
     def information(self, released: Float[Array, " n"]) -> Float[Array, "coefficients coefficients"]:
         """Return the information matrix from its released numbers."""
@@ -188,7 +193,7 @@ class Terms:
         return noise / self.information_scale * math.sqrt(2.0 * self.coefficients)
 
 
-def inverse(matrix: Float[Array, "n n"], ridge: float) -> Float[Array, "n n"]:
+def ridge_inverse(matrix: Float[Array, "n n"], ridge: float) -> Float[Array, "n n"]:
     """Return the inverse of a noisy symmetric matrix, with a ridge. Negative eigenvalues are noise and count as 0."""
     values, vectors = jnp.linalg.eigh(matrix)
     return (vectors / (jnp.maximum(values, 0.0) + jnp.maximum(ridge, _LEAST))) @ vectors.T
@@ -210,9 +215,9 @@ class RegressionProgram(PublicProgram):
     columns = ("step", "raw_reward", "states", "actions")
 
     @cached_property
-    def terms(self) -> Terms:
+    def terms(self) -> RegressionTerms:
         """The declared terms."""
-        return Terms(self.facts.bounds)
+        return RegressionTerms(self.facts.bounds)
 
     def init(self) -> State:
         """Return the state before the first step."""
@@ -223,11 +228,15 @@ class RegressionProgram(PublicProgram):
     def contribution(self, stage: int, state: State, block: Block) -> Float[Array, "units dim"]:
         """Return a unit's products of terms and outcomes, or its score and information at the coefficients so far."""
         terms, dtype = self.terms, block.step.dtype
-        f = terms.of(block.states.astype(dtype), jnp)
+        f = terms.of_states(block.states.astype(dtype), jnp)
         taken = (block.actions[..., None] == jnp.arange(terms.actions)).astype(dtype)
         if stage == 0:
             return jnp.concatenate(
-                [project(block.step, _each(taken, svec(f))), project(block.step_raw_reward, _each(taken, f))], axis=-1
+                [
+                    project(block.step, _row_products(taken, svec(f))),
+                    project(block.step_raw_reward, _row_products(taken, f)),
+                ],
+                axis=-1,
             )
         beta = state.beta.reshape(-1, terms.size).astype(dtype)
         logits = jnp.concatenate([jnp.zeros_like(f[..., :1]), f @ beta.T], axis=-1)
@@ -241,7 +250,10 @@ class RegressionProgram(PublicProgram):
             ],
             axis=-1,
         )
-        rows = [_each(left, f), jnp.asarray(terms.information_scale, dtype=dtype) * _each(spread, svec(f))]
+        rows = [
+            _row_products(left, f),
+            jnp.asarray(terms.information_scale, dtype=dtype) * _row_products(spread, svec(f)),
+        ]
         return project(block.step, jnp.concatenate(rows, axis=-1))
 
     def update(self, stage: int, state: State, noisy: Float[Array, " dim"], step: Any) -> State:
@@ -252,7 +264,7 @@ class RegressionProgram(PublicProgram):
             beta = terms.start(noisy, noise)
             return state._replace(moments=noisy, before=beta, beta=beta)
         score, information = jnp.split(noisy, [terms.coefficients])
-        moved = inverse(terms.information(information), terms.ridge(noise)) @ score
+        moved = ridge_inverse(terms.information(information), terms.ridge(noise)) @ score
         return state._replace(before=state.beta, beta=state.beta + moved, information=information)
 
     def answer(self, state: State) -> Float[Array, " n"]:
@@ -260,6 +272,6 @@ class RegressionProgram(PublicProgram):
         return jnp.concatenate(state)
 
 
-def _each(left: Float[Array, "*rows k"], right: Float[Array, "*rows n"]) -> Float[Array, "*rows kn"]:
+def _row_products(left: Float[Array, "*rows k"], right: Float[Array, "*rows n"]) -> Float[Array, "*rows kn"]:
     """Return, row by row, all products of a number of ``left`` and a number of ``right``."""
     return (left[..., None] * right[..., None, :]).reshape(*right.shape[:-1], left.shape[-1] * right.shape[-1])

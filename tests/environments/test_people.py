@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dprl.environment_spec import EnvironmentSpec
-from dprl.environments.user_stream import Interaction, UserStream, to_environment
+from dprl.environments.people import Interaction, UserStream, to_environment
 from dprl.errors import DprlError
 
 FACTS = EnvironmentSpec(

@@ -17,9 +17,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dprl.data.cells import codes, numbers, one_array, plain
-from dprl.data.memory import ANY, NUMBER, Columns
-from dprl.data.preparation import ByValue, Preparation, varies
+from dprl.data.cells import identifier_codes, numbers, one_array, plain
+from dprl.data.memory import NUMBER, UNTYPED, ColumnsInMemory
+from dprl.data.preparation import ByValue, Preparation, has_step_label
 from dprl.data.schema import OpenedLog, is_text, plain_type
 from dprl.data.trajectories import group, starts
 from dprl.user_code import quietly
@@ -30,29 +30,32 @@ _BLANK = r"^\s*(|\.|NA|N/A|NaN|nan|NULL|null)\s*$"
 def as_log(source: OpenedLog, preparation: Preparation) -> OpenedLog:
     """Return the log that a table becomes when its rows are read; refuse a table that the section does not fit."""
     kinds = source.kinds
-    if isinstance(source, Columns):
-        kinds = {name: None if kind is ANY else kind for name, kind in kinds.items()}  # without a type: read as text
+    if isinstance(source, ColumnsInMemory):
+        kinds = {
+            name: None if kind is UNTYPED else kind for name, kind in kinds.items()
+        }  # without a type: read as text
     preparation.check(source.names, kinds)
-    if isinstance(source, Columns):
+    if isinstance(source, ColumnsInMemory):
         source.check_lengths(preparation.columns())
     identifiers = {name: pa.string() if kind is None else plain_type(kind) for name, kind in kinds.items()}
-    written = preparation.written(identifiers)
+    written = preparation.log_schema(identifiers)
 
     def rows(names: list[str]) -> pa.Table:
-        return _Making(source.rows(preparation.columns()), preparation).log(written).select(names)
+        return _TableToLog(source.rows(preparation.columns()), preparation).log(written).select(names)
 
     return OpenedLog(source.name, written.names, written.types, rows, raw=source)
 
 
-class _Making:
+class _TableToLog:
     """Table on its way to a log, with CSV cells as text: it has a row for each step, in the order of the table.
 
     Attributes:
-        made: the declarations of the section.
-        wide: number of steps that one row of the table becomes.
+        section: what the section ``[prepare]`` declares.
+        steps_per_row: number of steps that one row of the table becomes.
         row: ``(R,)`` number of the table's row from which a row comes.
         group: ``(R,)`` number of a row's trajectory.
-        there: ``(R,)`` false for a step without cells in the table, and for a row whose person or episode has no name.
+        present: ``(R,)`` false for a step without cells in the table, and for a row whose person or episode has no
+            name.
         order: ``(N,)`` the rows that are there, ordered by trajectory and step.
         place: ``(R,)`` position of a row in its trajectory, from 0.
         t: ``(R,)`` number of rows of the same trajectory with a smaller step, NaN where the row has no step.
@@ -60,19 +63,21 @@ class _Making:
         sound: ``(R,)`` whether every row of the trajectory has a step, and no two rows have the same step.
     """
 
-    def __init__(self, table: pa.Table, made: Preparation) -> None:
-        self.table, self.made, self.wide = table, made, len(made.labels)
-        self.row = np.repeat(np.arange(table.num_rows), self.wide)
+    def __init__(self, table: pa.Table, section: Preparation) -> None:
+        self.table, self.section, self.steps_per_row = table, section, len(section.labels)
+        self.row = np.repeat(np.arange(table.num_rows), self.steps_per_row)
         self.rows = len(self.row)
-        self.there = self._present()
+        self.present = self._present()
         step = self._steps()
-        person = self._each(made.person, codes) if made.person else self.row
-        episode = self._each(made.episode, codes) if made.episode else np.zeros(self.rows, dtype=np.int64)
+        person = self._each(section.person, identifier_codes) if section.person else self.row
+        episode = (
+            self._each(section.episode, identifier_codes) if section.episode else np.zeros(self.rows, dtype=np.int64)
+        )
         # rows without a name belong to nobody: together they would be one trajectory, to which any person may add rows
-        self.there &= (person >= 0) & (episode >= 0)
-        if not (made.step or made.steps):  # every row is a trajectory of its own
+        self.present &= (person >= 0) & (episode >= 0)
+        if not (section.step or section.steps):  # every row is a trajectory of its own
             person = np.arange(self.rows)
-        grouped = group(np.where(self.there, person, -1), episode, step)
+        grouped = group(np.where(self.present, person, -1), episode, step)
         self.order = order = grouped.order
 
         def each(of_order: np.ndarray, elsewhere: Any = 0) -> np.ndarray:
@@ -90,28 +95,28 @@ class _Making:
         self.sound = each(~broken[grouped.index])
 
     def log(self, written: pa.Schema) -> pa.Table:
-        """Return the log with the columns ``written``, which :meth:`Preparation.written` returns."""
-        made, columns = self.made, dict[str, Any]()
-        if made.person:
-            columns["person_id"] = self._identifiers(made.person)
-        if made.stepwise:
-            identified = made.episode or made.person
+        """Return the log with the columns ``written``, which :meth:`Preparation.log_schema` returns."""
+        section, columns = self.section, dict[str, Any]()
+        if section.person:
+            columns["person_id"] = self._identifiers(section.person)
+        if section.stepwise:
+            identified = section.episode or section.person
             columns["episode_id"] = self._identifiers(identified) if identified else self.row
             columns["t"] = self.t
         columns |= {f"observation_{i}": values for i, values in enumerate(self._observation())}
-        several = len(made.action) > 1
-        for i, name in enumerate(made.action):
+        several = len(section.action) > 1
+        for i, name in enumerate(section.action):
             columns[f"action_{i}" if several else "action"] = self._values(name)
         columns["reward"] = self._reward()
-        if made.behavior_prob is not None:
+        if section.behavior_prob is not None:
             columns["behavior_prob"] = self._behavior()
         ends = self._ends()
-        if made.censored:
+        if section.censored:
             columns["censored"] = self._lost(columns["reward"])
             ends = np.where(columns["censored"] > 0.0, 0.0, ends)
         columns |= {"terminated": ends, "truncated": self.last & (ends == 0.0)}
-        columns |= {name: self._values(name) for name in made.keep}
-        kept = self.there & ((self.place == 0) if made.decisions == "first" else True)
+        columns |= {name: self._values(name) for name in section.keep}
+        kept = self.present & ((self.place == 0) if section.decisions == "first" else True)
         chosen = np.flatnonzero(kept)
         return pa.table([_column(columns[f.name], chosen, f.type) for f in written], schema=written)
 
@@ -119,36 +124,41 @@ class _Making:
 
     def _each(self, name: str, read: Callable[[pa.ChunkedArray], np.ndarray]) -> np.ndarray:
         """Return what ``read`` makes of the cells behind a name, one for each row of the log."""
-        found = [read(plain(self.table.column(column))) for column in self.made.columns_of(name)]
-        return np.repeat(found[0], self.wide) if len(found) < self.wide else np.stack(found, axis=1).ravel()
+        found = [read(plain(self.table.column(column))) for column in self.section.columns_of(name)]
+        return (
+            np.repeat(found[0], self.steps_per_row)
+            if len(found) < self.steps_per_row
+            else np.stack(found, axis=1).ravel()
+        )
 
     def _identifiers(self, name: str) -> pa.Array:
         return one_array(plain(self.table.column(name))).take(pa.array(self.row))
 
     def _present(self) -> np.ndarray:
         """Tell which steps of a row are there: those up to the last step with an action or a reward."""
-        cells = [name for name in (*self.made.action, self.made.reward) if varies(name)]
-        if self.wide == 1 or not cells:
+        cells = [name for name in (*self.section.action, self.section.reward) if has_step_label(name)]
+        if self.steps_per_row == 1 or not cells:
             return np.ones(self.rows, dtype=bool)
         absent = [
-            self._each(name, _absent) & (self._places(name) < 0 if name in self.made.codes else True) for name in cells
+            self._each(name, _absent) & (self._places(name) < 0 if name in self.section.codes else True)
+            for name in cells
         ]
-        found = ~np.logical_and.reduce(absent).reshape(-1, self.wide)
+        found = ~np.logical_and.reduce(absent).reshape(-1, self.steps_per_row)
         return np.maximum.accumulate(found[:, ::-1], axis=1)[:, ::-1].ravel()
 
     def _steps(self) -> np.ndarray:
-        if self.made.step is None:
-            return np.tile(np.arange(self.wide, dtype=np.float64), len(self.table))
-        found = self._each(self.made.step, lambda column: moments(column, self.made.step_format))
+        if self.section.step is None:
+            return np.tile(np.arange(self.steps_per_row, dtype=np.float64), len(self.table))
+        found = self._each(self.section.step, lambda column: moments(column, self.section.step_format))
         return np.where(np.isfinite(found), found, np.nan)
 
     def _places(self, name: str) -> np.ndarray:
-        texts = self.made.codes[name].texts
+        texts = self.section.codes[name].texts
         return self._each(name, lambda column: places(column, texts))
 
     def _values(self, name: str) -> np.ndarray:
         """Return the ``(R,)`` numbers behind a name, NaN for missing ones; for a category, the places of its values."""
-        declared = self.made.codes.get(name)
+        declared = self.section.codes.get(name)
         if declared is None:
             return self._each(name, numbers)
         return np.append(np.array(declared.places, dtype=np.float64), np.nan)[self._places(name)]
@@ -157,8 +167,8 @@ class _Making:
 
     def _observation(self) -> list[np.ndarray]:
         found = []
-        for one in self.made.observation:
-            category = self.made.category(one.column)
+        for one in self.section.observation:
+            category = self.section.category(one.column)
             values = self._values(one.column)
             first = -1.0 if category else one.first  # before the first step a category has none of its values
             values = self._before(values, one.lag, first) if one.lag else values
@@ -178,45 +188,45 @@ class _Making:
         return out
 
     def _reward(self) -> np.ndarray:
-        values, order, made = self._values(self.made.reward), self.order, self.made
-        if made.reward_less:
+        values, order, section = self._values(self.section.reward), self.order, self.section
+        if section.reward_less:
             with np.errstate(all="ignore"):  # a warning would tell of infinite cells
-                values = values - self._values(made.reward_less)
-        if made.outcome == "each":
+                values = values - self._values(section.reward_less)
+        if section.outcome == "each":
             return values
         # summed in the order of the trajectory's own rows, so that to the last bit no other rows matter
         whole = values[order[self.last[order]]]
-        if made.outcome == "sum":
+        if section.outcome == "sum":
             whole = np.bincount(self.group[order], weights=values[order])
         whole = whole[self.group] if len(order) else values
-        at = self.place == 0 if made.decisions == "first" else self.last
+        at = self.place == 0 if section.decisions == "first" else self.last
         return np.where(self.sound, np.where(at, whole, 0.0), np.nan)
 
     def _ends(self) -> np.ndarray:
         """Return ``(R,)`` whether the trajectory ends at a row, NaN where the table does not say."""
-        named = self.made.terminated
-        if self.made.decisions == "first":
+        named = self.section.terminated
+        if self.section.decisions == "first":
             return np.ones(self.rows)
         if isinstance(named, bool):
             return np.where(self.last, float(named), 0.0)
         ends = _truths(self._values(named))
-        return ends if varies(named) or not self.made.steps else np.where(self.last, ends, 0.0)
+        return ends if has_step_label(named) or not self.section.steps else np.where(self.last, ends, 0.0)
 
     def _lost(self, reward: np.ndarray) -> np.ndarray:
         """Return ``(R,)`` whether the person was lost in a step, NaN where the table does not say.
 
         Where only first decisions count, a column tells whether the person was lost in any step.
         """
-        named = self.made.censored
+        named = self.section.censored
         if not isinstance(named, str):
             return np.isnan(reward).astype(np.float64)
         lost = _truths(self._values(named))
-        if self.made.decisions == "first":
-            lost = _truths(np.bincount(self.group, np.where(self.there, lost, 0.0))[self.group])
+        if self.section.decisions == "first":
+            lost = _truths(np.bincount(self.group, np.where(self.present, lost, 0.0))[self.group])
         return lost
 
     def _behavior(self) -> np.ndarray:
-        declared = self.made.behavior_prob
+        declared = self.section.behavior_prob
         if not isinstance(declared, ByValue):
             return self._values(declared) if isinstance(declared, str) else np.full(self.rows, declared)
         at, found, sizes = [], [], []
@@ -230,21 +240,21 @@ class _Making:
         return table[tuple(found)]
 
 
-def count_unread(table: pa.Table, made: Preparation) -> dict[str, tuple[int, int]]:
+def count_unread(table: pa.Table, section: Preparation) -> dict[str, tuple[int, int]]:
     """Return how many cells of each column cannot be read, and how many are empty. NOT private.
 
     A cell that cannot be read holds something that is no number, no date or none of the declared codes.
     """
 
     def unread(name: str, part: str, column: pa.ChunkedArray) -> np.ndarray:
-        if name in made.codes:
-            return places(column, made.codes[name].texts) < 0
-        return np.isnan(moments(column, made.step_format) if part == "step" else numbers(column))
+        if name in section.codes:
+            return places(column, section.codes[name].texts) < 0
+        return np.isnan(moments(column, section.step_format) if part == "step" else numbers(column))
 
     found: dict[str, tuple[int, int]] = {}
-    for name, part in made.parts():
+    for name, part in section.parts():
         if part not in ("person", "episode", "by"):
-            for column in made.columns_of(name):
+            for column in section.columns_of(name):
                 cells = plain(table.column(column))
                 empty = _absent(cells)
                 count = int((unread(name, part, cells) & ~empty).sum())
@@ -252,9 +262,11 @@ def count_unread(table: pa.Table, made: Preparation) -> dict[str, tuple[int, int
     return found
 
 
-def count_nameless(table: pa.Table, made: Preparation) -> int:
+def count_nameless(table: pa.Table, section: Preparation) -> int:
     """Return how many rows of the table are in no log, because their person or episode has no name. NOT private."""
-    named = [codes(plain(table.column(column))) >= 0 for column in (made.person, made.episode) if column]
+    named = [
+        identifier_codes(plain(table.column(column))) >= 0 for column in (section.person, section.episode) if column
+    ]
     return int((~np.logical_and.reduce(named)).sum()) if named else 0
 
 

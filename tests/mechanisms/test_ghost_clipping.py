@@ -13,7 +13,7 @@ import pytest
 
 from dprl.errors import DprlError
 from dprl.mechanisms.gaussian_sum import GaussianSum
-from dprl.mechanisms.ghost import CHUNK, Layer, clip_of, ghost_sum
+from dprl.mechanisms.ghost_clipping import CHUNK, Layer, ghost_sum, reduced_clip_norm
 
 INPUTS, HIDDEN, OUT = 5, 7, 3
 SIZE = HIDDEN * INPUTS + OUT * HIDDEN + OUT
@@ -58,7 +58,7 @@ def test_it_is_the_sum_of_the_clipped_gradients(scale):
     included = np.arange(60) % 5 > 0
     found = run(mechanism, layers, included, statistics) * mechanism.grid_step
     # two thousandths are taken off the clip for what rounding can do
-    clip = clip_of(mechanism, layers)
+    clip = reduced_clip_norm(mechanism, layers)
     assert 0.9 * 0.997 < clip < 0.9 * 0.999
     exact = user_sum(parts=((SIZE, clip), (2, 0.3)))
     wanted = exact.clipped_sum(jnp.asarray(np.concatenate([gradients, statistics], axis=1)), included)
@@ -99,7 +99,9 @@ def test_one_user_moves_the_sum_by_less_than_the_clip_norm(clip):
     x[0, 1], delta[0, 2] = 3.0, 1e5
     none = Layer(np.ones((1, HIDDEN), np.float32), np.zeros((1, OUT), np.float32), bias=True)
     alone = run(mechanism, [Layer(x, delta), none], everybody[:1])
-    assert math.sqrt(sum(int(x) ** 2 for x in alone)) * mechanism.grid_step == pytest.approx(clip_of(mechanism, layers))
+    assert math.sqrt(sum(int(x) ** 2 for x in alone)) * mechanism.grid_step == pytest.approx(
+        reduced_clip_norm(mechanism, layers)
+    )
 
 
 def test_what_rounding_adds_is_taken_off_the_clip():
@@ -108,7 +110,7 @@ def test_what_rounding_adds_is_taken_off_the_clip():
     inputs, deltas = (np.tile(np.abs(rng.normal(size=n)), (CHUNK, 1)).astype(np.float32) for n in (30, 20))
     mechanism = user_sum(parts=((600, 1.0),))
     layer, everybody = Layer(inputs, deltas), np.ones(CHUNK, dtype=bool)
-    clip = clip_of(mechanism, [layer])
+    clip = reduced_clip_norm(mechanism, [layer])
     found = run(mechanism, [layer], everybody) * mechanism.grid_step
     wanted = np.einsum("mo,mi->oi", deltas.astype(np.float64), inputs.astype(np.float64)).ravel()
     error = np.linalg.norm(found - wanted * (CHUNK * clip / np.linalg.norm(wanted)))
@@ -149,7 +151,7 @@ def test_groups_of_chunks_add_up(chunks):
     found = run(mechanism, [layer], included) * mechanism.grid_step
     gradients = [np.einsum("mo,mi->moi", deltas, inputs).reshape(users, -1), deltas]
     rows = np.concatenate(gradients, axis=1).astype(np.float64)
-    rows *= np.minimum(1.0, clip_of(mechanism, [layer]) / np.linalg.norm(rows, axis=1))[:, None]
+    rows *= np.minimum(1.0, reduced_clip_norm(mechanism, [layer]) / np.linalg.norm(rows, axis=1))[:, None]
     np.testing.assert_allclose(found, rows[included].sum(0), atol=3e-6 * users)
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from dprl.errors import DprlError
 from dprl.policies import TabularPolicy
-from dprl_papers.harness.exact_chain import Chain
+from dprl_papers.domains.chain import Chain
 
 RNG = np.random.default_rng(5)
 

@@ -19,17 +19,17 @@ from dprl.accounting.calibration import noise_multiplier_for
 from dprl.config import DERIVED
 from dprl.data.trajectories import Trajectories
 from dprl.engine.layouts import unit_rows
-from dprl.engine.program import run_on_host
+from dprl.engine.loop import run_on_host
 from dprl.engine.ratios import policy_columns, step_ratios
 from dprl.engine.rows import rows_of
-from dprl.engine.two_parts import FirstPart, FromFirst, TwoParts
+from dprl.engine.sample_split import FirstPartQuestion, FirstPartRelease, SampleSplit
 from dprl.errors import DprlError, require
 from dprl.evaluation.advantage import ADVANTAGE, Advantage
-from dprl.evaluation.fitted_q import NAME, ROUNDS, FittedQ, LinearQ, TableQ, Unused
+from dprl.evaluation.fitted_q import FITTED_Q, ROUNDS, FittedQ, LinearQ, NoFeatures, TableQ
+from dprl.evaluation.least_noise import public_states
 from dprl.evaluation.strata import Strata
 from dprl.evaluation.strata_q import StrataBasis, StrataQ, check_depth
-from dprl.evaluation.strategy import public_states
-from dprl.policies.greedy import LONGEST, Basis, are_codes
+from dprl.policies.greedy import MOST_CHARACTERS, Basis, are_codes
 from dprl.policies.loading import UniformPolicy, policy_probabilities
 from dprl.protocols import Bounds
 
@@ -38,10 +38,10 @@ LEAST_TABLE, LEAST_LINEAR = 3.0, 2.0
 """Least signal to noise: expected rows of an action over their noise, in a cell or in a direction of the basis."""
 LEAST_ADVANTAGE = 3.0
 """The same of advantages: people times the clip norm over the length of the noise in their sum."""
-LOUD = 12.0
+FITTED_Q_STRENGTH = 12.0
 """The signal to noise from which fitted Q iteration finds more than advantages over what was done."""
 MOST_SUMS, MOST_FEATURES = 2**17, 64
-CONSTANT = "products:0"
+CONSTANT_BASIS = "products:0"
 """The basis that every budget serves."""
 PURPOSE = "learning a policy"
 LEARNED_POLICY = "the learned policy"
@@ -49,16 +49,16 @@ LEARNED_POLICY = "the learned policy"
 
 
 @dataclass(frozen=True)
-class Teaching(FirstPart):
+class LearningQuestion(FirstPartQuestion):
     """Question to the first part of the people, from whose noisy sums a policy is learned.
 
     Attributes:
         program: program that learns the policy, with noise for the budget once :meth:`calibrated`.
-        left_out: why the basis is not larger, as plain data; None where there is no larger basis.
+        larger_basis: why the basis is not larger, as plain data; None where there is no larger basis.
     """
 
     program: TableQ | LinearQ | Advantage
-    left_out: Mapping[str, Any] | None = None
+    larger_basis: Mapping[str, Any] | None = None
     called: str = field(default=LEARNED_POLICY, kw_only=True)
 
     @property
@@ -74,7 +74,7 @@ class Teaching(FirstPart):
         """Number of Gaussian numbers that are drawn."""
         return self.program.query.dimension * self.program.query.steps
 
-    def calibrated(self, budget: Budget) -> Teaching:
+    def calibrated(self, budget: Budget) -> LearningQuestion:
         """Return the same question with noise for ``budget``."""
         return replace(self, program=self.program.calibrated(budget))
 
@@ -95,7 +95,7 @@ class Teaching(FirstPart):
         of = self.program
         learner = {
             "name": of.name, "basis": of.basis.kind, "size": of.basis.size, "rounds": of.rounds,
-            "caution": of.caution, "left_out": None if self.left_out is None else dict(self.left_out),
+            "caution": of.caution, "left_out": None if self.larger_basis is None else dict(self.larger_basis),
         }  # fmt: skip
         return super().described() | {"learner": learner}
 
@@ -108,28 +108,28 @@ class Teaching(FirstPart):
         for policy in self.beside.values():
             yield policy_columns(policy, log, behavior)
 
-    def released(self, log: Trajectories, behavior: Any, noise: Any, journal: Any) -> FromFirst:
+    def released(self, log: Trajectories, behavior: Any, noise: Any, journal: Any) -> FirstPartRelease:
         """Learn the policy from the rows; return it with the other policies that are valued."""
         of = self.program
         log = replace(log, bounds=of.bounds)  # if the unit is a transition, trajectories have one step
-        ratios = step_ratios(of.weighted, log, behavior)
+        ratios = step_ratios(of.ratio_policy, log, behavior)
         value = of.bounds.value_interval(of.discount)
-        rows = rows_of(log, ratios, Unused(of.bounds.state), of.discount, value, columns=of.columns)
+        rows = rows_of(log, ratios, NoFeatures(of.bounds.state), of.discount, value, columns=of.columns)
         _, weights = run_on_host(of, noise, unit_rows(rows, of.bounds.units), journal=journal)
         policy = of.policy(np.nan_to_num(np.asarray(weights, np.float64), nan=0.0, posinf=0.0, neginf=0.0))
-        words = policy.words if len(policy.words) <= LONGEST else "a rule of many comparisons"
-        return FromFirst(words, {self.called: policy, **self.beside})
+        words = policy.words if len(policy.words) <= MOST_CHARACTERS else "a rule of many comparisons"
+        return FirstPartRelease(words, {self.called: policy, **self.beside})
 
 
-def make_teaching(
+def make_question(
     bounds: Bounds,
     discount: float,
     budget: Budget,
-    parts: TwoParts,
+    parts: SampleSplit,
     behavior: Any = None,
     basis: str | None = None,
-    learner: str = NAME,
-) -> Teaching:
+    learner: str = FITTED_Q,
+) -> LearningQuestion:
     """Return the question to the people from whom a policy is learned, with the largest basis that ``budget`` serves.
 
     Args:
@@ -147,19 +147,21 @@ def make_teaching(
             behaviour policy never takes.
     """
     facts, multiplier = parts.bounds_of(bounds, True), noise_multiplier_for(events.gaussian, budget)
-    left_out = None
+    larger_basis = None
     for program in _larger_programs(facts, discount, behavior, learner) if basis is None else ():
         least = LEAST_TABLE if program.basis.is_table else LEAST_LINEAR
         least = LEAST_ADVANTAGE if learner == ADVANTAGE else least
         strength = program.strength(multiplier)
         if strength >= least:
-            return Teaching(parts, program, left_out)
-        if left_out is None:
-            left_out = {"basis": program.basis.kind, "strength": strength, "least": least}
-    return Teaching(parts, _program(facts, discount, behavior, basis or CONSTANT, learner), left_out)
+            return LearningQuestion(parts, program, larger_basis)
+        if larger_basis is None:
+            larger_basis = {"basis": program.basis.kind, "strength": strength, "least": least}
+    return LearningQuestion(parts, _program(facts, discount, behavior, basis or CONSTANT_BASIS, learner), larger_basis)
 
 
-def teaching_within_strata(bounds: Bounds, discount: float, parts: TwoParts, least: float) -> Teaching:
+def question_within_strata(
+    bounds: Bounds, discount: float, parts: SampleSplit, min_propensity: float
+) -> LearningQuestion:
     """Return the question from whose noisy sums a rule over declared strata is learned.
 
     See :mod:`dprl.evaluation.strata_q`.
@@ -168,29 +170,32 @@ def teaching_within_strata(bounds: Bounds, discount: float, parts: TwoParts, lea
         bounds: public bounds of the whole log, with strata.
         discount: gamma.
         parts: division of the people.
-        least: an action that was taken by a smaller share of a stratum is not proposed there.
+        min_propensity: an action that was taken by a smaller share of a stratum is not proposed there.
     """
     facts = parts.bounds_of(bounds, True)
     strata = Strata(facts)
     check_depth(strata)
-    return Teaching(parts, StrataQ(facts, StrataBasis(facts.state, "strata", strata), discount, least=least))
+    return LearningQuestion(
+        parts, StrataQ(facts, StrataBasis(facts.state, "strata", strata), discount, min_propensity=min_propensity)
+    )
 
 
-def recommended_teaching(bounds: Bounds, discount: float, budget: Budget, *others: Any) -> Teaching | None:
-    """Return the question with the learner that public facts recommend; arguments are those of :func:`make_teaching`.
+def recommended_question(bounds: Bounds, discount: float, budget: Budget, *others: Any) -> LearningQuestion | None:
+    """Return the question with the learner that public facts recommend.
 
-    The learner is fitted Q iteration where the signal in its largest basis is loud and every step has its own round.
-    Otherwise it is advantages, in the largest basis that the budget serves. The result is None where that basis is a
-    constant, or where no basis can leave out the actions that the behaviour policy never takes.
+    The arguments are those of :func:`make_question`. The learner is fitted Q iteration where the signal in its
+    largest basis is loud and every step has its own round. Otherwise it is advantages, in the largest basis that the
+    budget serves. The result is None where that basis is a constant, or where no basis can leave out the actions that
+    the behaviour policy never takes.
     """
     multiplier = noise_multiplier_for(events.gaussian, budget)
     with suppress(DprlError):
-        found = make_teaching(bounds, discount, budget, *others)
+        found = make_question(bounds, discount, budget, *others)
         whole = found.program.basis.is_table or bounds.horizon <= ROUNDS
-        if whole and found.left_out is None and found.program.strength(multiplier) >= LOUD:
+        if whole and found.larger_basis is None and found.program.strength(multiplier) >= FITTED_Q_STRENGTH:
             return found
-        found = make_teaching(bounds, discount, budget, *others, learner=ADVANTAGE)
-        return None if found.program.basis.kind == CONSTANT else found
+        found = make_question(bounds, discount, budget, *others, learner=ADVANTAGE)
+        return None if found.program.basis.kind == CONSTANT_BASIS else found
     return None
 
 

@@ -20,7 +20,7 @@ from dprl_papers.harness.runner import Runner, Task
 from dprl_papers.harness.spec import load_paper
 from dprl_papers.harness.store import Store
 from dprl_papers.harness.versions import machine_facts
-from dprl_papers.harness.work import forget_compiled, work
+from dprl_papers.harness.workers import compute_in_worker, forget_compiled
 
 SEEDS = {(units, seed): 1 for units in (10, 40) for seed in (0, 1)}
 
@@ -105,7 +105,7 @@ def test_what_goes_wrong_in_a_worker(plugin, tmp_path, told, error, sentence):
 def test_a_worker_of_another_kind_is_refused(plugin, tmp_path):
     content, facts = cloudpickle.dumps(Runner(plugin.request(), Store(tmp_path / "out", "004"))), machine_facts()
     with pytest.raises(DprlError, match=r"another machine than this one, or has other libraries \(numpy, processor\)"):
-        work(content, facts | {"numpy": "1.0", "processor": "8086"}, Task())
+        compute_in_worker(content, facts | {"numpy": "1.0", "processor": "8086"}, Task())
 
 
 @pytest.mark.slow
