@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from planting import fault
 
 from dprl.engine.sample_split import SampleSplit
 from dprl.evaluation import least_noise
@@ -15,6 +14,8 @@ from dprl.evaluation.best import Choice
 from dprl.mechanisms import noisy_maximum
 from dprl.mechanisms.noisy_maximum import NoisyMaximum
 from dprl.release.touch import InMemory
+
+from .planting import fault
 
 WINNER = "the winner has the probabilities of permute and flip"
 

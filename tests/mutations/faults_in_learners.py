@@ -7,14 +7,15 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from faults_in_choice import in_both_parts, rows_divided
-from planting import fault, gives, go_on_without_noise
 
 from dprl.accounting import verification
 from dprl.evaluation.fitted_q import FittedQ
 from dprl.evaluation.learning_question import LearningQuestion
 from dprl.mechanisms import arithmetic
 from dprl.release.touch import InMemory
+
+from .faults_in_choice import in_both_parts, rows_divided
+from .planting import fault, gives, go_on_without_noise
 
 fault("a person teaches advantages and values", "neighbours of advantages", (InMemory, "after_first"))(in_both_parts)
 fault("rows teach advantages and not people", "neighbours of advantages", (InMemory, "after_first"))(rows_divided)
