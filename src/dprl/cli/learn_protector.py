@@ -72,7 +72,7 @@ def learn_protector(asked: LearnProtector) -> None:
     from dprl.protectors.protector import FACTS, Protector
     from dprl.protectors.tasks import find_family
     from dprl.release.save import check_folder
-    from dprl.report.protector import PAGE, protector_page
+    from dprl.report.pages import REPORT, protector_page
 
     out = asked.out
     if out is not None:
@@ -111,7 +111,7 @@ def learn_protector(asked: LearnProtector) -> None:
         raise StoppedError("; the same command with --resume goes on") from stop
     learn.save(protector, trained, out)
     facts, log = json.loads((out / FACTS).read_text(encoding="utf-8")), [*trained.before, *trained.log]
-    write_atomically(out / PAGE, protector_page(facts, log, protector.profile, protector.fingerprint).encode())
+    write_atomically(out / REPORT, protector_page(facts, log, protector.profile, protector.fingerprint).encode())
     learn.remove_checkpoint(checkpoint)
     best, said = learn.best_of(trained), protector.provenance
     names = ("validation_loss", "hand_loss", "geometric_ratio", "worst_ratio")

@@ -52,7 +52,7 @@ from dprl.release.pipeline import Handout, Purpose, ReleaseRequest, release
 from dprl.release.plan import check_best, load_behavior, load_policies, named_policies, opened_log
 from dprl.release.run_folder import RunFolder
 from dprl.release.touch import PrivateRows, read_rows, references, release_rows
-from dprl.report.shown import frame_of
+from dprl.report.evaluation import frame_of
 from dprl.value_functions.linear import ValueFunction, load_value_function
 
 

@@ -26,7 +26,7 @@ from dprl.mechanisms.noise import SecureNoise, SeededNoise
 from dprl.release.run_folder import RunFolder, check_run
 from dprl.release.save import save_release
 from dprl.report import render
-from dprl.report.shown import Certificate, Shown
+from dprl.report.pages import Certificate, HasPage
 from dprl.user_code import suppress_warnings
 
 Account = tuple[Ledger, str]
@@ -155,7 +155,7 @@ class Charge:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Handout(Shown):
+class Handout(HasPage):
     """Results that every release hands out, and what they cost.
 
     Attributes:
