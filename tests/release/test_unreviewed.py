@@ -12,7 +12,7 @@ from dprl.accounting.verification import verify
 from dprl.audits.check import read_algorithm
 from dprl.cli.evaluate import lines
 from dprl.environments.interval_walk import IntervalWalk
-from dprl.release.certificate import status_of
+from dprl.release.pipeline import status_of
 from tests.cli.test_check import LEAKING
 from tests.mutations.lab import FULL, small_log, suite_of
 

@@ -71,7 +71,7 @@ def learn_protector(asked: LearnProtector) -> None:
     from dprl.protectors import learn
     from dprl.protectors.protector import FACTS, Protector
     from dprl.protectors.tasks import find_family
-    from dprl.release.save import check_folder
+    from dprl.release.results import check_folder
     from dprl.report.pages import REPORT, protector_page
 
     out = asked.out

@@ -53,8 +53,8 @@ def released(
 def _run_folder(asked: SaveOptions, resumable: bool, refusal: str) -> Path | None:
     """Note mistakes in a release's folder and signing key; return its run folder, or None if it has none."""
     from dprl.accounting.certificate import load_private
+    from dprl.release.results import check_folder
     from dprl.release.run_folder import check_run, noted_folder
-    from dprl.release.save import check_folder
 
     mistakes, run = asked.mistakes, None
     if asked.sign is not None:

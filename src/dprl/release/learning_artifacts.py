@@ -21,7 +21,7 @@ from dprl.learning.policy_gradient.dp_pg import UNIT
 from dprl.learning.policy_gradient.pg_plan import PGPlan
 from dprl.policies.released import FILE as POLICY_FILE
 from dprl.policies.released import ReleasedPolicy
-from dprl.release.certificate import certificate_from, gaussian_accountant
+from dprl.release.pipeline import certificate_from, gaussian_accountant
 from dprl.value_functions.q_function import FILE as Q_FILE
 from dprl.value_functions.q_function import QFunction
 
