@@ -237,20 +237,20 @@ def evaluate(
     if best and isinstance(log.source, Parts):
         raise DprlError("best: a log in parts is read by its engine alone: evaluate the file that it was made of.")
     policies, behavior = load_policies(named, log.bounds), load_behavior(log.behavior_policy, log.bounds)
-    targets, below = list(policies.values()), behavior
+    engine_targets, engine_behavior = list(policies.values()), behavior
     pairs = asked_pairs(compare, list(policies))
     facts, how = (algorithm, log.bounds, budget), (features, request.draw_variation, log.unit)
     if best:
         plan = plan_of_best(*facts, policies, *how, choosing_share)
     else:
-        plan = make_plan(*facts, targets, *how, pairs, subgroups)
+        plan = make_plan(*facts, engine_targets, *how, pairs, subgroups)
     if where.engine == "ray":  # workers load a file's function themselves
-        targets = [policy_for_workers(named[name], policy) for name, policy in policies.items()]
-        below = policy_for_workers(log.behavior_policy, behavior)
+        engine_targets = [policy_for_workers(named[name], policy) for name, policy in policies.items()]
+        engine_behavior = policy_for_workers(log.behavior_policy, behavior)
     further_facts = {"compare": [list(pair) for pair in pairs]} if pairs else {}
     further_facts |= {"subgroups": list(subgroups)} if subgroups else {}
     further_facts |= {"best": plan.first.parts.share} if plan.first is not None else {}
-    opened = partial(open_engine, where, log, plan, targets, below, simulated)
+    opened = partial(open_engine, where, log, plan, engine_targets, engine_behavior, simulated)
     return _released(request, plan, log, policies, behavior, outcome, further_facts, features, opened)
 
 
@@ -367,14 +367,14 @@ def _released(
     account = request.account()
     with opened() as units:
 
-        def made(rows: PrivateRows, folder: RunFolder | None) -> Release:
-            found = release_rows(plan, rows, noise, folder, request.progress)
-            exact = references(found.rows, found.learned) if request.simulated else None
-            valued = policies if found.first is None else found.first.policies
-            values = dict(zip(valued, found.estimates, strict=True))
-            estimate = estimate_of(plan, log, values, found, exact, status, outcome)
-            policy = None if found.first is None else next(iter(valued.values()))
-            return Release(values, found.learned, policy, document=estimate)
+        def make_release(rows: PrivateRows, folder: RunFolder | None) -> Release:
+            released = release_rows(plan, rows, noise, folder, request.progress)
+            exact = references(released.rows, released.learned) if request.simulated else None
+            valued = policies if released.first is None else released.first.policies
+            values = dict(zip(valued, released.estimates, strict=True))
+            estimate = estimate_of(plan, log, values, released, exact, status, outcome)
+            policy = None if released.first is None else next(iter(valued.values()))
+            return Release(values, released.learned, policy, document=estimate)
 
         shared = {
             "log": log.name, "unit_column": log.unit_column, "outcome": outcome,
@@ -382,8 +382,8 @@ def _released(
             "strategy": plan.query.strategy.tolist(),
         }  # fmt: skip
         purpose = Purpose(log.unit, RELATION, f"evaluate {plan.name}")
-        reading, whole = partial(read_rows, plan, log, units, targets, behavior), {**shared, **further_facts}
-        return release(request, certificate, account, purpose, whole, read=reading, make=made, restore=_restored)
+        read, bound = partial(read_rows, plan, log, units, targets, behavior), {**shared, **further_facts}
+        return release(request, certificate, account, purpose, bound, read=read, make=make_release, restore=_restored)
 
 
 def _restored(path: Path) -> Release:

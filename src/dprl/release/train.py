@@ -219,7 +219,7 @@ def _train_q(environment: Any, algorithm: FunctionalQ, bounds: Any, request: Rel
     request.expect(plan.steps)
     account = request.declared_account(REWARD_FUNCTION, plan.relation.words())
 
-    def made(_rows: Any, _folder: Any) -> TrainedRelease:
+    def make_release(_rows: Any, _folder: Any) -> TrainedRelease:
         with nothing_compiled_on_disk():
             function = _learn_q(plan, source, host_source, answers, noise, request.progress)
             returns = None
@@ -229,7 +229,7 @@ def _train_q(environment: Any, algorithm: FunctionalQ, bounds: Any, request: Rel
         return TrainedRelease(function, document=q_training_of(plan, function, status, returns))
 
     purpose = Purpose(REWARD_FUNCTION, relation_as_declared(account, plan.relation), f"train {plan.name}")
-    return release(request, certificate, account, purpose, {}, read=None, make=made, restore=None)
+    return release(request, certificate, account, purpose, {}, read=None, make=make_release, restore=None)
 
 
 def _opened(environment: Any, bounds: Any) -> tuple[EnvironmentSpec, Any]:
@@ -299,7 +299,7 @@ def _train_policy(
     account = request.declared_account(UNIT, plan.relation)
     with open_users_engine(where, people, program) as source:
 
-        def made(_rows: Any, folder: RunFolder | None) -> TrainedPolicy:
+        def make_release(_rows: Any, folder: RunFolder | None) -> TrainedPolicy:
             bound, journal = noise, NO_JOURNAL
             if folder is not None:
                 bound, journal = folder.bind_noise_to_data(people.entering()), folder.journal.stream(trainer.STREAM)
@@ -315,7 +315,7 @@ def _train_policy(
             return TrainedPolicy(policy, document=policy_training_of(plan, policy, status, measured))
 
         purpose, read = Purpose(UNIT, plan.relation, f"train {plan.name}"), people.load if people.in_log else None
-        return release(request, certificate, account, purpose, {}, read=read, make=made, restore=_restored)
+        return release(request, certificate, account, purpose, {}, read=read, make=make_release, restore=_restored)
 
 
 def _restored(path: Path) -> TrainedPolicy:
