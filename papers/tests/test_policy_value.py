@@ -180,13 +180,13 @@ def test_the_noise_is_that_of_the_whole_budget(domain):
 def test_doubly_robust_is_what_a_release_computes(domain):
     from dprl.evaluation.doubly_robust import DoublyRobust
     from dprl.evaluation.plan import make_plan
-    from dprl.release.touch import InMemory, release_rows
+    from dprl.release.private_rows import RowsInMemory, release_rows
 
     problem = problem_of(domain)
     setting = problem.setting
     config, policies = DoublyRobust(discount=domain.discount), [domain.target_policy]
     plan = make_plan(config, setting.bounds, setting.budget, policies, setting.features.name)
-    (released,) = release_rows(plan, InMemory(plan, problem.log, policies), SeededNoise(key_of(1))).estimates
+    (released,) = release_rows(plan, RowsInMemory(plan, problem.log, policies), SeededNoise(key_of(1))).estimates
     assert policy_value.doubly_robust(problem, key_of(1)) == pytest.approx(released.value, abs=1e-4)
 
 

@@ -18,7 +18,7 @@ from dprl.audits.lower_bound import audit
 from dprl.errors import DprlError
 from dprl.mechanisms.noisy_maximum import NoisyMaximum
 from dprl.protocols import Attack
-from dprl.release.touch import InMemory
+from dprl.release.private_rows import RowsInMemory
 
 KEYS = [bytes([n]) * 32 for n in range(12)]
 
@@ -84,8 +84,8 @@ def test_a_sound_release_withstands_a_good_attack(suite):
 )
 def test_a_person_in_both_parts_is_caught(monkeypatch, fault, shown):
     """By how much the likelihoods break the claim: a delta that is at least as large as this is needed."""
-    original = InMemory.after_first
-    monkeypatch.setattr(InMemory, "after_first", lambda *asked: fault(original, *asked))
+    original = RowsInMemory.after_first
+    monkeypatch.setattr(RowsInMemory, "after_first", lambda *asked: fault(original, *asked))
     attack = canary(choosing_share=0.95)
     needed = np.mean(np.maximum(1.0 - np.exp(attack.epsilon - attack.scores(4, 150, present=True)), 0.0))
     assert needed > 0.02 if shown else needed <= 1e-3

@@ -192,7 +192,7 @@ class Place:
                 raise DprlError(f"{name} is no number.") from None  # typer's part in the command line
 
         try:
-            settings = dict(Settings.pair(s) for s in case.settings)
+            settings = dict(Settings.parse_setting(s) for s in case.settings)
             chosen = {k.replace("-", "_"): number(k) for k in ("discount", "noise-multiplier") if one(k) is not None}
             kind = find(one("algorithm", "gpope") or "gpope").load_config()
             config = merge(kind, [(settings, "code"), (chosen, "code")])

@@ -139,7 +139,7 @@ def test_steps_beyond_single_precision_are_refused(options):
 )  # fmt: skip
 def test_extreme_steps_that_are_taken_give_numbers(options, monkeypatch):
     seen = []
-    front = sys.modules["dprl.release.touch"]
+    front = sys.modules["dprl.release.private_rows"]
     plain = front.run_on_host
     monkeypatch.setattr(front, "run_on_host", lambda *a, **k: seen.append(plain(*a, **k)) or seen[-1])
     config = library.GPOPE(steps=3, **options)

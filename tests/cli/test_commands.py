@@ -16,8 +16,8 @@ import pytest
 from dprl import added
 from dprl.accounting.budget import Budget
 from dprl.accounting.ledger import Ledger
+from dprl.cli.command import Progress
 from dprl.cli.evaluate import _errors
-from dprl.cli.running import Progress
 from dprl.data.partition import partition
 from dprl.environments.chain import Chain
 from dprl.environments.rollout import rollout, write_log

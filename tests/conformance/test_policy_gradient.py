@@ -26,8 +26,9 @@ from dprl.mechanisms import arithmetic
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.protocols import Attack
 from dprl.registry import LEARNING
-from mutations.lab import forget_compiled
-from mutations.planting import Planting, gives
+
+from ..mutations.lab import forget_compiled
+from ..mutations.planting import Planting, gives
 
 SUITE = LEARNING["dp-pg"].load_conformance()
 ATTACKS = SUITE.algorithm.attacks

@@ -177,7 +177,7 @@ def test_what_cannot_be_done_is_refused_before_the_charge(logs, cluster, policie
 
 @pytest.mark.slow
 def test_a_worker_of_another_kind_is_refused(logs, cluster, tmp_path, monkeypatch):
-    monkeypatch.setattr(ray_workers, "facts", lambda: {"numpy": "0.1"} | {})
+    monkeypatch.setattr(ray_workers, "machine_facts", lambda: {"numpy": "0.1"} | {})
     trial = PartsTrial(tmp_path / "trial", logs[1])
     with pytest.raises(dprl.DprlError, match="another machine than this one, or has other libraries"):
         trial.evaluate(engine="ray", shards=1)

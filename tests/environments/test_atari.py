@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from dprl.cli.simulate import simulate
+from dprl.cli.logs import simulate
 from dprl.environments import atari
 from dprl.environments.atari import Pong, atari_bounds, atari_log
 from dprl.errors import DprlError

@@ -9,7 +9,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
-from dprl.cli.simulate import simulate
+from dprl.cli.logs import simulate
 from dprl.errors import DprlError
 from dprl.protocols import Bounds
 

@@ -7,8 +7,6 @@ from dataclasses import replace
 import jax
 import numpy as np
 import pytest
-from helpers import bandit_bounds, columns_of
-from test_fitted_q import ACTIONS, BOUNDS, BUDGET, DISCOUNT, HORIZON, STATES, log_of, rows_for
 
 import dprl
 from dprl.engine.program import Stage
@@ -19,6 +17,9 @@ from dprl.evaluation.fitted_q import FITTED_Q
 from dprl.evaluation.learned_policy import plan_of_learned
 from dprl.evaluation.learning_question import FITTED_Q_STRENGTH, recommended_question
 from dprl.policies.greedy import Basis
+
+from .helpers import bandit_bounds, columns_of
+from .test_fitted_q import ACTIONS, BOUNDS, BUDGET, DISCOUNT, HORIZON, STATES, log_of, rows_for
 
 
 def vectors(program, columns, person=None):

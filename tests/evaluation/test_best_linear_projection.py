@@ -17,7 +17,7 @@ from scipy.stats import chi2
 
 import dprl
 from dprl.accounting.budget import Budget
-from dprl.cli.evaluate import lines
+from dprl.cli.evaluate import release_lines
 from dprl.data.readers import read_log
 from dprl.errors import DprlError
 from dprl.evaluation.best_linear_projection import MOST_COVARIATES, BestLinearProjection
@@ -372,8 +372,8 @@ def test_what_is_written_is_plain_numbers():
 def test_the_command_line_says_in_a_line_who_benefits(tmp_path):
     columns = trial()
     columns["reward"] = np.where(columns["action"] == 1, columns["observation_0"] / 40.0 - 1.0, 0.0)
-    said = [line for line in lines(released(columns)) if "by covariates" in line]
+    said = [line for line in release_lines(released(columns)) if "by covariates" in line]
     assert said[0] == "always_0 by covariates: the budget buys a constant only"
     assert re.match(r"always_1 less always_0 by covariates: age 1\.\d+ \(\S+ to \S+\), score ", said[2])
     columns["behavior_prob"] = np.where(columns["action"] == 1, 0.5, 0.4)
-    assert "always_1 by covariates: no band" in lines(released(columns, budget=Budget(8.0, 1e-5)))
+    assert "always_1 by covariates: no band" in release_lines(released(columns, budget=Budget(8.0, 1e-5)))

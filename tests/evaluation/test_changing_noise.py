@@ -194,7 +194,7 @@ def test_what_a_resumed_stage_has_spent_is_read_and_never_computed_again(tmp_pat
 @pytest.mark.parametrize("name", ["scheduled", "greedy"])
 def test_a_release_is_certified_resumed_and_checked(name, tmp_path, monkeypatch):
     # as if it were one of dprl's own, which alone are certified
-    monkeypatch.setattr("dprl.release.certificate.is_own", lambda *_: True)
+    monkeypatch.setattr("dprl.release.pipeline.is_own", lambda *_: True)
     options: dict[str, Any] = {
         "log": LOG, "target_policy": helpers.stepped_policy, "budget": BUDGET, "bounds": BOUNDS,
         "algorithm": CONFIGS[name], "run": tmp_path / "run",

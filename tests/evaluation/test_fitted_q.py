@@ -7,7 +7,6 @@ from dataclasses import replace
 import jax
 import numpy as np
 import pytest
-from helpers import columns_of
 
 import dprl
 from dprl.accounting import events
@@ -25,6 +24,8 @@ from dprl.mechanisms.noise import SeededNoise
 from dprl.policies.greedy import Basis
 from dprl.policies.loading import LoggedPolicy
 from dprl.protocols import Bounds
+
+from .helpers import columns_of
 
 BUDGET = dprl.Budget(1.0, 1e-5)
 STATES, ACTIONS, HORIZON, DISCOUNT = 4, 2, 3, 0.9

@@ -12,7 +12,7 @@ from dprl.accounting.verification import verify
 from dprl.engine.value_query import release_vector
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.noise import SeededNoise
-from dprl.release import certificate as released
+from dprl.release import pipeline
 from tests.accounting.test_strict_verification import block, under_a_filter
 from tests.accounting.test_verification import fill, mechanism, restate, sample
 from tests.conformance.toy import Toy
@@ -56,7 +56,7 @@ def only_proved_algorithms_are_certified(lab: Lab) -> None:
     class Plan:
         config, program, claim = Toy(), None, None
 
-    require(released.status_of(Plan(), True, False) == "unreviewed", "a stranger's algorithm gets a certificate")
+    require(pipeline.status_of(Plan(), True, False) == "unreviewed", "a stranger's algorithm gets a certificate")
     folder = fill(lab.folder() / "r", sample())
     stated = json.loads((folder / "estimate.json").read_bytes())
     _refused(

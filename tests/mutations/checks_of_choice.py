@@ -17,7 +17,7 @@ from dprl.mechanisms.noise import SecureNoise
 from dprl.mechanisms.noisy_maximum import NoisyMaximum
 from dprl.policies.loading import AlwaysPolicy, LoggedPolicy
 from dprl.protocols import NO_JOURNAL
-from dprl.release.touch import InMemory, release_rows
+from dprl.release.private_rows import RowsInMemory, release_rows
 
 from ..evaluation.helpers import bandit_bounds, columns_of
 from .lab import check, require
@@ -86,7 +86,7 @@ def coverage_of_a_lucky_rule() -> None:
     plan = plan_of_learned(dprl.ImportanceSampling(), bounds, dprl.Budget(10.0, 1e-4), candidates=own, share=0.5)
     for seed in range(100):
         log = dprl.read_log(_coins(people, seed), bounds=bounds).load()
-        value = release_rows(plan, InMemory(plan, log, []), SecureNoise(seed.to_bytes(32, "little"))).estimates[0]
+        value = release_rows(plan, RowsInMemory(plan, log, []), SecureNoise(seed.to_bytes(32, "little"))).estimates[0]
         found.append(value.interval[0] <= 0.5 <= value.interval[1])
     require(np.mean(found) >= 0.93, "a lucky rule is valued by its luck")
 

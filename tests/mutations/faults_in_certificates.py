@@ -11,7 +11,7 @@ import numpy as np
 from dprl.accounting import advisories, field_verification, rows, verification
 from dprl.engine import value_query
 from dprl.mechanisms.filtered_sum import FilteredGaussianSum
-from dprl.release import certificate as released
+from dprl.release import pipeline
 
 from . import checks_of_certificates
 from .planting import Planting, fault, gives
@@ -43,7 +43,7 @@ def _(original: Any, what: Any, fields: Any, content: Any) -> Any:
 fault("fields of a filter's row that nobody recomputes", ROWS, (rows, "check_filter"))(gives(None))
 
 
-fault("whatever class is released is certified", "only proved algorithms are certified", (released, "is_own"))(
+fault("whatever class is released is certified", "only proved algorithms are certified", (pipeline, "is_own"))(
     gives(True)
 )
 

@@ -7,14 +7,15 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from planting import fault
 
 from dprl.engine.sample_split import SampleSplit
 from dprl.evaluation import least_noise
 from dprl.evaluation.best_policy import PolicyChoice
 from dprl.mechanisms import noisy_maximum
 from dprl.mechanisms.noisy_maximum import NoisyMaximum
-from dprl.release.touch import InMemory
+from dprl.release.private_rows import RowsInMemory
+
+from .planting import fault
 
 WINNER = "the winner has the probabilities of permute and flip"
 
@@ -53,7 +54,7 @@ def _(original: Any, self: Any) -> float:
     return math.nextafter(original(self), 1.0)
 
 
-@fault("a person chooses and values", "neighbours of a choice", (InMemory, "after_first"))
+@fault("a person chooses and values", "neighbours of a choice", (RowsInMemory, "after_first"))
 def in_both_parts(original: Any, rows: Any, noise: Any, journal: Any) -> Any:
     place, second = original(rows, noise, journal)
     return place, replace(second, log=rows.log.of_units(np.ones(rows.log.units, bool), second.log.bounds))
@@ -68,7 +69,7 @@ def _(original: Any, parts: Any, noise: Any, units: int, *more: Any) -> Any:
     return np.arange(units) < round(parts.share * units)
 
 
-@fault("a coin for each trajectory of a person", "neighbours of a choice", (InMemory, "after_first"))
+@fault("a coin for each trajectory of a person", "neighbours of a choice", (RowsInMemory, "after_first"))
 def _(original: Any, rows: Any, noise: Any, journal: Any) -> Any:
     """Every other trajectory is the part's; those of a person are in both."""
     place, second = original(rows, noise, journal)
@@ -78,7 +79,7 @@ def _(original: Any, rows: Any, noise: Any, journal: Any) -> Any:
     return place, replace(second, log=log)
 
 
-@fault("rows are divided and not people", "neighbours of a choice", (InMemory, "after_first"))
+@fault("rows are divided and not people", "neighbours of a choice", (RowsInMemory, "after_first"))
 def rows_divided(original: Any, rows: Any, noise: Any, journal: Any) -> Any:
     """Each trajectory has a coin and is a unit, so a person may be in both parts, or twice in one."""
     log = rows.log
@@ -98,7 +99,7 @@ def _(original: Any, self: Any, scores: Any) -> Any:
     return original(self, scores / max(np.abs(scores).max(initial=0.0) / self.spread, 1e-3))
 
 
-@fault("a learned rule is valued by those who chose it", "coverage of a lucky rule", (InMemory, "after_first"))
+@fault("a learned rule is valued by those who chose it", "coverage of a lucky rule", (RowsInMemory, "after_first"))
 def _(original: Any, rows: Any, noise: Any, journal: Any) -> Any:
     found, second = original(rows, noise, journal)
     chooses = rows.plan.first.parts.in_first(noise, rows.log.units)

@@ -21,8 +21,7 @@ from dprl.evaluation import importance_vectors as vectors
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.noise import SeededNoise
 from dprl.release import evaluate as front
-from dprl.release import pipeline
-from dprl.release import touch as touching
+from dprl.release import pipeline, private_rows
 from dprl.release.journal import FolderJournal
 from tests.conformance import walks
 
@@ -40,7 +39,7 @@ def _(original: Any, *args: Any, **options: Any) -> Any:
 @fault(
     "features normalised over the batch",
     "contributions add up",
-    (touching, "unit_rows"),
+    (private_rows, "unit_rows"),
     (shards, "unit_rows"),
 )
 def _(original: Any, rows: Any, declared: int) -> Any:
@@ -58,7 +57,7 @@ def _(original: Any, columns: Any, bounds: Any, unit: Any) -> Any:
     "importance ratios not clipped",
     "ratios are bounded",
     (importance, "step_ratios"),
-    (touching, "step_ratios"),
+    (private_rows, "step_ratios"),
     (shards, "step_ratios"),
     (walks, "step_ratios"),
 )
@@ -81,7 +80,7 @@ def _(original: Any, columns: Any, bounds: Any, unit: str) -> Any:
     return original(columns, bounds, unit)
 
 
-@fault("no update where the log is empty", "rows are not heard", (touching, "run_on_host"))
+@fault("no update where the log is empty", "rows are not heard", (private_rows, "run_on_host"))
 def _(original: Any, program: Any, noise: Any, data: Any, **options: Any) -> Any:
     if data.units == 0:
         state = program.init()
@@ -176,7 +175,7 @@ def _(original: Any, cls: Any, seed: int) -> Any:
 # --- the ledger -----------------------------------------------------------------------------------------------------
 
 
-fault("forgotten charge", "the ledger is charged first", (pipeline, "_charged"))(gives(None))
+fault("forgotten charge", "the ledger is charged first", (pipeline, "_charge"))(gives(None))
 
 
 @fault("charged after the rows were read", "the ledger is charged first")
@@ -190,7 +189,7 @@ def _(planting: Planting) -> None:
 
         return release_rows
 
-    planting.replace(pipeline, "_charged", lambda original: lambda *args: waiting.append(partial(original, *args)))
+    planting.replace(pipeline, "_charge", lambda original: lambda *args: waiting.append(partial(original, *args)))
     planting.replace(front, "release_rows", paying)
 
 

@@ -7,30 +7,33 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from faults_in_choice import in_both_parts, rows_divided
-from planting import fault, gives, go_on_without_noise
 
 from dprl.accounting import verification
 from dprl.evaluation.fitted_q import FittedQ
 from dprl.evaluation.learning_question import LearningQuestion
 from dprl.mechanisms import arithmetic
-from dprl.release.touch import InMemory
+from dprl.release.private_rows import RowsInMemory
 
-fault("a person teaches advantages and values", "neighbours of advantages", (InMemory, "after_first"))(in_both_parts)
-fault("rows teach advantages and not people", "neighbours of advantages", (InMemory, "after_first"))(rows_divided)
+from .faults_in_choice import in_both_parts, rows_divided
+from .planting import fault, gives, go_on_without_noise
+
+fault("a person teaches advantages and values", "neighbours of advantages", (RowsInMemory, "after_first"))(
+    in_both_parts
+)
+fault("rows teach advantages and not people", "neighbours of advantages", (RowsInMemory, "after_first"))(rows_divided)
 
 
-fault("a person teaches a rule in strata and values", "neighbours of a rule in strata", (InMemory, "after_first"))(
+fault("a person teaches a rule in strata and values", "neighbours of a rule in strata", (RowsInMemory, "after_first"))(
     in_both_parts
 )
 
 
-@fault("propensities are counted of all people", "neighbours of a rule in strata", (InMemory, "after_first"))
+@fault("propensities are counted of all people", "neighbours of a rule in strata", (RowsInMemory, "after_first"))
 def _(original: Any, rows: Any, noise: Any, journal: Any) -> Any:
     """Of those who teach, too, and not of those who value alone."""
     found, second = original(rows, noise, journal)
     everybody = replace(second, log=rows.log.of_units(np.ones(rows.log.units, bool), second.log.bounds))
-    counted = type("Counted", (InMemory,), {"units": property(lambda _: everybody.units)})
+    counted = type("Counted", (RowsInMemory,), {"units": property(lambda _: everybody.units)})
     return found, counted(second.plan, second.log, second.policies, second.behavior)
 
 

@@ -10,8 +10,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from checks_of_learning import KEY
-from planting import Planting, fault, gives
 
 from dprl.accounting.reward_relation import RewardRelation
 from dprl.environments import learning_source
@@ -22,6 +20,9 @@ from dprl.mechanisms.ornstein_uhlenbeck import positions_of
 from dprl.mechanisms.reward_noise import RewardGradient
 from dprl.release import train as release
 from dprl.value_functions.q_function import QFunction
+
+from .checks_of_learning import KEY
+from .planting import Planting, fault, gives
 
 # --- what is paid ---------------------------------------------------------------------------------------------------
 

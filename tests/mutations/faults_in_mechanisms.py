@@ -16,7 +16,7 @@ from dprl.engine.layouts import UnitRows
 from dprl.mechanisms import arithmetic
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.noise import SecureNoise, SeededNoise
-from dprl.release import touch as touching
+from dprl.release import private_rows
 
 from .planting import Planting, fault, go_on_without_noise
 
@@ -111,7 +111,7 @@ def _(original: Any, self: Any, vectors: Any, included: Any) -> Any:
     return original(self, vectors, included) * 30 // jnp.maximum(jnp.sum(included), 1)
 
 
-@fault("number of units in the log as the denominator", "neighbours in poisson batches", (touching, "run_on_host"))
+@fault("number of units in the log as the denominator", "neighbours in poisson batches", (private_rows, "run_on_host"))
 def _(original: Any, program: Any, noise: Any, data: Any, **options: Any) -> Any:
     bounds = replace(program.facts.bounds, units=max(data.units, 1))
     return original(replace(program, facts=replace(program.facts, bounds=bounds)), noise, data, **options)

@@ -15,7 +15,7 @@ from dprl.engine import loop as engine
 from dprl.engine import rows as log_rows
 from dprl.mechanisms import arithmetic
 from dprl.mechanisms.gaussian_sum import GaussianSum
-from dprl.release import touch as touching
+from dprl.release import private_rows
 
 from .faults_in_mechanisms import halves_apart
 from .planting import Planting, fault, go_on_without_noise
@@ -73,7 +73,7 @@ def _(planting: Planting) -> None:
 
         return chosen
 
-    planting.replace(touching, "run_on_host", run)
+    planting.replace(private_rows, "run_on_host", run)
     planting.replace(engine, "_advance", advance)
 
 

@@ -18,7 +18,7 @@ from dprl.engine import loop as engine
 from dprl.engine import rows as log_rows
 from dprl.evaluation import adassp
 from dprl.mechanisms.gaussian_sum import GaussianSum
-from dprl.release import touch as touching
+from dprl.release import private_rows
 
 from .planting import Planting, fault, go_on_without_noise
 
@@ -56,7 +56,7 @@ def _(original: Any, self: Any, state: Any, block: Any) -> Any:
     return vectors - jnp.mean(vectors, axis=0)
 
 
-@fault("weights over the number of units that there are", "contributions add up", (touching, "unit_rows"))
+@fault("weights over the number of units that there are", "contributions add up", (private_rows, "unit_rows"))
 def _(original: Any, rows: Any, declared: int) -> Any:
     present = max(len(rows.offsets) - 1, 1)
     weight = (rows.weight / present).astype(rows.weight.dtype)
@@ -82,7 +82,7 @@ fault("one stage goes on with the sum before its noise", "neighbours in stages")
 )
 
 
-@fault("post-processing that reads the rows", "neighbours in stages", (touching, "run_on_host"))
+@fault("post-processing that reads the rows", "neighbours in stages", (private_rows, "run_on_host"))
 def _(original: Any, program: Any, noise: Any, data: Any, **options: Any) -> Any:
     """The answer is kept within the rewards that occurred."""
     state, theta = original(program, noise, data, **options)
@@ -115,7 +115,7 @@ def _(planting: Planting) -> None:
 # --- noise ----------------------------------------------------------------------------------------------------------
 
 
-@fault("a stage's noise drawn from another stage's stream", "the event is what ran", (touching, "run_on_host"))
+@fault("a stage's noise drawn from another stage's stream", "the event is what ran", (private_rows, "run_on_host"))
 def _(original: Any, program: Any, noise: Any, data: Any, **options: Any) -> Any:
     name = program.stages[0].name
     stages = tuple(replace(stage, name=name) for stage in program.stages)

@@ -43,7 +43,11 @@ def _(planting: Planting) -> None:
     planting.replace(people, "name_of", lambda original: lambda value: original(value) or f"stranger {next(strangers)}")
 
 
-@fault("rows that are learned from are not claimed", "rows that are learned from have one name", (pipeline, "_claimed"))
+@fault(
+    "rows that are learned from are not claimed",
+    "rows that are learned from have one name",
+    (pipeline, "_read_and_claim"),
+)
 def _(original: Any, read: Any, account: Any) -> Any:
     return read(None)
 

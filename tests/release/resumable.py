@@ -16,7 +16,7 @@ import dprl
 from dprl.accounting.ledger import Ledger
 from dprl.mechanisms import keystream, run_key
 from dprl.mechanisms.run_key import RunKey
-from dprl.release import touch
+from dprl.release import private_rows
 
 from ..interruption import interrupted
 from ..sample_log import BOUNDS, columns, write_parquet
@@ -79,7 +79,7 @@ class Learning(Trial):
 
     def stop_before_values(self) -> None:
         """Interrupt where what was learned is on disk, and no value is."""
-        with interrupted(touch, "release_total"), pytest.raises(KeyboardInterrupt):
+        with interrupted(private_rows, "release_total"), pytest.raises(KeyboardInterrupt):
             self.evaluate()
 
 

@@ -14,7 +14,7 @@ from dprl.accounting import verification
 from dprl.data.partition import partition
 from dprl.errors import DprlError
 from dprl.mechanisms.noisy_maximum import NoisyMaximum
-from dprl.report.answer import evaluation_view
+from dprl.report.evaluation import evaluation_view
 from dprl.report.fields import Fields
 
 from ..resealed import resealed

@@ -9,8 +9,8 @@ import numpy as np
 import dprl
 from dprl.evaluation.plan import make_plan
 from dprl.evaluation.stratified import Stratified
+from dprl.release.private_rows import RowsInMemory
 from dprl.release.run_folder import digest_of
-from dprl.release.touch import InMemory
 
 from ..evaluation import one_shot
 from ..evaluation.test_propensity_regression import facts, people
@@ -31,12 +31,12 @@ def even_where_it_was_taken(states: np.ndarray) -> np.ndarray:
     return found
 
 
-def rows(policies: list[Any], **changed: Any) -> InMemory:
+def rows(policies: list[Any], **changed: Any) -> RowsInMemory:
     plan = make_plan(Stratified(discount=1.0), facts(units=200), dprl.Budget(1.0, 1e-5), policies)
-    return InMemory(plan, one_shot.load({**LOG, **changed}, facts(units=200)), policies)
+    return RowsInMemory(plan, one_shot.load({**LOG, **changed}, facts(units=200)), policies)
 
 
-def total(of: InMemory) -> np.ndarray:
+def total(of: RowsInMemory) -> np.ndarray:
     size = of.plan.program.answer(of.plan.program.init()).size
     return np.asarray(of.total(of.plan.function_of(np.linspace(-0.2, 0.3, size))))
 

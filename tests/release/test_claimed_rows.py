@@ -12,7 +12,8 @@ import pytest
 import dprl
 from dprl.accounting.ledger import Ledger
 from dprl.engine import unit_source
-from dprl.release.pipeline import Handout, Purpose, ReleaseRequest, release
+from dprl.release.pipeline import Purpose, ReleaseRequest, release
+from dprl.release.results import ReleaseResults
 
 from ..environments.visits import bounds, file_and_parts, visits
 
@@ -62,7 +63,7 @@ def test_the_same_rows_under_another_name_are_refused(tmp_path, ledger, monkeypa
 
 
 @dataclass(frozen=True)
-class Nothing(Handout):
+class Nothing(ReleaseResults):
     document_name = "nothing.json"
     files: ClassVar = {}
 

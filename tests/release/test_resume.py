@@ -20,7 +20,7 @@ from dprl.accounting.ledger import Ledger
 from dprl.engine import loop
 from dprl.mechanisms.noise import SecureNoise
 from dprl.mechanisms.run_key import RunKey
-from dprl.release import run_folder, save
+from dprl.release import results, run_folder
 from dprl.release.run_folder import RunFolder
 
 from ..interruption import interrupted
@@ -209,7 +209,7 @@ def test_the_disk_is_full_when_it_is_saved(trial, monkeypatch, fixed_key, refere
 
     release = trial.evaluate()
     with monkeypatch.context() as patch:
-        patch.setattr(save, "write_atomically", full)
+        patch.setattr(results, "write_atomically", full)
         with pytest.raises(dprl.DprlError, match="No space left"):
             release.save(trial.out)
     assert trial.run.exists()

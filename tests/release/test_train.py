@@ -193,7 +193,7 @@ def test_a_seed_or_a_simulation_makes_a_statement(tmp_path, monkeypatch):
     states = np.linspace(0.0, 1.0, 50)
     np.testing.assert_array_equal(first.q_function(states), second.q_function(states))
     assert (train(seed=4).q_function(states) != first.q_function(states)).any()
-    monkeypatch.setattr(release_module, "mean_returns", lambda *_: {"learned": 3.25})
+    monkeypatch.setattr(release_module, "q_function_returns", lambda *_: {"learned": 3.25})
     simulated = train(simulated=True)
     for release in (first, simulated):
         assert release.training["status"] == "not private"

@@ -10,9 +10,9 @@ import pytest
 import dprl
 from dprl.accounting.verification import verify
 from dprl.audits.check import read_algorithm
-from dprl.cli.evaluate import lines
+from dprl.cli.evaluate import release_lines
 from dprl.environments.interval_walk import IntervalWalk
-from dprl.release.certificate import status_of
+from dprl.release.pipeline import status_of
 from tests.cli.test_check import LEAKING
 from tests.mutations.lab import FULL, small_log, suite_of
 
@@ -48,7 +48,7 @@ def test_the_page_says_so(released):
 def test_the_console_says_so_and_verify_calls_it_no_private_release(released):
     """What ``dprl verify`` prints of it: tests/accounting/test_verification.py."""
     release, _, folder = released
-    assert any(line.startswith("unreviewed: epsilon 1, delta 0.0001") for line in lines(release))
+    assert any(line.startswith("unreviewed: epsilon 1, delta 0.0001") for line in release_lines(release))
     assert not verify(folder).private
 
 

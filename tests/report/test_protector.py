@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from xml.etree import ElementTree as ET
 
-from dprl.report.protector import protector_page
+from dprl.report.pages import protector_page
 
 FACTS = {
     "algorithm": "gpope",

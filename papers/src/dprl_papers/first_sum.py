@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from dprl.accounting.budget import Budget
-from dprl.cli.running import rounded_down
+from dprl.cli.audit import rounded_down
 from dprl.data.bounds_file import read_bounds
 from dprl.engine.program import ValueFunctionConfig
 from dprl.evaluation.plan import make_plan

@@ -14,7 +14,7 @@ from dprl.audits.lower_bound import Audit
 from dprl.audits.lower_bound import audit as run_audit
 from dprl.protocols import Attack
 from dprl.registry import Entry, in_every_calibration
-from dprl.report.render import load_template
+from dprl.report.pages import load_template
 
 
 @dataclass(frozen=True)

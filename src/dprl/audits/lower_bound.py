@@ -19,7 +19,7 @@ import numpy as np
 
 from dprl.errors import require
 from dprl.protocols import Canary, Precondition
-from dprl.report.shown import Shown, audit_page
+from dprl.report.pages import HasPage, audit_page
 
 Direction = Literal["at or above", "below"]
 _CANDIDATES = 2000
@@ -62,7 +62,7 @@ class GaussianLowerBound:
 
 
 @dataclass(frozen=True)
-class Audit(Shown):
+class Audit(HasPage):
     """An attack's result beside the claim.
 
     Attributes:

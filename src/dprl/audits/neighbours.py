@@ -16,7 +16,7 @@ from typing import TypeVar
 from dprl.audits.record_replay import Call, Recorder, compare
 from dprl.errors import DprlError
 from dprl.registry import Entry, attacked
-from dprl.report.render import load_template
+from dprl.report.pages import load_template
 
 T = TypeVar("T")
 HEADING = "## What one unit may move"

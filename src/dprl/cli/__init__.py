@@ -32,8 +32,8 @@ COMMANDS = {
     "verify": ("results", "Recompute a certificate's epsilon, check every digest."),
     "certificate": ("results", "A certificate as a registry's record, a label, a checklist."),
     "report": ("results", "Draw report.html again from a release's artifacts."),
-    "simulate": ("simulate", "Simulate a log that nobody is in, with its bounds."),
-    "data": ("data", "For the curator alone: a log's contents, and its parts."),
+    "simulate": ("logs", "Simulate a log that nobody is in, with its bounds."),
+    "data": ("logs", "For the curator alone: a log's contents, and its parts."),
     "calibrate": ("calibrate", "Noise multiplier of a budget, or epsilon of a multiplier."),
     "audit": ("audit", "Attack an algorithm, and bound its epsilon from below."),
     "check": ("audit", "Look for faults in an algorithm of your own."),
@@ -112,8 +112,8 @@ app = typer.Typer(
 )
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _version(wanted: bool) -> None:
+    if wanted:
         from dprl import __version__
 
         typer.echo(f"dprl {__version__}")

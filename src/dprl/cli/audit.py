@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,9 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dprl.cli.command import configure
-from dprl.cli.requests import BudgetOptions, PrintOptions, Settings, expert, may
-from dprl.cli.running import Progress, conditions_of, rounded_down, show
+from dprl.cli.command import Progress, conditions_of, configure, print_result
+from dprl.cli.requests import BudgetOptions, PrintOptions, Settings, expert, optional
 from dprl.errors import DprlError, require
 from dprl.registry import attacked, in_every_calibration
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Audited(PrintOptions, Settings, BudgetOptions):
+class AuditRequest(PrintOptions, Settings, BudgetOptions):
     """Attack an algorithm on a worst-case pair of logs, and bound its epsilon from below. Reads no data.
 
     A claim that is violated is a finding and no error: the exit code is 0 either way, and the verdict says which.
@@ -46,15 +46,15 @@ class Audited(PrintOptions, Settings, BudgetOptions):
         confidence: probability with which each bound holds.
     """
 
-    algorithm: str | None = may(metavar="ALGORITHM", argument=True)
-    calibration: str | None = may(metavar="NAME")
-    epsilon: float | None = may(metavar="NUMBER")
-    delta: float | None = may(metavar="NUMBER")
-    trials: int | None = may(metavar="N")
-    everything: bool = may(default=False, flag="--all")
-    neighbours: bool = may(default=False, flag="--neighbours")
-    out: Path | None = may(metavar="FILE")
-    listing: bool = may(default=False, flag="--list")
+    algorithm: str | None = optional(metavar="ALGORITHM", argument=True)
+    calibration: str | None = optional(metavar="NAME")
+    epsilon: float | None = optional(metavar="NUMBER")
+    delta: float | None = optional(metavar="NUMBER")
+    trials: int | None = optional(metavar="N")
+    everything: bool = optional(default=False, flag="--all")
+    neighbours: bool = optional(default=False, flag="--neighbours")
+    out: Path | None = optional(metavar="FILE")
+    listing: bool = optional(default=False, flag="--list")
     units: int | None = expert(metavar="N")
     unit: str | None = expert(metavar="UNIT")
     released: str | None = expert(metavar="WHAT")
@@ -64,62 +64,62 @@ class Audited(PrintOptions, Settings, BudgetOptions):
     algorithms = staticmethod(attacked)
 
 
-def audit(asked: Audited) -> None:
+def audit(request: AuditRequest) -> None:
     """Run one attack, or all of them, or list what there is."""
-    asked.mistakes.check()
-    _check(asked)
-    if asked.neighbours:
-        _run_neighbours(asked.out)
-    elif asked.everything:
-        _run_all(asked)
-    elif asked.algorithm is None:
-        _list(asked.as_json)
+    request.mistakes.check()
+    _check(request)
+    if request.neighbours:
+        _run_neighbours(request.out)
+    elif request.everything:
+        _run_all(request)
+    elif request.algorithm is None:
+        _list(request.as_json)
     else:
-        _run(asked, asked.algorithm)
+        _run(request, request.algorithm)
 
 
 _OF_ONE = ("calibration", "units", "unit", "epsilon", "delta", "released", "trials")
 """Options of an attack on one algorithm."""
 
 
-def _check(asked: Audited) -> None:
+def _check(request: AuditRequest) -> None:
     """Refuse options that do not go together."""
-    pages = asked.everything + asked.neighbours
-    require(pages + asked.listing <= 1, "Give one of --all, --neighbours and --list.")
-    if asked.algorithm is not None and pages + asked.listing:
+    pages = request.everything + request.neighbours
+    require(pages + request.listing <= 1, "Give one of --all, --neighbours and --list.")
+    if request.algorithm is not None and pages + request.listing:
         raise DprlError("Name one algorithm, or give --all, --neighbours or --list.")
-    if asked.neighbours and (asked.trials is not None or asked.as_json):
+    if request.neighbours and (request.trials is not None or request.as_json):
         raise DprlError("--neighbours leaves nothing to chance and prints a table: leave --trials and --json out.")
-    require(asked.out is None or pages, "--out is for the page of --all, or for its section of --neighbours.")
-    if asked.algorithm is None:
-        given = [name for name in _OF_ONE if getattr(asked, name) is not None and not (name == "trials" and pages)]
-        for name in [*asked.flags, *given, *(["set"] * bool(asked.setting))]:
+    require(request.out is None or pages, "--out is for the page of --all, or for its section of --neighbours.")
+    if request.algorithm is None:
+        given = [name for name in _OF_ONE if getattr(request, name) is not None and not (name == "trials" and pages)]
+        for name in [*request.flags, *given, *(["set"] * bool(request.setting))]:
             raise DprlError(f"--{name.replace('_', '-')} needs the name of an algorithm: see dprl audit --list.")
 
 
-def _run(asked: Audited, name: str) -> None:
+def _run(request: AuditRequest, name: str) -> None:
     from dprl.audits.audit import audit as run
     from dprl.audits.audit import changed_options, total, usual_trials
 
-    if any("calibration" in mapping for mapping, _ in asked.options):
+    if any("calibration" in mapping for mapping, _ in request.options):
         raise DprlError("--set calibration: give --calibration instead.")
-    config = asked.mistakes.attempt(configure, asked, name)
-    budget = asked.budget(1.0, 1e-5)
-    asked.mistakes.check()
-    trials = usual_trials(name, asked.calibration) if asked.trials is None else asked.trials
-    units = 200 if asked.units is None else asked.units
-    released = "all" if asked.released is None else asked.released
-    chosen = {"units": units, "released": released, "unit": asked.unit, "seed": asked.seed}
-    how = chosen | asked.only("calibration", "confidence")
-    with Progress(total(trials), quiet=asked.as_json, doing="runs") as progress:
+    config = request.mistakes.attempt(configure, request, name)
+    budget = request.budget(1.0, 1e-5)
+    request.mistakes.check()
+    trials = usual_trials(name, request.calibration) if request.trials is None else request.trials
+    units = 200 if request.units is None else request.units
+    released = "all" if request.released is None else request.released
+    chosen = {"units": units, "released": released, "unit": request.unit, "seed": request.seed}
+    how = chosen | request.given("calibration", "confidence")
+    with Progress(total(trials), quiet=request.as_json, doing="runs") as progress:
         result = run(config, budget, trials=trials, progress=progress, **how)
     about = chosen | {
         "algorithm": name,
-        "calibration": asked.calibration or "verified",
+        "calibration": request.calibration or "verified",
         "units": None if attacked()[name].unit == "reward function" else units,
         "options": {option: value for option, value in changed_options(config).items() if option != "calibration"},
     }
-    show(result.as_dict() | about, words(result, about), asked.as_json)
+    print_result(result.as_dict() | about, words(result, about), request.as_json)
 
 
 def words(result: Audit, about: dict[str, Any]) -> Iterator[str]:
@@ -154,7 +154,7 @@ def _list(as_json: bool) -> None:
         about = found.setdefault(entry.name, {"summary": entry.summary, "calibrations": [], "standard_attacks": 0})
         about["calibrations"].append(entry.calibration)
         about["standard_attacks"] += len(entry.load().attacks)
-    show(found, _listed(found), as_json)
+    print_result(found, _listed(found), as_json)
 
 
 def _listed(found: dict[str, Any]) -> Iterator[str]:
@@ -164,18 +164,18 @@ def _listed(found: dict[str, Any]) -> Iterator[str]:
     yield "dprl audit ALGORITHM attacks one of them, dprl audit --all runs every standard attack."
 
 
-def _run_all(asked: Audited) -> None:
+def _run_all(request: AuditRequest) -> None:
     from dprl.audits.audit_page import page, run_standard_attacks, total_runs
 
-    out, trials = asked.out, asked.trials
+    out, trials = request.out, request.trials
     if out is not None and not out.absolute().parent.is_dir():
         raise DprlError(f"Cannot write {str(out)!r}: there is no such folder.")
-    with Progress(total_runs(trials), quiet=asked.as_json, doing="runs") as progress:
-        rows = run_standard_attacks(trials=trials, seed=asked.seed, confidence=asked.confidence, progress=progress)
+    with Progress(total_runs(trials), quiet=request.as_json, doing="runs") as progress:
+        rows = run_standard_attacks(trials=trials, seed=request.seed, confidence=request.confidence, progress=progress)
     command = "dprl audit --all" + (f" --trials {trials}" if trials is not None else "")
-    command += f" --seed {asked.seed}" if asked.seed else ""
-    command += f" --confidence {asked.confidence:g}" if asked.confidence != 0.95 else ""
-    if asked.as_json:
+    command += f" --seed {request.seed}" if request.seed else ""
+    command += f" --confidence {request.confidence:g}" if request.confidence != 0.95 else ""
+    if request.as_json:
         text = json.dumps({"audits": [row.as_dict() for row in rows]}, allow_nan=False)
     else:
         text = page(rows, command)
@@ -227,7 +227,7 @@ def check(
         "audits": [a.as_dict() for a in found.audits],
         "violations": found.violations,
     }
-    show(made, _findings(made), as_json)
+    print_result(made, _findings(made), as_json)
     if found.violations:
         raise typer.Exit(1)
 
@@ -241,3 +241,12 @@ def _findings(made: dict[str, Any]) -> Iterator[str]:
     yield from (f"VIOLATED: {violation}." for violation in made["violations"])
     if not made["violations"]:
         yield "Nothing was found. That is no proof: releases of it write statements, and no certificate."
+
+
+def rounded_down(number: float) -> str:
+    """Return a number with three decimals, rounded down, so that a printed lower bound is still a lower bound.
+
+    >>> rounded_down(0.9999)
+    '0.999'
+    """
+    return f"{math.floor(number * 1000.0) / 1000.0:.3f}"

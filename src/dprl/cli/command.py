@@ -1,12 +1,18 @@
-"""Make a command from its request class: read flags and run file into one object, and report all mistakes at once."""
+"""Make a command from its request class: read flags and run file into one object, and report all mistakes at once.
+
+Also what commands print: a result, and a progress bar while they run.
+"""
 
 from __future__ import annotations
 
 import inspect
+import json
 import re
+import sys
+import threading
 import typing
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import Field, fields
 from difflib import get_close_matches
 from functools import cache
@@ -149,7 +155,7 @@ class Command(TyperCommand):
 @cache
 def make_command(name: str, function: Callable[..., None]) -> Any:
     """Return the command ``name``, made from a function's signature or from the request class of its argument."""
-    kind, alone = typing.get_type_hints(function).get("asked"), typer.Typer(**SETTINGS)
+    kind, alone = typing.get_type_hints(function).get("request"), typer.Typer(**SETTINGS)
     if kind is None:
         alone.command(name, cls=Command)(function)
         return typer.main.get_command(alone)
@@ -196,11 +202,13 @@ def _read(kind: type[R], given: dict[str, Any], mistakes: Mistakes, others: dict
     for name in [name for name in content if "-" in name and name.replace("-", "_") in in_file]:
         mistakes.add(f"{source}: write {name.replace('-', '_')} in place of {name!r}.")
         content.setdefault(name.replace("-", "_"), content.pop(name))  # so that it is not reported as missing, too
-    told = {name: content[name] for name in in_file if name in content}
-    values = read_fields(hints, told, source, "", mistakes, called="{name}")
-    wrong |= told.keys() - values.keys()
+    from_file = {name: content[name] for name in in_file if name in content}
+    values = read_fields(hints, from_file, source, "", mistakes, called="{name}")
+    wrong |= from_file.keys() - values.keys()
     options = [({name: value for name, value in content.items() if name not in in_file}, source)] if source else []
-    settings = [mistakes.attempt(kind.pair, text) for text in said.get("setting", ()) if issubclass(kind, Settings)]
+    settings = [
+        mistakes.attempt(kind.parse_setting, text) for text in said.get("setting", ()) if issubclass(kind, Settings)
+    ]
     options.append((dict(pair for pair in settings if pair is not None), "--set"))
     flags = {name.removeprefix("--").replace("-", "_"): text for name, text in others.items()}
     values |= said
@@ -211,7 +219,7 @@ def _read(kind: type[R], given: dict[str, Any], mistakes: Mistakes, others: dict
     return kind(**values, options=options, flags=flags, mistakes=mistakes)
 
 
-def configure(asked: Request, name: str, **given: Any) -> Any:
+def configure(request: Request, name: str, **given: Any) -> Any:
     """Return the algorithm's configuration, each option marked with where it came from.
 
     Args:
@@ -221,22 +229,22 @@ def configure(asked: Request, name: str, **given: Any) -> Any:
         DprlError: every wrong option, together.
     """
     mistakes = Mistakes()
-    kind = find_in(asked.algorithms(), name).load_config()
+    kind = find_in(request.algorithms(), name).load_config()
     hints = typing.get_type_hints(kind)
-    for told, text in asked.flags.items():
-        option = told if told in kind.options() else RENAMED.get(told, told)
+    for flag, text in request.flags.items():
+        option = flag if flag in kind.options() else RENAMED.get(flag, flag)
         if option in kind.options():
             given[option] = from_text(hints[option], text)
             continue
-        owners = [other for other, entry in asked.algorithms().items() if option in entry.load_config().options()]
+        owners = [other for other, entry in request.algorithms().items() if option in entry.load_config().options()]
         if owners:
             mistakes.add(f"{_flag(option)} is an option of {', '.join(owners)}, not of {name}: leave it out.")
-        elif others := _commands_with(told):
-            mistakes.add(f"{_flag(told)} is an option of {', '.join(others)}: leave it out.")
+        elif others := _commands_with(flag):
+            mistakes.add(f"{_flag(flag)} is an option of {', '.join(others)}: leave it out.")
         else:
-            known = [*kind.options(), *(one.name for one in fields(asked) if one.metadata)]
+            known = [*kind.options(), *(one.name for one in fields(request) if one.metadata)]
             mistakes.add(unknown(_flag(option), map(_flag, known), name))
-    configured = mistakes.attempt(merge, kind, [*asked.options, (given, "flag")])
+    configured = mistakes.attempt(merge, kind, [*request.options, (given, "flag")])
     mistakes.check()
     return configured
 
@@ -250,10 +258,10 @@ def _commands_with(option: str) -> list[str]:
     return [name for name, command in commands.items() if option in {param.name for param in command.params}]
 
 
-def configure_named(asked: LogOptions) -> Any:
+def configure_named(request: LogOptions) -> Any:
     """Return the configuration of the named or default algorithm; None after a mistake, which is noted."""
-    name = asked.mistakes.attempt(asked.named)
-    return asked.mistakes.attempt(configure, asked, name) if name else None
+    name = request.mistakes.attempt(request.algorithm_name)
+    return request.mistakes.attempt(configure, request, name) if name else None
 
 
 def unknown(flag: str, known: Any, owner: str) -> str:
@@ -269,3 +277,67 @@ def _flag(name: str) -> str:
 def _metavar(hint: Any) -> str:
     words = words_of(hint)
     return _METAVARS.get(words, words.replace(" or ", "|"))
+
+
+# --- what commands print ----------------------------------------------------------------------------------------------
+
+
+def print_result(made: Mapping[str, Any], lines: Iterable[str], as_json: bool) -> None:
+    """Print a result as one JSON object, or in words, line by line."""
+    typer.echo(json.dumps(made, allow_nan=False) if as_json else "\n".join(lines))
+
+
+def conditions_of(conditions: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return each condition of a theorem, and whether it holds, in words."""
+    return [f"{c['statement']}: this {'holds' if c['holds'] else 'does not hold'} here" for c in conditions]
+
+
+class Progress:
+    """A progress bar on stderr, with the time that is left; without a number of steps it appears after three seconds.
+
+    In a release the number of updates is public: it does not depend on the rows. ``steps`` is left out if the number is
+    not known yet, so that :meth:`expect` tells it once the public facts are read, or if nobody can say.
+    """
+
+    def __init__(self, steps: int = 0, *, quiet: bool = False, doing: str = "private updates") -> None:
+        self._steps, self._doing, self._bar, self._task = steps, doing, None, None
+        self._quiet, self._lock = quiet or not sys.stderr.isatty(), threading.Lock()
+        self._patience = threading.Timer(3.0, self._show, ("preparing", None))
+        self._patience.daemon = True
+
+    def __enter__(self) -> Progress:
+        self.expect(self._steps)
+        if self._bar is None and not self._quiet:
+            self._patience.start()
+        return self
+
+    def expect(self, steps: int) -> None:
+        """Show the bar for this number of updates; show none for 0."""
+        if steps:
+            self._show(self._doing, steps)
+
+    def _show(self, doing: str, steps: int | None) -> None:
+        with self._lock:
+            if self._quiet:
+                return
+            if self._bar is None:
+                from rich.console import Console
+                from rich.progress import Progress as Bar
+
+                self._bar = Bar(console=Console(stderr=True), transient=True)
+                self._task = self._bar.add_task(doing, total=steps)
+                self._bar.start()
+            elif steps is not None and self._task is not None:
+                self._bar.reset(self._task, description=doing, total=steps)
+
+    def __exit__(self, *_: object) -> None:
+        self._patience.cancel()
+        with self._lock:
+            self._quiet = True  # the timer may be late
+            if self._bar is not None:
+                self._bar.stop()
+
+    def __call__(self, done: int) -> None:
+        """Show how many steps are done."""
+        if self._bar is not None and self._task is not None:
+            self._bar.update(self._task, completed=done)

@@ -1,18 +1,22 @@
 """``dprl evaluate``, ``dprl learn`` and ``dprl plan``: the commands that ask something of a log.
 
-What would a policy that nobody ran have been worth, which rule is best, and what does it cost to know?
+What would a policy that nobody ran have been worth, which rule is best, and what does it cost to know? Last comes
+how every release is run, saved and printed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import dprl
-from dprl.cli.command import configure, configure_named
+from dprl.cli import StoppedError, UnprintedReleaseError
+from dprl.cli.command import Progress, configure, configure_named, print_result
 from dprl.cli.requests import (
     BudgetOptions,
     LogOptions,
@@ -23,9 +27,9 @@ from dprl.cli.requests import (
     RunFileOptions,
     SaveOptions,
     expert,
-    may,
+    optional,
 )
-from dprl.cli.running import Progress, cost_of, released, show, show_release
+from dprl.errors import DprlError, WrongOptionsError
 from dprl.registry import DEFAULT, evaluating
 from dprl.report.comparisons import learned_words
 
@@ -47,13 +51,13 @@ class Evaluate(PrintOptions, ReleaseOptions, BudgetOptions, LogOptions):
     algorithms = staticmethod(evaluating)
 
 
-def evaluate(asked: Evaluate) -> None:
+def evaluate(request: Evaluate) -> None:
     """Check the request, release, and print the values."""
-    told = {"algorithm": configure_named(asked), "outcome": asked.outcome} | asked.facts()
-    _release(asked, partial(dprl.evaluate, str(asked.log), asked.target_policy or [], **told))
+    options = {"algorithm": configure_named(request), "outcome": request.outcome} | request.evaluation_options()
+    _release(request, partial(dprl.evaluate, str(request.log), request.target_policy or [], **options))
 
 
-VALUES = {DEFAULT: "importance-sampling", "stratified": "stratified"}
+VALUED_BY = {DEFAULT: "importance-sampling", "stratified": "stratified"}
 """Default algorithm for the bounds of a log -> the algorithm by which ``dprl learn`` values policies on this log."""
 
 
@@ -73,64 +77,30 @@ class Learn(RuleOptions, PrintOptions, SaveOptions, RunFileOptions, BudgetOption
     policies: list[str] | None = expert(metavar="POLICY")
     outcome: str | None = expert(metavar="TEXT")
 
-    algorithms = staticmethod(lambda: {name: evaluating()[name] for name in VALUES.values()})
+    algorithms = staticmethod(lambda: {name: evaluating()[name] for name in VALUED_BY.values()})
 
 
-def learn(asked: Learn) -> None:
+def learn(request: Learn) -> None:
     """Check the request, release, and print the rule and what it is worth."""
-    told = asked.only("bounds", "unit", "behavior_policy", "choosing_share", "policies", "outcome") | asked.rule()
-    told["person"] = asked.person_column
-    told["algorithm"] = asked.mistakes.attempt(configure, asked, VALUES[asked.default()])
-    _release(asked, partial(dprl.learn, str(asked.log), **told))
+    names = ("bounds", "unit", "behavior_policy", "choosing_share", "policies", "outcome")
+    options = request.given(*names) | request.rule_options()
+    options["person"] = request.person_column
+    options["algorithm"] = request.mistakes.attempt(configure, request, VALUED_BY[request.default_algorithm()])
+    _release(request, partial(dprl.learn, str(request.log), **options))
 
 
-@dataclass(frozen=True, kw_only=True)
-class Plan(RuleOptions, PrintOptions, RunFileOptions, BudgetOptions, LogOptions):
-    """What a release would cost and how wide its intervals would be, from public facts alone; reads no row.
-
-    Attributes:
-        log: the log; only its column names and types are looked at.
-        learn: plan for the rule that dprl learn would find, in place of target policies.
-        cuts: with learn, a component that rules may look at, as dprl learn takes it. Repeat the option for several.
-        learner: with learn, rules, fitted-q, advantage or recommended, as dprl learn takes it.
-        basis: with learn, basis of a policy by fitted-q or advantage, as dprl learn takes it.
-        return_deviation: with learn, how far returns lie from the middle of their range, as dprl learn takes it.
-    """
-
-    log: Path | None = may(metavar="LOG", argument=True)
-    target_policy: list[str] | None = may(metavar="POLICY")
-    learn: bool = may(default=False)
-    cuts: list[str] | None = expert(metavar="NAME:CUTS")
-    learner: str | None = expert(metavar="NAME")
-
-    algorithms = staticmethod(evaluating)
-
-
-def plan(asked: Plan) -> None:
-    """Print what a release would cost, and the widths of its intervals."""
-    budget, configured = asked.budget(), configure_named(asked)
-    asked.mistakes.check()
-
-    from dprl.release.plan import plan_release
-
-    log, targets = None if asked.log is None else str(asked.log), asked.target_policy or ["uniform"]
-    with Progress(quiet=asked.as_json):
-        made = plan_release(log, targets, budget, configured, learn=asked.learn, **asked.rule(), **asked.facts())
-    show(made, _expected(made), asked.as_json)
-
-
-NAMES = ("choice", "value", "interval", "epsilon", "delta", "status", "targets", "contrasts", "subgroups",
+PRINTED_FIELDS = ("choice", "value", "interval", "epsilon", "delta", "status", "targets", "contrasts", "subgroups",
          "projections", "cautions")  # fmt: skip
 
 
-def _release(asked: Evaluate | Learn, call: Callable[..., dprl.Release]) -> None:
+def _release(request: Evaluate | Learn, call: Callable[..., dprl.Release]) -> None:
     refusal = "--resume goes on with a private release: --seed and --simulated begin anew each time."
-    release, paths = released(asked, call, asked.private, refusal)
-    result = {name: release.estimate[name] for name in NAMES if name in release.estimate}
-    show_release(asked, release, result | {"paths": paths}, lines(release), "data")
+    release, paths = run_and_save(request, call, request.private, refusal, "private updates")
+    result = {name: release.estimate[name] for name in PRINTED_FIELDS if name in release.estimate}
+    print_release(request, release, result | {"paths": paths}, release_lines(release), "data")
 
 
-def lines(release: Any) -> Iterator[str]:
+def release_lines(release: Any) -> Iterator[str]:
     """Yield the lines that are printed for a release. Their number follows from what is public or released."""
     estimate = release.estimate
     choice, learned = estimate.get("choice"), learned_words(dict(estimate))
@@ -146,14 +116,14 @@ def lines(release: Any) -> Iterator[str]:
     width, sure = max(len(name) for name in release.values), f"{100 * estimate['confidence']:g}% interval"
     for name, e in release.values.items():
         weight = "" if e.mean_weight is None else f"; mean weight {e.mean_weight:.3g}"
-        told = _interval(e.as_dict(), sure, together=False)
-        yield f"{name:<{width}}  {e.value:10.4g}   {told}   ({_errors(e.as_dict())}{weight})"
+        interval = _interval(e.as_dict(), sure, together=False)
+        yield f"{name:<{width}}  {e.value:10.4g}   {interval}   ({_errors(e.as_dict())}{weight})"
     for c in release.contrasts:
-        told = _interval(c, sure, together=len(release.contrasts) > 1)
-        yield f"{c['policy']} less {c['against']}  {c['value']:.4g}   {told}   ({_errors(c)})"
+        interval = _interval(c, sure, together=len(release.contrasts) > 1)
+        yield f"{c['policy']} less {c['against']}  {c['value']:.4g}   {interval}   ({_errors(c)})"
     for group in release.subgroups:
         yield f"{group['name']}: {group['people']:.0f} (privacy noise {group['people_standard_error']:.3g})"
-        for name, found in _named(group):
+        for name, found in _named_values(group):
             yield f"  {name}  {found['value']:.4g}   {_interval(found, sure, together=True)}"
     yield from map(_benefit, estimate.get("projections", {}).get("found", ()))
     yield from (f"caution: {sentence}" for sentence in estimate.get("cautions", ()))
@@ -162,7 +132,7 @@ def lines(release: Any) -> Iterator[str]:
     yield cost_of(release.certificate)
 
 
-def _named(group: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def _named_values(group: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """Yield the name and the content of each value and each difference in a subgroup."""
     yield from ((target["name"], target) for target in group["targets"])
     yield from ((f"{c['policy']} less {c['against']}", c) for c in group["contrasts"])
@@ -198,7 +168,43 @@ def _benefit(projection: dict[str, Any]) -> str:
     return f"{name} by covariates: " + ", ".join(f"{n} {v:.3g} ({low:.3g} to {high:.3g})" for n, v, low, high in found)
 
 
-def _expected(made: dict[str, Any]) -> Iterator[str]:
+@dataclass(frozen=True, kw_only=True)
+class Plan(RuleOptions, PrintOptions, RunFileOptions, BudgetOptions, LogOptions):
+    """What a release would cost and how wide its intervals would be, from public facts alone; reads no row.
+
+    Attributes:
+        log: the log; only its column names and types are looked at.
+        learn: plan for the rule that dprl learn would find, in place of target policies.
+        cuts: with learn, a component that rules may look at, as dprl learn takes it. Repeat the option for several.
+        learner: with learn, rules, fitted-q, advantage or recommended, as dprl learn takes it.
+        basis: with learn, basis of a policy by fitted-q or advantage, as dprl learn takes it.
+        return_deviation: with learn, how far returns lie from the middle of their range, as dprl learn takes it.
+    """
+
+    log: Path | None = optional(metavar="LOG", argument=True)
+    target_policy: list[str] | None = optional(metavar="POLICY")
+    learn: bool = optional(default=False)
+    cuts: list[str] | None = expert(metavar="NAME:CUTS")
+    learner: str | None = expert(metavar="NAME")
+
+    algorithms = staticmethod(evaluating)
+
+
+def plan(request: Plan) -> None:
+    """Print what a release would cost, and the widths of its intervals."""
+    budget, configured = request.budget(), configure_named(request)
+    request.mistakes.check()
+
+    from dprl.release.plan import plan_release
+
+    log, targets = None if request.log is None else str(request.log), request.target_policy or ["uniform"]
+    with Progress(quiet=request.as_json):
+        options = request.rule_options() | request.evaluation_options()
+        made = plan_release(log, targets, budget, configured, learn=request.learn, **options)
+    print_result(made, _plan_lines(made), request.as_json)
+
+
+def _plan_lines(made: dict[str, Any]) -> Iterator[str]:
     budget = f"epsilon {made['epsilon']:g}, delta {made['delta']:g} per {made['unit']}"
     yield f"{budget}; {made['algorithm']}, {made['estimator']}"
     if made["unit"] == "transition":
@@ -230,10 +236,115 @@ def _expected(made: dict[str, Any]) -> Iterator[str]:
     for c in made["contrasts"]:
         yield f"{c['policy']} less {c['against']}  privacy noise {c['privacy_standard_error']:.4g}"
     for s in made["subgroups"]:
-        noise = ", ".join(f"{name} {found['privacy_standard_error']:.4g}" for name, found in _named(s))
+        noise = ", ".join(f"{name} {found['privacy_standard_error']:.4g}" for name, found in _named_values(s))
         yield (
             f"subgroups {s['axis']} ({len(s['groups'])}): privacy noise {noise} in each if all have "
             f"{s['people_of_each']:,.0f} units, twice that in one of half the size; in their number "
             f"{s['people_standard_error']:.3g}"
         )
     yield from (f"caution: {sentence}" for sentence in made["cautions"])
+
+
+# --- what every release does ------------------------------------------------------------------------------------------
+
+
+def run_and_save(
+    request: Any, call: Callable[..., Any], resumable: bool, refusal: str, doing: str, lost: str = ""
+) -> tuple[Any, dict[str, str]]:
+    """Run and save the release that is asked for. Return it, and the path of each of its files by name.
+
+    Args:
+        request: request with a budget and the options of :class:`~dprl.cli.requests.SaveOptions`.
+        call: function of the library; called with the arguments that all releases share.
+        resumable: whether the release can be resumed.
+        refusal: error message for ``--resume`` if the release cannot be resumed.
+        doing: what the progress bar counts.
+        lost: said of an interrupted release that has no run folder.
+    """
+    run = _run_folder(request, resumable, refusal)
+    with explain_interruption(run, lost):
+        budget = request.budget()
+        request.mistakes.check()
+        with Progress(quiet=request.as_json, doing=doing) as progress:
+            release = call(budget=budget, progress=progress, run=run, **request.release_options())
+        paths = release.save(request.out, request.sign)
+    return release, {name: str(path) for name, path in paths.items()}
+
+
+def _run_folder(request: SaveOptions, resumable: bool, refusal: str) -> Path | None:
+    """Note mistakes in a release's folder and signing key; return its run folder, or None if it has none."""
+    from dprl.accounting.certificate import load_private
+    from dprl.release.results import check_folder
+    from dprl.release.run_folder import check_run, noted_folder
+
+    mistakes, run = request.mistakes, None
+    if request.sign is not None:
+        mistakes.attempt(load_private, request.sign)
+    if request.out is None:
+        return None
+    out = Path(os.path.abspath(request.out))
+    if not out.name:
+        mistakes.add(f"{str(request.out)!r} cannot be the folder of a release: name a new one.")
+        return None
+    if resumable:
+        run = out.with_name(out.name + ".run")
+        mistakes.attempt(check_run, run, request.resume)
+    elif request.resume:
+        mistakes.add(refusal)
+    # a release that was interrupted at its very end is in its folder already
+    if run is None or noted_folder(run) != out:
+        mistakes.attempt(check_folder, request.out)
+    return run
+
+
+@contextmanager
+def explain_interruption(run: Path | None, lost: str) -> Iterator[None]:
+    """Let Ctrl-C and errors in this block say what is left in the run folder; without one, Ctrl-C says ``lost``."""
+    try:
+        yield
+    except KeyboardInterrupt as stop:
+        goes_on = "; what was charged stays charged; the same command with --resume goes on"
+        raise StoppedError(lost if run is None or not run.is_dir() else goes_on) from stop
+    except DprlError as error:
+        said = str(error)
+        if run is None or not os.path.exists(run / "key") or str(run) in said or "--resume" in said:
+            raise
+        shown = os.path.relpath(run) if run.is_relative_to(Path.cwd()) else run
+        left = f"elete {shown}, which holds the key to this release's noise"
+        if "stays spent" in said:  # this run cannot be resumed
+            raise DprlError(f"{said.removesuffix('.')}. D{left}.") from error
+        left = f"go on by --resume, or d{left} (what was charged stays spent)."
+        if isinstance(error, WrongOptionsError):
+            raise WrongOptionsError([*error.sentences, f"Put that right and {left}"]) from error
+        raise DprlError(f"{said.removesuffix('.')}: put that right and {left}") from error
+
+
+def print_release(request: Any, release: Any, made: Mapping[str, Any], lines: Iterable[str], whose: str) -> None:
+    """Print a release. If it cannot be printed, the error says at least that the release is in its folder.
+
+    Args:
+        request: request for the release.
+        release: the saved release.
+        made: what is printed as JSON.
+        lines: what is printed in words; a note follows if nothing was charged or certified, and then the report's path.
+        whose: what the release is of, for that note: ``data``, ``rewards`` or ``people``.
+    """
+    words, certificate = [*lines], release.certificate
+    if certificate["status"] != "verified":
+        words.append("This is a statement, not a certificate: what it promises is written in statement.json.")
+    elif certificate["ledger"] is None:
+        words.append(f"no ledger: nothing was charged, and nothing adds this release to others of the same {whose}.")
+    words.append(f"report: {request.out / 'report.html'}")
+    try:
+        print_result(made, words, request.as_json)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        said = f"the release is in {request.out}, whole; what is to be said of it cannot be printed ({error.strerror})."
+        raise UnprintedReleaseError(said) from error
+
+
+def cost_of(certificate: Mapping[str, Any]) -> str:
+    """Return the status of a release, and what it costs, in words."""
+    cost = f"epsilon {certificate['epsilon']:g}, delta {certificate['delta']:g}"
+    return f"{certificate['status']}: {cost} per {certificate['privacy_unit']}"

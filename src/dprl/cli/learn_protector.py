@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from dprl.cli import StoppedError
-from dprl.cli.requests import BudgetOptions, PrintOptions, Settings, expert, may, must, toml_value
-from dprl.cli.running import Progress, show
+from dprl.cli.command import Progress, print_result
+from dprl.cli.requests import BudgetOptions, PrintOptions, Settings, expert, optional, required, toml_value
 from dprl.config import read_fields
 from dprl.errors import DprlError, Mistakes, require
 
@@ -42,11 +42,11 @@ class LearnProtector(PrintOptions, Settings, BudgetOptions):
         resume: go on with a training that was interrupted. Say the same command again.
     """
 
-    tasks: str | None = must(metavar="NAME")
-    out: Path | None = must(metavar="FOLDER")
-    epochs: int | None = may(metavar="N")
-    scheduler: str | None = may(metavar="NAME")
-    resume: bool = may(default=False, flag="--resume")
+    tasks: str | None = required(metavar="NAME")
+    out: Path | None = required(metavar="FOLDER")
+    epochs: int | None = optional(metavar="N")
+    scheduler: str | None = optional(metavar="NAME")
+    resume: bool = optional(default=False, flag="--resume")
     value_budget_fraction: float = expert(default=0.0, metavar="NUMBER")
     steps: int | None = expert(metavar="N")
     seed: int | None = expert(metavar="N")
@@ -54,7 +54,7 @@ class LearnProtector(PrintOptions, Settings, BudgetOptions):
     start: Path | None = expert(metavar="FOLDER")
 
     @classmethod
-    def pair(cls, text: str) -> tuple[str, Any]:
+    def parse_setting(cls, text: str) -> tuple[str, Any]:
         """Return the dotted name PART.NAME of a setting, and its value."""
         name, equals, value = text.partition("=")
         part, _, field = name.strip().partition(".")
@@ -63,28 +63,28 @@ class LearnProtector(PrintOptions, Settings, BudgetOptions):
         return name.strip(), toml_value(value)
 
 
-def learn_protector(asked: LearnProtector) -> None:
+def learn_protector(request: LearnProtector) -> None:
     """Learn a protector, save it, and print how good it is."""
-    budget, mistakes = asked.budget(), asked.mistakes
+    budget, mistakes = request.budget(), request.mistakes
 
     from dprl.files import write_atomically
     from dprl.protectors import learn
     from dprl.protectors.protector import FACTS, Protector
     from dprl.protectors.tasks import find_family
-    from dprl.release.save import check_folder
-    from dprl.report.protector import PAGE, protector_page
+    from dprl.release.results import check_folder
+    from dprl.report.pages import REPORT, protector_page
 
-    out = asked.out
+    out = request.out
     if out is not None:
         mistakes.attempt(check_folder, out)
-    family = mistakes.attempt(find_family, asked.tasks) if asked.tasks is not None else None
+    family = mistakes.attempt(find_family, request.tasks) if request.tasks is not None else None
     mistakes.check()
     assert out is not None
-    chosen, family = _chosen(asked), learn.tuned(family, budget, asked.value_budget_fraction)
-    family, architecture, training = _parts(asked, chosen, family)
+    chosen, family = _chosen(request), learn.tuned(family, budget, request.value_budget_fraction)
+    family, architecture, training = _parts(request, chosen, family)
     weights, refinement, total = None, None, training.epochs
-    if asked.start is not None:
-        first = Protector.load(asked.start)
+    if request.start is not None:
+        first = Protector.load(request.start)
         same = "The protector to begin with has another architecture: give the same options."
         require(first.architecture == architecture, same)
         weights = dict(first.weights)
@@ -94,16 +94,16 @@ def learn_protector(asked: LearnProtector) -> None:
         refinement, total = dataclasses.replace(refinement, seed=training.seed + 1), total + refinement.epochs
     checkpoint = out.with_name(out.name + learn.CHECKPOINT)
     try:
-        with Progress(total, quiet=asked.as_json, doing="meta-gradients") as progress:
+        with Progress(total, quiet=request.as_json, doing="meta-gradients") as progress:
             protector, trained = learn.learn(
                 family,
                 budget,
                 architecture,
                 training,
-                value_budget_fraction=asked.value_budget_fraction,
+                value_budget_fraction=request.value_budget_fraction,
                 weights=weights,
                 checkpoint=checkpoint,
-                resume=asked.resume,
+                resume=request.resume,
                 progress=lambda epoch, _: progress(epoch),
                 refinement=refinement,
             )
@@ -111,39 +111,43 @@ def learn_protector(asked: LearnProtector) -> None:
         raise StoppedError("; the same command with --resume goes on") from stop
     learn.save(protector, trained, out)
     facts, log = json.loads((out / FACTS).read_text(encoding="utf-8")), [*trained.before, *trained.log]
-    write_atomically(out / PAGE, protector_page(facts, log, protector.profile, protector.fingerprint).encode())
+    write_atomically(out / REPORT, protector_page(facts, log, protector.profile, protector.fingerprint).encode())
     learn.remove_checkpoint(checkpoint)
     best, said = learn.best_of(trained), protector.provenance
     names = ("validation_loss", "hand_loss", "geometric_ratio", "worst_ratio")
     result = {name: said[name] for name in ("tasks", "epsilon", "delta", "value_budget_fraction")}
     result |= {"fingerprint": protector.fingerprint, "epochs": total, "path": str(out)}
     result |= {name: best[name] for name in names if name in best}
-    show(result, _words(result), asked.as_json)
+    print_result(result, _words(result), request.as_json)
 
 
-def _chosen(asked: LearnProtector) -> dict[str, dict[str, Any]]:
+def _chosen(request: LearnProtector) -> dict[str, dict[str, Any]]:
     """Return the options that are asked for each part, by name; flags win over ``--set``."""
-    flags = {"training.epochs": asked.epochs, "training.seed": asked.seed, "architecture.scheduler": asked.scheduler}
-    told = asked.options[-1][0] | {dotted: value for dotted, value in flags.items() if value is not None}
+    flags = {
+        "training.epochs": request.epochs,
+        "training.seed": request.seed,
+        "architecture.scheduler": request.scheduler,
+    }
+    options = request.options[-1][0] | {dotted: value for dotted, value in flags.items() if value is not None}
     return {
-        part: {dotted.partition(".")[2]: value for dotted, value in told.items() if dotted.startswith(f"{part}.")}
+        part: {dotted.partition(".")[2]: value for dotted, value in options.items() if dotted.startswith(f"{part}.")}
         for part in _PARTS
     }
 
 
-def _parts(asked: LearnProtector, chosen: dict[str, dict[str, Any]], family: Any) -> tuple[Any, Any, Any]:
+def _parts(request: LearnProtector, chosen: dict[str, dict[str, Any]], family: Any) -> tuple[Any, Any, Any]:
     """Return tasks, architecture and training, changed by the options that are asked for."""
     from dprl.protectors.meta_training import Training
     from dprl.protectors.projector import Architecture
 
     own = {one.name for one in dataclasses.fields(family)}
-    if asked.steps is not None:
-        chosen["family" if "steps" in own else "hand"]["steps"] = asked.steps
+    if request.steps is not None:
+        chosen["family" if "steps" in own else "hand"]["steps"] = request.steps
     family = _replaced(family, "family", chosen["family"])
     if chosen["hand"]:
         hand = _replaced(family.hand, "hand", chosen["hand"])
         if "hand" not in own:
-            raise DprlError(f"The tasks {asked.tasks} have a hand schedule of their own: leave hand and --steps out.")
+            raise DprlError(f"The tasks {request.tasks} have a hand schedule of their own: leave hand and --steps out.")
         family = dataclasses.replace(family, hand=hand)
     architecture = _replaced(getattr(family, "architecture", Architecture()), "architecture", chosen["architecture"])
     return family, architecture, _replaced(getattr(family, "training", Training()), "training", chosen["training"])

@@ -10,8 +10,7 @@ import typer
 
 import dprl
 from dprl.cli import SETTINGS, Group
-from dprl.cli.command import Command
-from dprl.cli.running import show as show_result
+from dprl.cli.command import Command, print_result
 
 ledger_app = typer.Typer(
     cls=Group, no_args_is_help=True, help="Declare a dataset's budget, and see what was spent of it.", **SETTINGS
@@ -55,7 +54,7 @@ def show(path: _PATH, as_json: _JSON = False) -> None:
                 "interrupted": sum(charge.settled is not None for charge in charges),
             }
         )
-    show_result({"ledger": str(path), "datasets": rows}, _datasets(rows), as_json)
+    print_result({"ledger": str(path), "datasets": rows}, _datasets(rows), as_json)
 
 
 def _numbers(amount: Any, which: str = "") -> dict[str, float]:
@@ -97,7 +96,7 @@ def history(
         }
         for charge in dprl.Ledger.open(path).history(dataset)
     ]
-    show_result({"ledger": str(path), "charges": rows}, _charges(rows), as_json)
+    print_result({"ledger": str(path), "charges": rows}, _charges(rows), as_json)
 
 
 def _charges(rows: list[dict[str, Any]]) -> Iterator[str]:

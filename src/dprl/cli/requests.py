@@ -22,12 +22,12 @@ USUAL = frozenset({
 """Options of algorithms that a first user may want; the others are for experts."""
 
 
-def must(**how: Any) -> Any:
+def required(**how: Any) -> Any:
     """Return a field that must be given, on the command line or in a run file; see :func:`expert` for ``how``."""
     return expert(group=MUST, **how)
 
 
-def may(**how: Any) -> Any:
+def optional(**how: Any) -> Any:
     """Return a field that may be left out; see :func:`expert` for ``how``."""
     return expert(group=MAY, **how)
 
@@ -72,7 +72,7 @@ class Request:
         """Return the algorithms whose options the command takes."""
         return {}
 
-    def only(self, *names: str) -> dict[str, Any]:
+    def given(self, *names: str) -> dict[str, Any]:
         """Return the values of the named fields that were given; the library has defaults for the others."""
         return {name: said for name in names if (said := getattr(self, name)) is not None}
 
@@ -99,7 +99,7 @@ class Settings(Request):
     setting: list[str] | None = expert(flag="--set", metavar="NAME=VALUE", file=False)
 
     @classmethod
-    def pair(cls, text: str) -> tuple[str, Any]:
+    def parse_setting(cls, text: str) -> tuple[str, Any]:
         """Return the name and the value of a setting; the value is written as in TOML."""
         name, equals, value = text.partition("=")
         if not equals or not name.strip().isidentifier():
@@ -127,8 +127,8 @@ class BudgetOptions(Request):
         delta: second number of the budget. Far below one over the number of people.
     """
 
-    epsilon: float | None = must(metavar="NUMBER")
-    delta: float | None = must(metavar="NUMBER")
+    epsilon: float | None = required(metavar="NUMBER")
+    delta: float | None = required(metavar="NUMBER")
 
     def budget(self, epsilon: float | None = None, delta: float | None = None) -> Any:
         """Return the budget, with these defaults; None if a number is missing, or is wrong, which is noted."""
@@ -149,9 +149,9 @@ class PublicOptions(Request):
         bounds: TOML file with the public bounds. They are never inferred from rows.
     """
 
-    bounds: Path | dict | None = must(metavar="FILE")
+    bounds: Path | dict | None = required(metavar="FILE")
 
-    def default(self) -> str:
+    def default_algorithm(self) -> str:
         """Return the default algorithm for these bounds. Mistakes in them are reported when the release reads them."""
         from dprl.data.bounds_file import read_bounds
 
@@ -186,8 +186,8 @@ class PeopleOptions(PublicOptions):
         choosing_share: where a policy is chosen, the share of the people who choose. By default 0.4.
     """
 
-    log: Path | None = must(metavar="LOG", argument=True)
-    unit: str | None = may(metavar="UNIT")
+    log: Path | None = required(metavar="LOG", argument=True)
+    unit: str | None = optional(metavar="UNIT")
     person_column: str | None = expert(metavar="NAME")
     behavior_policy: str | None = expert(metavar="POLICY")
     choosing_share: float | None = expert(metavar="SHARE")
@@ -211,14 +211,14 @@ class RuleOptions(Request):
             earlier study reports. The smaller it is, the sooner larger rules are chosen.
     """
 
-    cuts: list[str] | None = may(metavar="NAME:CUTS")
-    learner: str | None = may(metavar="NAME")
+    cuts: list[str] | None = optional(metavar="NAME:CUTS")
+    learner: str | None = optional(metavar="NAME")
     basis: str | None = expert(metavar="NAME")
     return_deviation: float | None = expert(metavar="NUMBER")
 
-    def rule(self) -> dict[str, Any]:
+    def rule_options(self) -> dict[str, Any]:
         """Return the options that learning and its plan share."""
-        return self.only("cuts", "learner", "basis", "return_deviation")
+        return self.given("cuts", "learner", "basis", "return_deviation")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -237,18 +237,18 @@ class LogOptions(FeatureOptions, PeopleOptions):
         algorithm: by default recommended, or stratified within strata. dprl evaluate --help all names all algorithms.
     """
 
-    target_policy: list[str] | None = must(metavar="POLICY")
-    compare: list[str] | None = may(metavar="A:B")
-    best: bool = may(default=False)
-    algorithm: str | None = may(metavar="NAME")
+    target_policy: list[str] | None = required(metavar="POLICY")
+    compare: list[str] | None = optional(metavar="A:B")
+    best: bool = optional(default=False)
+    algorithm: str | None = optional(metavar="NAME")
     subgroup: list[str] | None = expert(metavar="NAME:CUTS")
 
-    def facts(self) -> dict[str, Any]:
+    def evaluation_options(self) -> dict[str, Any]:
         """Return the options that a release and its plan share."""
         names = ("bounds", "unit", "behavior_policy", "best", "choosing_share", "features", "compare")
-        return self.only(*names) | {"person": self.person_column, "subgroups": self.subgroup or []}
+        return self.given(*names) | {"person": self.person_column, "subgroups": self.subgroup or []}
 
-    def named(self) -> str:
+    def algorithm_name(self) -> str:
         """Return the algorithm's name.
 
         If none was given, it is the algorithm of the protector, if there is one, or else the default for the bounds.
@@ -258,7 +258,7 @@ class LogOptions(FeatureOptions, PeopleOptions):
         if self.algorithm is not None:
             return self.algorithm
         if not isinstance(folder, str):
-            return self.default()
+            return self.default_algorithm()
         from dprl.protectors.protector import Protector
 
         return Protector.load(folder).algorithm or DEFAULT
@@ -278,10 +278,10 @@ class SaveOptions(Request):
         sign: Ed25519 private key (PEM) to sign the certificate with.
     """
 
-    ledger: Path | None = may(metavar="FILE")
-    dataset: str | None = may(metavar="NAME")
-    out: Path | None = must(metavar="FOLDER", file=False)
-    resume: bool = may(default=False, flag="--resume", file=False)
+    ledger: Path | None = optional(metavar="FILE")
+    dataset: str | None = optional(metavar="NAME")
+    out: Path | None = required(metavar="FOLDER", file=False)
+    resume: bool = optional(default=False, flag="--resume", file=False)
     seed: int | None = expert(metavar="N", file=False)
     simulated: bool = expert(default=False, file=False)
     sign: Path | None = expert(metavar="FILE", file=False)
@@ -291,9 +291,9 @@ class SaveOptions(Request):
         """Whether the release can be private: it has no seed and is not a simulation."""
         return self.seed is None and not self.simulated
 
-    def how(self) -> dict[str, Any]:
+    def release_options(self) -> dict[str, Any]:
         """Return the options that every release takes."""
-        return self.only("ledger", "dataset", "seed", "simulated", "resume")
+        return self.given("ledger", "dataset", "seed", "simulated", "resume")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -311,6 +311,6 @@ class ReleaseOptions(SaveOptions, RunFileOptions):
     shards: int | None = expert(metavar="N")
     address: str | None = expert(metavar="HOST:PORT")
 
-    def how(self) -> dict[str, Any]:
+    def release_options(self) -> dict[str, Any]:
         """Return the options that :func:`dprl.evaluate` and :func:`dprl.train` share."""
-        return super().how() | self.only("engine", "shards", "address")
+        return super().release_options() | self.given("engine", "shards", "address")

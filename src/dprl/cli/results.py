@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from dprl.cli.running import show
+from dprl.cli.command import print_result
 
 
 def verify(
@@ -40,7 +40,7 @@ def verify(
     result = {"verified": True, "private": found.private, "file": str(found.path)}
     result |= {name: content[name] for name in names} | {"artifacts": sorted(content["artifacts"])}
     result |= {"epsilon_recomputed": found.epsilon, "signed": found.signed, "cautions": list(found.cautions)}
-    show(result, _lines(found, public_key is not None, ledger), as_json)
+    print_result(result, _lines(found, public_key is not None, ledger), as_json)
 
 
 def _lines(found: Any, key: bool, ledger: Path | None) -> Iterator[str]:

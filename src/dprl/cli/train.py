@@ -10,9 +10,9 @@ from typing import Any
 
 import dprl
 from dprl.added import VERIFIED
-from dprl.cli.command import configure
-from dprl.cli.requests import BudgetOptions, PrintOptions, PublicOptions, ReleaseOptions, may, must
-from dprl.cli.running import conditions_of, cost_of, released, show_release
+from dprl.cli.command import conditions_of, configure
+from dprl.cli.evaluate import cost_of, print_release, run_and_save
+from dprl.cli.requests import BudgetOptions, PrintOptions, PublicOptions, ReleaseOptions, optional, required
 from dprl.registry import LEARNING
 
 LOST = "; nothing was released, and what was charged stays charged; the same command begins anew"
@@ -39,23 +39,23 @@ class Train(PrintOptions, ReleaseOptions, BudgetOptions, PublicOptions):
         algorithm: functional-q or dp-pg.
     """
 
-    environment: str | None = must(metavar="NAME")
-    bounds: Path | dict | None = may(metavar="FILE")
-    algorithm: str = may(default="functional-q", metavar="ALGORITHM", argument=True, file=False)
+    environment: str | None = required(metavar="NAME")
+    bounds: Path | dict | None = optional(metavar="FILE")
+    algorithm: str = optional(default="functional-q", metavar="ALGORITHM", argument=True, file=False)
 
     algorithms = staticmethod(lambda: LEARNING)
 
 
-def train(asked: Train) -> None:
+def train(request: Train) -> None:
     """Check the request, release, and print what was learned."""
-    config = asked.mistakes.attempt(configure, asked, asked.algorithm)
-    people = asked.algorithm == "dp-pg"
+    config = request.mistakes.attempt(configure, request, request.algorithm)
+    people = request.algorithm == "dp-pg"
     verified = config is not None and config.calibration == VERIFIED
-    resumable = asked.private and verified and people and str(asked.environment).startswith("bandit:")
+    resumable = request.private and verified and people and str(request.environment).startswith("bandit:")
 
-    call = partial(dprl.train, asked.environment, algorithm=config, bounds=asked.bounds)
+    call = partial(dprl.train, request.environment, algorithm=config, bounds=request.bounds)
     whose = "people" if people else "rewards"
-    release, paths = released(asked, call, resumable, NOT_RESUMABLE, "people" if people else "samples", LOST)
+    release, paths = run_and_save(request, call, resumable, NOT_RESUMABLE, "people" if people else "samples", LOST)
     training, certificate = release.training, release.certificate
     (row,) = certificate["mechanisms"] if people and certificate["mechanisms"] else [{}]
     own = ("users", "batch", "steps") if people else ("variant", "samples")
@@ -66,7 +66,7 @@ def train(asked: Train) -> None:
     if conditions := certificate["assumed_public"].get("preconditions", []):
         result["preconditions"] = conditions
     lines = _of_people(training, certificate, row) if people else _of_rewards(training, certificate)
-    show_release(asked, release, result | {"paths": paths}, lines, whose)
+    print_release(request, release, result | {"paths": paths}, lines, whose)
 
 
 def _of_people(training: Mapping[str, Any], certificate: Mapping[str, Any], row: Mapping[str, Any]) -> Iterator[str]:

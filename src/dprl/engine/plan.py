@@ -30,14 +30,14 @@ from dprl.errors import DprlError
 from dprl.mechanisms.filtered_sum import FilteredGaussianSum
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.protocols import Bounds, Claim
-from dprl.report.shown import Shown, plan_page
+from dprl.report.pages import HasPage, plan_page
 from dprl.value_functions.features import Features
 
 _TRIES = 20
 
 
 @dataclass(frozen=True, repr=False)
-class Plan(Shown):
+class Plan(HasPage):
     """Everything about a release of a log that is known before its rows are read.
 
     Attributes:

@@ -34,8 +34,8 @@ from dprl.mechanisms.gaussian_sum import RELATION
 from dprl.policies.greedy import GreedyPolicy
 from dprl.policies.loading import AlwaysPolicy, policy_name, policy_words
 from dprl.policies.rules import Rule
-from dprl.release.certificate import certificate_from
-from dprl.release.touch import Released
+from dprl.release.pipeline import certificate_from
+from dprl.release.private_rows import ReleasedEstimates
 
 NOT_PROTECTED = (
     "The target policies, the feature map, the public bounds and every hyper-parameter: they must not have been "
@@ -52,22 +52,22 @@ def estimate_of(
     plan: Plan,
     log: Log,
     values: Mapping[str, ValueEstimate],
-    found: Released,
+    released: ReleasedEstimates,
     references: list[float] | None,
     status: str,
     outcome: str | None,
 ) -> dict[str, Any]:
     """Return the content of ``estimate.json``: released values and public facts."""
-    first, contrasts, twice = {}, found.contrasts, []
-    if plan.first is not None and found.first is not None:
-        contrasts, of_rule = _of_rule(list(found.first.policies.values()), contrasts)
+    first, contrasts, twice = {}, released.contrasts, []
+    if plan.first is not None and released.first is not None:
+        contrasts, of_rule = _of_rule(list(released.first.policies.values()), contrasts)
         name, *others = values
         twice = [
             f"{name} and {others[c.against - 1]} are one policy; each of their values has noise of its own."
-            for c in found.contrasts
+            for c in released.contrasts
             if c not in contrasts
         ]
-        first = {"choice": {"policy": found.first.name} | plan.first.described() | of_rule}
+        first = {"choice": {"policy": released.first.name} | plan.first.described() | of_rule}
     public = public_cautions(plan, list(values) if plan.first is None else plan.first.names)
     targets = [
         {"name": name, **e.as_dict(), "reference": None if references is None else references[i]}
@@ -77,8 +77,8 @@ def estimate_of(
     request |= {"unit_column": log.unit_column} if log.unit_column else {}
     request |= {"outcome": outcome} if outcome else {}
     learned: dict[str, Any] = {"value_function": None}
-    if found.learned is not None:
-        learned[found.learned.kind] = found.learned.described(list(values), log.bounds.state_names)
+    if released.learned is not None:
+        learned[released.learned.kind] = released.learned.described(list(values), log.bounds.state_names)
     return {
         "schema": "dprl.estimate/1",
         "status": status,
@@ -94,16 +94,16 @@ def estimate_of(
         **first,
         "targets": targets,
         **({"contrasts": [contrast.as_dict(list(values)) for contrast in contrasts]} if contrasts else {}),
-        **({"subgroups": [group.as_dict(list(values)) for group in found.groups]} if found.groups else {}),
+        **({"subgroups": [group.as_dict(list(values)) for group in released.groups]} if released.groups else {}),
         **learned,
         "public_cautions": public,
         "cautions": public
         + twice
-        + _of_people(plan, found.learned)
+        + _of_people(plan, released.learned)
         + _cautions(plan, values, log.unit)
-        + _of_groups(found.groups),
+        + _of_groups(released.groups),
         "request": request,
-        "bounds": in_force(plan, log),
+        "bounds": bounds_in_force(plan, log),
     }
 
 
@@ -132,7 +132,7 @@ def _of_rule(policies: Sequence[Any], contrasts: Sequence[Contrast]) -> tuple[li
     return kept, out
 
 
-def in_force(plan: Plan, log: Log) -> dict[str, Any]:
+def bounds_in_force(plan: Plan, log: Log) -> dict[str, Any]:
     """Return the log's public bounds, with the bound on a trajectory's importance ratio that its values used."""
     return {**plan.bounds.in_force(), "units": log.bounds.units}
 
@@ -320,7 +320,7 @@ def certificate_of(
     protector = plan.program.described if isinstance(plan.program, Protected) else None
     if protector is not None:  # the folder's name would mean nothing to readers elsewhere
         options["optimizer"] = {"value": protector["fingerprint"], "provenance": "the protector named below"}
-    public = {"bounds": in_force(plan, log), "hyper_parameters": options, "policies": list(policies)}
+    public = {"bounds": bounds_in_force(plan, log), "hyper_parameters": options, "policies": list(policies)}
     public["behavior_probabilities"] = "column behavior_prob" if behavior is None else f"policy {policy_name(behavior)}"
     if log.bounds.strata is not None:
         public["behavior_probabilities"] = "estimated within declared strata"

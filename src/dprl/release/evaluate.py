@@ -46,18 +46,18 @@ from dprl.policies.rules import Rule
 from dprl.protocols import Bounds
 from dprl.registry import default_for, find
 from dprl.release.artifacts import certificate_of, estimate_of
-from dprl.release.certificate import status_of
-from dprl.release.engines.engine import as_sent, check_engine, open_engine
-from dprl.release.pipeline import Handout, Purpose, ReleaseRequest, release
+from dprl.release.engines.engine import check_engine, open_engine, policy_for_workers
+from dprl.release.pipeline import Purpose, ReleaseRequest, release, status_of
 from dprl.release.plan import check_best, load_behavior, load_policies, named_policies, opened_log
+from dprl.release.private_rows import PrivateRows, read_rows, references, release_rows
+from dprl.release.results import ReleaseResults
 from dprl.release.run_folder import RunFolder
-from dprl.release.touch import PrivateRows, read_rows, references, release_rows
-from dprl.report.shown import frame_of
+from dprl.report.evaluation import frame_of
 from dprl.value_functions.value_function import ValueFunction, load_value_function
 
 
 @dataclass(frozen=True)
-class Release(Handout):
+class Release(ReleaseResults):
     """Results of an evaluation that may be handed out, and what they cost.
 
     Attributes:
@@ -220,7 +220,7 @@ def evaluate(
             is told if the rows are not those with which a resumed run was begun, if the ledger knows the rows under
             another name, and if a unit is split over the parts of a log.
     """
-    asked = ReleaseRequest(budget, ledger, dataset, seed, simulated, progress, run, resume)
+    request = ReleaseRequest(budget, ledger, dataset, seed, simulated, progress, run, resume)
     where = check_engine(engine, shards, address)
     named = named_policies(target_policy)
     check_best(best, choosing_share, named, compare, subgroups)
@@ -237,21 +237,21 @@ def evaluate(
     if best and isinstance(log.source, Parts):
         raise DprlError("best: a log in parts is read by its engine alone: evaluate the file that it was made of.")
     policies, behavior = load_policies(named, log.bounds), load_behavior(log.behavior_policy, log.bounds)
-    targets, below = list(policies.values()), behavior
+    engine_targets, engine_behavior = list(policies.values()), behavior
     pairs = asked_pairs(compare, list(policies))
-    facts, how = (algorithm, log.bounds, budget), (features, asked.draw_variation, log.unit)
+    facts, how = (algorithm, log.bounds, budget), (features, request.draw_variation, log.unit)
     if best:
         plan = plan_of_best(*facts, policies, *how, choosing_share)
     else:
-        plan = make_plan(*facts, targets, *how, pairs, subgroups)
+        plan = make_plan(*facts, engine_targets, *how, pairs, subgroups)
     if where.engine == "ray":  # workers load a file's function themselves
-        targets = [as_sent(named[name], policy) for name, policy in policies.items()]
-        below = as_sent(log.behavior_policy, behavior)
-    request = {"compare": [list(pair) for pair in pairs]} if pairs else {}
-    request |= {"subgroups": list(subgroups)} if subgroups else {}
-    request |= {"best": plan.first.parts.share} if plan.first is not None else {}
-    opened = partial(open_engine, where, log, plan, targets, below, simulated)
-    return _released(asked, plan, log, policies, behavior, outcome, request, features, opened)
+        engine_targets = [policy_for_workers(named[name], policy) for name, policy in policies.items()]
+        engine_behavior = policy_for_workers(log.behavior_policy, behavior)
+    further_facts = {"compare": [list(pair) for pair in pairs]} if pairs else {}
+    further_facts |= {"subgroups": list(subgroups)} if subgroups else {}
+    further_facts |= {"best": plan.first.parts.share} if plan.first is not None else {}
+    opened = partial(open_engine, where, log, plan, engine_targets, engine_behavior, simulated)
+    return _released(request, plan, log, policies, behavior, outcome, further_facts, features, opened)
 
 
 def learn(
@@ -317,7 +317,7 @@ def learn(
     Raises:
         DprlError: one sentence about the request; never about what is in the rows.
     """
-    asked = ReleaseRequest(budget, ledger, dataset, seed, simulated, progress, run, resume)
+    request = ReleaseRequest(budget, ledger, dataset, seed, simulated, progress, run, resume)
     if not isinstance(algorithm, ImportanceSampling | Stratified | None):
         raise DprlError(
             "learn: values are by importance sampling, or within strata: give dprl.ImportanceSampling(...), "
@@ -330,51 +330,51 @@ def learn(
     own, behavior = load_policies(named, log.bounds), load_behavior(log.behavior_policy, log.bounds)
     config = algorithm or (ImportanceSampling() if log.bounds.strata is None else Stratified())
     plan = plan_of_learned(
-        config, log.bounds, budget, asked.draw_variation, log.unit, cuts=cuts, candidates=own,
+        config, log.bounds, budget, request.draw_variation, log.unit, cuts=cuts, candidates=own,
         behavior=behavior, censored="censored" in log.schema.scalars, share=choosing_share,
         learner=learner, basis=basis, deviation=return_deviation,
     )  # fmt: skip
     assert plan.first is not None
-    return _released(asked, plan, log, own, behavior, outcome, {"learn": plan.first.described()})
+    return _released(request, plan, log, own, behavior, outcome, {"learn": plan.first.described()})
 
 
 def _released(
-    asked: ReleaseRequest,
+    request: ReleaseRequest,
     plan: Plan,
     log: Log,
     policies: Mapping[str, Any],
     behavior: Any,
     outcome: str | None,
-    request: Mapping[str, Any],
+    further_facts: Mapping[str, Any],
     features: str = "columns",
     opened: Callable[[], AbstractContextManager[Any]] = nullcontext,
 ) -> Release:
     """Charge a plan, release it and certify it.
 
     Args:
-        asked: the part of the request that all front doors share.
+        request: the part of the request that all front doors share.
         policies: target policies by name; for a plan with a first part, the policies that its certificate names.
         behavior: public behaviour policy; None where the log has behaviour probabilities.
         outcome, features: see :func:`evaluate`.
-        request: further facts of the request, which must be the same when a run is resumed.
+        further_facts: facts of the request, which must be the same when a run is resumed.
         opened: opens the engine that reads a log in parts; yields None for a log in memory.
     """
-    noise, targets = asked.noise, [] if plan.first is not None else list(policies.values())
+    noise, targets = request.noise, [] if plan.first is not None else list(policies.values())
     plan.refuse_the_hopeless()
-    asked.expect(plan.steps)
-    status = status_of(plan, noise.secure, asked.simulated)
+    request.expect(plan.steps)
+    status = status_of(plan, noise.secure, request.simulated)
     certificate = certificate_of(plan, log, policies, behavior, noise, status, features)
-    account = asked.account()
+    account = request.account()
     with opened() as units:
 
-        def made(rows: PrivateRows, folder: RunFolder | None) -> Release:
-            found = release_rows(plan, rows, noise, folder, asked.progress)
-            exact = references(found.rows, found.learned) if asked.simulated else None
-            valued = policies if found.first is None else found.first.policies
-            values = dict(zip(valued, found.estimates, strict=True))
-            estimate = estimate_of(plan, log, values, found, exact, status, outcome)
-            policy = None if found.first is None else next(iter(valued.values()))
-            return Release(values, found.learned, policy, document=estimate)
+        def make_release(rows: PrivateRows, folder: RunFolder | None) -> Release:
+            released = release_rows(plan, rows, noise, folder, request.progress)
+            exact = references(released.rows, released.learned) if request.simulated else None
+            valued = policies if released.first is None else released.first.policies
+            values = dict(zip(valued, released.estimates, strict=True))
+            estimate = estimate_of(plan, log, values, released, exact, status, outcome)
+            policy = None if released.first is None else next(iter(valued.values()))
+            return Release(values, released.learned, policy, document=estimate)
 
         shared = {
             "log": log.name, "unit_column": log.unit_column, "outcome": outcome,
@@ -382,8 +382,8 @@ def _released(
             "strategy": plan.query.strategy.tolist(),
         }  # fmt: skip
         purpose = Purpose(log.unit, RELATION, f"evaluate {plan.name}")
-        reading, whole = partial(read_rows, plan, log, units, targets, behavior), {**shared, **request}
-        return release(asked, certificate, account, purpose, whole, read=reading, make=made, restore=_restored)
+        read, bound = partial(read_rows, plan, log, units, targets, behavior), {**shared, **further_facts}
+        return release(request, certificate, account, purpose, bound, read=read, make=make_release, restore=_restored)
 
 
 def _restored(path: Path) -> Release:

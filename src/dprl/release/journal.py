@@ -93,6 +93,8 @@ class FolderJournal:
 
 
 class _Stream:
+    """Part of the journal that belongs to one mechanism; see :class:`~dprl.protocols.Journal`."""
+
     def __init__(self, journal: FolderJournal, tag: bytes) -> None:
         self._journal, self._tag = journal, tag
 

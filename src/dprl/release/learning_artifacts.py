@@ -21,7 +21,7 @@ from dprl.learning.policy_gradient.dp_pg import UNIT
 from dprl.learning.policy_gradient.pg_plan import PGPlan
 from dprl.policies.parametric import FILE as POLICY_FILE
 from dprl.policies.parametric import ReleasedPolicy
-from dprl.release.certificate import certificate_from, gaussian_accountant
+from dprl.release.pipeline import certificate_from, gaussian_accountant
 from dprl.value_functions.q_function import FILE as Q_FILE
 from dprl.value_functions.q_function import QFunction
 
@@ -222,18 +222,14 @@ def policy_training_of(
     }
 
 
-def _sharpened(most: float | None) -> str:
-    """Return words for how the released iterate's preferences are sharpened; an empty text if they are not."""
-    return "" if most in (None, 1.0) else f", its preferences multiplied by at most {most:g}"
-
-
 def policy_certificate_of(plan: PGPlan, noise: Any, status: str, people: str) -> dict[str, Any]:
     """Return the unsealed certificate, from public facts that are known before the first person is asked.
 
     Args:
         people: who counts as a person: ``episodes`` of an environment, or ``named`` or ``unnamed`` people of a source.
     """
-    sampled = plan.config.poisson
+    sampled, sharpness = plan.config.poisson, plan.config.sharpness
+    sharpened = "" if sharpness in (None, 1.0) else f", its preferences multiplied by at most {sharpness:g}"
     name = OF_SAMPLED_USERS if sampled else MECHANISM
     reading = _SAMPLED_AGAIN if sampled else _READINGS[people]
     return certificate_from(
@@ -244,7 +240,7 @@ def policy_certificate_of(plan: PGPlan, noise: Any, status: str, people: str) ->
         neighbouring_relation=plan.relation,
         released=(
             "Every iterate of the policy, and the noisy sums over batches of people from which they are computed; the "
-            f"file holds {_ITERATES[plan.config.release]}{_sharpened(plan.config.sharpness)}. {_JOINT}"
+            f"file holds {_ITERATES[plan.config.release]}{sharpened}. {_JOINT}"
         ),
         not_protected=[
             *(() if sampled else PLACES),

@@ -1,37 +1,43 @@
-"""The one path that every release takes: charge, read and claim the rows, release, certify and save.
+"""The one path that every release takes: check, charge, read and claim the rows, release and certify.
 
 Wherever a release is interrupted, it has one charge and one certificate in the end (docs/proofs/resume.md).
 """
 
 from __future__ import annotations
 
+import math
 import os
-from abc import abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property, partial
 from os.path import lexists
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from dprl import machine
-from dprl.accounting import certificate as certificates
-from dprl.accounting import verification
+from dprl.accounting import events, verification
+from dprl.accounting.accountant import RELATION, accountant_name
 from dprl.accounting.budget import Budget
+from dprl.accounting.certificate import versions
 from dprl.accounting.ledger import Ledger
 from dprl.accounting.reward_relation import RewardRelation, parse_relation
 from dprl.errors import DprlError
 from dprl.mechanisms.noise import SecureNoise, SeededNoise
+from dprl.registry import is_own
+from dprl.release.results import Charge, ReleaseResults
 from dprl.release.run_folder import RunFolder, check_run
-from dprl.release.save import save_release
-from dprl.report import render
-from dprl.report.shown import Certificate, Shown
+from dprl.report.pages import Certificate
 from dprl.user_code import suppress_warnings
+
+if TYPE_CHECKING:
+    from dprl.engine.plan import Plan
+    from dprl.learning.learning_plan import LearningPlan
+    from dprl.learning.policy_gradient.pg_plan import PGPlan
 
 Account = tuple[Ledger, str]
 """A ledger, and the name of the dataset in it whose budget pays."""
-Claim = Callable[[Any], object]
+ClaimRows = Callable[[Any], object]
 """A function that gets the raw rows of a log before anything is computed from them; its errors end the release."""
 
 
@@ -113,7 +119,7 @@ class ReleaseRequest:
         return account
 
 
-def declared_words(account: Account | None, relation: RewardRelation) -> str:
+def relation_as_declared(account: Account | None, relation: RewardRelation) -> str:
     """Return the relation in words: in the ledger's own words if its dataset declares the same relation.
 
     A dataset keeps the words with which it was declared, so older datasets may word one relation differently.
@@ -133,102 +139,17 @@ class Purpose(NamedTuple):
     words: str
 
 
-@dataclass(frozen=True)
-class Charge:
-    """One charge of a ledger; it belongs to one certificate, named by its digest."""
-
-    ledger: Ledger
-    number: int
-
-    def refuse_another(self, digest: str | None, folder: RunFolder) -> None:
-        """Refuse a run, such as a copy, whose charge already belongs to another certificate than ``digest``."""
-        known = next((charge.digest for charge in self.ledger.history() if charge.id == self.number), None)
-        if known is not None and known != digest:
-            raise DprlError(
-                f"The release of the run in {folder.path} is out already, says the ledger: delete the run folder, for "
-                "with its key the noise can be subtracted."
-            )
-
-    def commit(self, digest: str) -> None:
-        """Note in the ledger that the release with this certificate is out."""
-        self.ledger.commit(self.number, digest)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Handout(Shown):
-    """Results that every release hands out, and what they cost.
-
-    Attributes:
-        document: what was released, as plain data: the file ``document_name``, from which the report is made.
-        certificate: the guarantee; sealed with digests when it is saved.
-    """
-
-    document_name: ClassVar[str]
-    document: Mapping[str, Any] = field(repr=False)
-    certificate: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    _charge: Charge | None = field(default=None, repr=False)
-    _run: RunFolder | None = field(default=None, repr=False)
-    _saved: Path | None = field(default=None, repr=False)
-
-    def _page(self) -> str:
-        return render(dict(self.document), dict(self.certificate))
-
-    @property
-    @abstractmethod
-    def files(self) -> Mapping[str, bytes]:
-        """Artifacts besides the document: name -> content."""
-
-    def save(self, folder: str | Path, sign_key: str | Path | None = None) -> dict[str, Path]:
-        """Write all that was released, its report and its certificate into a new folder, all or nothing.
-
-        The first time, this finishes the release: its charge is committed and its run folder removed.
-
-        Args:
-            folder: new folder for the release.
-            sign_key: file of the Ed25519 private key (PEM) that signs the certificate.
-
-        Returns:
-            Name of each artifact -> its path.
-
-        Raises:
-            DprlError: the folder cannot be written, or the key cannot be read.
-        """
-        if self._saved == Path(os.path.abspath(folder)):  # the release was saved before it was resumed
-            if sign_key is not None and "signature" not in self.certificate:
-                raise DprlError(f"The release in {folder} was finished without a signature, and is not signed again.")
-            names = [*self.certificate["artifacts"], certificates.FILES[self.certificate["schema"]]]
-            return {name: self._saved / name for name in names}
-        run = self._run if self._run is not None and self._run.open else None
-
-        def announce(digest: str, path: Path) -> None:
-            if run is not None:
-                if self._charge is not None:
-                    self._charge.refuse_another(digest, run)
-                run.finish(digest, path)
-
-        content = self.document_name, self.document, self.files, self.certificate
-        go_on = (
-            ": make room there, and go on by --resume (in Python, save it again, or resume=True); it is charged once"
-        )
-        paths, digest = save_release(*content, folder, sign_key, announce, "" if run is None else go_on)
-        if self._charge is not None:
-            self._charge.commit(digest)
-        if run is not None:
-            run.remove()
-        return paths
-
-
-H = TypeVar("H", bound=Handout)
+H = TypeVar("H", bound=ReleaseResults)
 
 
 def release(
-    asked: ReleaseRequest,
+    request: ReleaseRequest,
     certificate: dict[str, Any],
     account: Account | None,
     purpose: Purpose,
-    request: Mapping[str, Any],
+    further_facts: Mapping[str, Any],
     *,
-    read: Callable[[Claim | None], Any] | None,
+    read: Callable[[ClaimRows | None], Any] | None,
     make: Callable[[Any, RunFolder | None], H],
     restore: Callable[[Path], H] | None,
 ) -> H:
@@ -239,7 +160,7 @@ def release(
 
     Args:
         certificate: the unsealed certificate: public facts that are known before anything is charged.
-        request: further facts to which a run folder is bound.
+        further_facts: further facts to which a run folder is bound.
         read: reads the rows, and first hands them to the claim if it gets one. None where there are no rows, but a
             simulator or people who have not come yet.
         make: makes the results from what was read, without their certificate; binds the run folder to the data, if
@@ -247,47 +168,47 @@ def release(
         restore: loads the results from a folder in which they were saved, and raises if they cannot be read. None for
             releases that have no run folder.
     """
-    folder = _open_run(asked, certificate, account, request)
+    folder = _open_run(request, certificate, account, further_facts)
     try:
-        finished = None if folder is None or restore is None else _finished(folder, restore)
-        charge = _charged(asked, account, purpose, folder, finished)
+        finished = None if folder is None or restore is None else _finished_release(folder, restore)
+        charge = _charge(request, account, purpose, folder, finished)
         if folder is not None and finished is not None:
             if charge is not None:
                 charge.commit(finished.certificate["digest"])
             folder.remove()
             return finished
         with suppress_warnings():
-            made = make(None if read is None else _claimed(read, account), folder)
+            made = make(None if read is None else _read_and_claim(read, account), folder)
     except BaseException:
         if folder is not None:
             folder.close()
         raise
     if charge is not None and account is not None:
-        spent = {"epsilon": asked.budget.epsilon, "delta": asked.budget.delta}
+        spent = {"epsilon": request.budget.epsilon, "delta": request.budget.delta}
         certificate["ledger"] = {"dataset": account[1], "charge": charge.number, **spent}
     certificate["created"] = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     return replace(made, certificate=Certificate(certificate), _charge=charge, _run=folder)
 
 
 def _open_run(
-    asked: ReleaseRequest, certificate: Mapping[str, Any], account: Account | None, request: Mapping[str, Any]
+    request: ReleaseRequest, certificate: Mapping[str, Any], account: Account | None, further_facts: Mapping[str, Any]
 ) -> RunFolder | None:
-    """Return the run folder, bound to the unsealed certificate and the ``request``; None if no folder was asked for."""
-    if asked.run is None:
+    """Return the run folder, bound to the unsealed certificate and ``further_facts``; None if none was asked for."""
+    if request.run is None:
         return None
     facts = {name: value for name, value in certificate.items() if name != "versions"}
     facts |= {
-        **request,
+        **further_facts,
         "dataset": None if account is None else account[1],
         "ledger": None if account is None else str(account[0].path.absolute()),
     }
     bound = {"request": facts, "versions": machine.versions(), "device": machine.device() | machine.settings()}
-    path = Path(os.path.abspath(asked.run))
-    check_run(path, asked.resume)
-    return RunFolder.resume(path, bound) if asked.resume else RunFolder.begin(path, bound)
+    path = Path(os.path.abspath(request.run))
+    check_run(path, request.resume)
+    return RunFolder.resume(path, bound) if request.resume else RunFolder.begin(path, bound)
 
 
-def _finished(folder: RunFolder, restore: Callable[[Path], H]) -> H | None:
+def _finished_release(folder: RunFolder, restore: Callable[[Path], H]) -> H | None:
     """Return the release of this run if it reached its folder before the run was interrupted; None if not."""
     if folder.finished is None:
         return None
@@ -301,8 +222,12 @@ def _finished(folder: RunFolder, restore: Callable[[Path], H]) -> H | None:
         return None
 
 
-def _charged(
-    asked: ReleaseRequest, account: Account | None, purpose: Purpose, folder: RunFolder | None, finished: Handout | None
+def _charge(
+    request: ReleaseRequest,
+    account: Account | None,
+    purpose: Purpose,
+    folder: RunFolder | None,
+    finished: ReleaseResults | None,
 ) -> Charge | None:
     """Charge the account and return the charge; None without an account. A resumed run is not charged again."""
     if folder is not None and finished is None:
@@ -311,19 +236,19 @@ def _charged(
         return None
     ledger, dataset = account
     try:
-        number = ledger.charge(dataset, asked.budget, *purpose, None if folder is None else folder.token)
+        number = ledger.charge(dataset, request.budget, *purpose, None if folder is None else folder.token)
     except DprlError:
-        if folder is not None and not asked.resume:
+        if folder is not None and not request.resume:
             folder.remove()
         raise
     charge = Charge(ledger, number)
     if folder is not None:
-        folder.recorded = partial(ledger.bind, number)
+        folder.bind_charge = partial(ledger.bind, number)
         charge.refuse_another(None if finished is None else finished.certificate["digest"], folder)
     return charge
 
 
-def _claimed(read: Callable[[Claim | None], Any], account: Account | None) -> Any:
+def _read_and_claim(read: Callable[[ClaimRows | None], Any], account: Account | None) -> Any:
     """Read the rows, and claim them in the ledger if there is an account."""
     if account is None:
         return read(None)
@@ -339,3 +264,64 @@ def _claimed(read: Callable[[Claim | None], Any], account: Account | None) -> An
     if not claims:  # a defect of dprl: nothing may be released then
         raise RuntimeError("The rows were read without being claimed.")
     return rows
+
+
+# --- the certificate --------------------------------------------------------------------------------------------------
+
+
+def status_of(plan: Plan | LearningPlan | PGPlan, secure: bool, simulated: bool) -> str:
+    """Return the status of a release. Only a ``verified`` release gets a certificate.
+
+    A release is ``not private`` if its noise is reproducible, or if its data are simulated and so may be shown. It is
+    ``as published`` if it uses a paper's own mechanisms, and ``unreviewed`` if the algorithm is not one of dprl's,
+    whatever its noise: nobody here has proved what such an algorithm protects.
+
+    Args:
+        plan: plan of the release; only its options, its program and its claim are read.
+        secure: whether the noise is secure.
+        simulated: whether the data are simulated.
+    """
+    if not secure or simulated:
+        return "not private"
+    if plan.claim is not None:
+        return "as published"
+    return "verified" if is_own(plan.config, getattr(plan, "program", None)) else "unreviewed"
+
+
+def gaussian_accountant() -> str:
+    """Return the accountant's name for releases of Gaussian noise only, whose neighbours are one sensitivity apart."""
+    return accountant_name().replace(RELATION, "neighbours one sensitivity apart")
+
+
+def certificate_from(plan: Plan | LearningPlan | PGPlan, noise: Any, status: str, **stated: Any) -> dict[str, Any]:
+    """Return the unsealed certificate, from public facts that are known before anything private is read.
+
+    Only a verified release gets a certificate; any other gets a statement, with a schema of its own. If the plan has no
+    accounting event, the fields that state its cost are null.
+
+    Args:
+        noise: noise source of the release.
+        status: see :func:`status_of`.
+        stated: what the calling front door states about its kind of release, under the certificate's field names:
+            ``privacy_unit``, ``neighbouring_relation``, ``released`` (what is handed out, in words), ``not_protected``
+            (in sentences), ``mechanisms`` (one row for each), ``accountant`` (name of the accountant that computed
+            epsilon) and ``assumed_public`` (everything that was taken as public).
+    """
+    costs = {
+        "event": events.to_json(plan.event) if plan.event is not None else None,
+        "accountant": stated.pop("accountant"),
+        "epsilon_of_event": plan.epsilon_of_event if math.isfinite(plan.epsilon_of_event) else None,
+        "delta_of_event": plan.delta_of_event,
+        "delta_sampler": plan.delta_sampler,
+    }
+    return {
+        "schema": "dprl.certificate/1" if status == "verified" else "dprl.statement/1",
+        "status": status,
+        "epsilon": plan.budget.epsilon,
+        "delta": plan.budget.delta,
+        "noise": {"secure": noise.secure, "source": noise.describe()},
+        "ledger": None,
+        "versions": versions(),
+        **stated,
+        **(dict.fromkeys(costs) if plan.event is None else costs),
+    }

@@ -219,11 +219,12 @@ def plan_release(
     }
 
 
-def _contrasts(plan: Plan, names: Sequence[str], louder: float = 1.0) -> list[dict[str, Any]]:
-    """Return the noise in each difference that is asked for: the noise among all people times ``louder``."""
+def _contrasts(plan: Plan, names: Sequence[str], noise_factor: float = 1.0) -> list[dict[str, Any]]:
+    """Return the noise in each difference that is asked for: the noise among all people times ``noise_factor``."""
     found = zip(plan.contrasts, expected_noise(plan.query, plan.value_mechanism, plan.contrasts), strict=True)
     return [
-        {"policy": names[a], "against": names[b], "privacy_standard_error": noise * louder} for (a, b), noise in found
+        {"policy": names[a], "against": names[b], "privacy_standard_error": noise * noise_factor}
+        for (a, b), noise in found
     ]
 
 
@@ -232,7 +233,7 @@ def _subgroups(plan: Plan, names: Sequence[str]) -> list[dict[str, Any]]:
     query, mechanism, out = plan.query, plan.value_mechanism, []
     if not isinstance(query, GroupedQuery):
         return []
-    for place, (declared, axis, size, loud) in enumerate(
+    for place, (declared, axis, size, factor) in enumerate(
         zip(query.declared, query.axes, query.sizes, query.relative_noise.groups, strict=True)
     ):
         out.append({
@@ -244,7 +245,7 @@ def _subgroups(plan: Plan, names: Sequence[str]) -> list[dict[str, Any]]:
                 {"name": name, "privacy_standard_error": privacy, "interval_half_width_at_most": widest}
                 for name, (privacy, _, widest) in zip(names, query.expect_in_groups(mechanism)[place], strict=True)
             ],
-            "contrasts": _contrasts(plan, names, louder=size * loud / query.relative_noise.whole),
+            "contrasts": _contrasts(plan, names, noise_factor=size * factor / query.relative_noise.whole),
         })  # fmt: skip
     return out
 

@@ -28,14 +28,16 @@ Choice = Callable[[np.ndarray, np.random.Generator], np.ndarray]
 """A policy in a simulation: it maps states ``(N, d)`` and a random generator to actions ``(N,)``."""
 
 
-def mean_returns(source: Any, asked: Any, facts: EnvironmentSpec, function: QFunction, seed: int) -> dict[str, float]:
+def q_function_returns(
+    source: Any, host_source: Any, facts: EnvironmentSpec, function: QFunction, seed: int
+) -> dict[str, float]:
     """Return the mean undiscounted return of an episode under the learned, a random and, if known, the best policy.
 
     The best policy is known where the environment has a transition matrix and one state component: it is planned there
     with the true rewards.
 
     Args:
-        asked: the same environment as ``source``, which runs step by step on the host.
+        host_source: the same environment as ``source``, which runs step by step on the host.
     """
     policies: dict[str, Choice] = {
         "learned": lambda states, _: function.policy(states),
@@ -48,7 +50,9 @@ def mean_returns(source: Any, asked: Any, facts: EnvironmentSpec, function: QFun
         optimal = QFunction({"V": best}, f"table:{len(points)}", facts.observation, facts.actions, (-1.0, 1.0))
         policies["best known"] = lambda states, _: optimal.policy(states)
     run, played = (
-        (_compiled, source) if is_unchanged_walk(source) else (_on_host, EnvironmentSession(asked, facts.dimensions))
+        (_compiled, source)
+        if is_unchanged_walk(source)
+        else (_on_host, EnvironmentSession(host_source, facts.dimensions))
     )
     return {name: run(played, facts, choose, np.random.default_rng(seed)) for name, choose in policies.items()}
 
@@ -67,14 +71,14 @@ def _compiled(source: Any, facts: EnvironmentSpec, choose: Choice, coins: np.ran
     return float(total.mean())
 
 
-def _on_host(asked: EnvironmentSession, facts: EnvironmentSpec, choose: Choice, coins: np.random.Generator) -> float:
+def _on_host(session: EnvironmentSession, facts: EnvironmentSpec, choose: Choice, coins: np.random.Generator) -> float:
     low, high = np.array(facts.observation).T
     total = 0.0
     for _ in range(_Q_EPISODES_ON_HOST):
-        seen = asked.reset(int(coins.integers(2**31)))
+        seen = session.reset(int(coins.integers(2**31)))
         for _ in range(facts.horizon):
             action = choose((low + seen.unit * (high - low))[None], coins)[0]
-            seen, reward, over, cut = asked.step(int(action))
+            seen, reward, over, cut = session.step(int(action))
             total += float(np.nan_to_num(reward))
             if over or cut:
                 break
@@ -90,7 +94,9 @@ def is_own_simulator(environment: Any) -> bool:
     return type(environment).__module__.startswith("dprl.environments.")
 
 
-def measure(simulator: Any, policy: ReleasedPolicy, history: np.ndarray, config: DPPG, seed: int) -> dict[str, Any]:
+def policy_returns(
+    simulator: Any, policy: ReleasedPolicy, history: np.ndarray, config: DPPG, seed: int
+) -> dict[str, Any]:
     """Return the mean undiscounted returns of an episode in a simulator, and the learning curve.
 
     Args:
@@ -124,8 +130,10 @@ def measure(simulator: Any, policy: ReleasedPolicy, history: np.ndarray, config:
     }
 
 
-def measure_on_host(source: Any, policy: ReleasedPolicy, first: np.ndarray, users: int, seed: int) -> dict[str, Any]:
-    """Return the same returns as :func:`measure`, from the true answers of users who can be asked again; no curve.
+def policy_returns_on_host(
+    source: Any, policy: ReleasedPolicy, first: np.ndarray, users: int, seed: int
+) -> dict[str, Any]:
+    """Return the same as :func:`policy_returns`, from the true answers of users who can be asked again; no curve.
 
     Only a simulation may ask users again.
 

@@ -49,14 +49,14 @@ class RunFolder:
         path: the folder, absolute.
         token: token of the charge, 32 hexadecimal digits.
         journal: the noisy steps, see :class:`~dprl.protocols.Journal`; set by :meth:`bind_noise_to_data`.
-        recorded: binds the ledger's charge to the data too; set after the charge. It takes 64 hexadecimal digits and
+        bind_charge: binds the ledger's charge to the data too; set after the charge. It takes 64 hexadecimal digits and
             tells whether the charge is bound to them; an unbound charge is bound to them now.
     """
 
     path: Path
     token: str
     journal: FolderJournal
-    recorded: Callable[[str], bool] | None = None
+    bind_charge: Callable[[str], bool] | None = None
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -152,7 +152,7 @@ class RunFolder:
         elif not hmac.compare_digest(stored[:32], found):
             raise _another(self.path, _OTHER_DATA)
         # this folder may be a copy whose ``data`` was removed, but all copies share one charge
-        if self.recorded is not None and not self.recorded(self.key.mac(b"charge\0" + found).hex()):
+        if self.bind_charge is not None and not self.bind_charge(self.key.mac(b"charge\0" + found).hex()):
             raise _another(self.path, _OTHER_DATA)
         self.journal = FolderJournal(self.path / JOURNAL, self.key, found)
         return self.key.noise(found)

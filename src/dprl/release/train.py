@@ -38,10 +38,9 @@ from dprl.policies.parametric import FILE as POLICY
 from dprl.policies.parametric import ReleasedPolicy, read_policy
 from dprl.protocols import NO_JOURNAL, Bounds
 from dprl.registry import find_audited
-from dprl.release.certificate import status_of
 from dprl.release.engines.engine import check_engine
 from dprl.release.engines.logged_users import open_users_engine
-from dprl.release.engines.ray_workers import Workplace
+from dprl.release.engines.ray_workers import EngineChoice
 from dprl.release.learning_artifacts import (
     TRAINING,
     policy_certificate_of,
@@ -49,17 +48,18 @@ from dprl.release.learning_artifacts import (
     q_certificate_of,
     q_training_of,
 )
-from dprl.release.pipeline import Handout, Purpose, ReleaseRequest, declared_words, release
-from dprl.release.returns import is_own_simulator, mean_returns, measure, measure_on_host
+from dprl.release.pipeline import Purpose, ReleaseRequest, relation_as_declared, release, status_of
+from dprl.release.results import ReleaseResults
+from dprl.release.returns import is_own_simulator, policy_returns, policy_returns_on_host, q_function_returns
 from dprl.release.run_folder import RunFolder
 from dprl.user_code import quietly
 from dprl.value_functions.q_function import FILE, QFunction, weight_shapes
 
-_ASKED = 1000  # most places whose true answers are measured on the host, in a simulation
+_MOST_ASKED_AGAIN = 1000  # most places whose true answers are measured on the host, in a simulation
 
 
 @dataclass(frozen=True)
-class _Trained(Handout):
+class _Trained(ReleaseResults):
     document_name = TRAINING
 
     @property
@@ -193,42 +193,42 @@ def train(
         if not isinstance(algorithm, FunctionalQ):
             raise DprlError("algorithm must be the options of a learning algorithm, such as dprl.DPPG(users=10000).")
     certifies = not learns_policy or algorithm.calibration == VERIFIED
-    asked = ReleaseRequest(budget, ledger, dataset, seed, simulated, progress, run, resume, certifies)
+    request = ReleaseRequest(budget, ledger, dataset, seed, simulated, progress, run, resume, certifies)
     if learns_policy:
-        return _train_policy(environment, algorithm, bounds, asked, check_engine(engine, shards, address))
-    return _train_q(environment, algorithm, bounds, asked)
+        return _train_policy(environment, algorithm, bounds, request, check_engine(engine, shards, address))
+    return _train_q(environment, algorithm, bounds, request)
 
 
-def _train_q(environment: Any, algorithm: FunctionalQ, bounds: Any, asked: ReleaseRequest) -> TrainedRelease:
+def _train_q(environment: Any, algorithm: FunctionalQ, bounds: Any, request: ReleaseRequest) -> TrainedRelease:
     """Learn a Q-function from noisy answers about the reward; see :func:`train`."""
     facts, source = _opened(environment, bounds)
-    steps = quietly(lambda: source_on_host(source, facts), source)
+    host_source = quietly(lambda: source_on_host(source, facts), source)
     model = None
     if algorithm.variant == "output":
         matrix = quietly(lambda: getattr(source, "transition_matrix", None), None)
         # a matrix that cannot be read is replaced by an empty one, which is refused
         model = None if matrix is None else quietly(lambda: np.asarray(matrix(planner.POINTS), np.float64), np.zeros(0))
-    plan, noise = make_learning_plan(algorithm, facts, asked.budget, model), asked.noise
+    plan, noise = make_learning_plan(algorithm, facts, request.budget, model), request.noise
     if plan.claim is not None and not is_unchanged_walk(source):
         raise DprlError(f"{plan.config.calibration}: what is not verified is kept for interval-walk alone.")
     weight_shapes(str(plan.config.network), facts.dimensions, facts.actions)  # refuses an unknown network
     answers = None if plan.claim is not None else answers_of(plan, noise.stream("reward"))
-    status = status_of(plan, noise.secure, asked.simulated)
+    status = status_of(plan, noise.secure, request.simulated)
     certificate = q_certificate_of(plan, noise, status)
-    asked.expect(plan.steps)
-    account = asked.declared_account(REWARD_FUNCTION, plan.relation.words())
+    request.expect(plan.steps)
+    account = request.declared_account(REWARD_FUNCTION, plan.relation.words())
 
-    def made(_rows: Any, _folder: Any) -> TrainedRelease:
+    def make_release(_rows: Any, _folder: Any) -> TrainedRelease:
         with nothing_compiled_on_disk():
-            function = _learn_q(plan, source, steps, answers, noise, asked.progress)
+            function = _learn_q(plan, source, host_source, answers, noise, request.progress)
             returns = None
-            if asked.simulated:
+            if request.simulated:
                 coins = int(noise.stream("evaluation").uniform_index(0, 2**31 - 1))
-                returns = mean_returns(source, steps, facts, function, coins)
+                returns = q_function_returns(source, host_source, facts, function, coins)
         return TrainedRelease(function, document=q_training_of(plan, function, status, returns))
 
-    purpose = Purpose(REWARD_FUNCTION, declared_words(account, plan.relation), f"train {plan.name}")
-    return release(asked, certificate, account, purpose, {}, read=None, make=made, restore=None)
+    purpose = Purpose(REWARD_FUNCTION, relation_as_declared(account, plan.relation), f"train {plan.name}")
+    return release(request, certificate, account, purpose, {}, read=None, make=make_release, restore=None)
 
 
 def _opened(environment: Any, bounds: Any) -> tuple[EnvironmentSpec, Any]:
@@ -242,9 +242,9 @@ def _opened(environment: Any, bounds: Any) -> tuple[EnvironmentSpec, Any]:
 
 
 def _learn_q(
-    plan: LearningPlan, source: Any, asked: Any, answers: Any, noise: Any, progress: Callable[[int], None] | None
+    plan: LearningPlan, source: Any, host_source: Any, answers: Any, noise: Any, progress: Callable[[int], None] | None
 ) -> QFunction:
-    """Learn the Q-function: the one place where rewards meet the mechanism. ``asked`` is ``source`` step by step."""
+    """Learn the Q-function: the one place where rewards meet the mechanism. ``host_source`` runs step by step."""
     config, facts, discount = plan.config, plan.facts, filled(plan.config.discount)
     if plan.claim is not None:
         return _finite(config.learned(source, facts, noise))
@@ -254,7 +254,7 @@ def _learn_q(
         return _finite(planner.released(plan.model, read, answers, discount, facts))
     on_grid = config.variant == "functional" and facts.on_grid
     coins = q_learner.AddressedCoins(noise.stream("learner").actions())
-    state = q_learner.run_on_host(shape, asked, rates, answers, coins, progress, on_grid)
+    state = q_learner.run_on_host(shape, host_source, rates, answers, coins, progress, on_grid)
     return _finite(q_learner.q_of(state, shape, facts, discount))
 
 
@@ -268,7 +268,9 @@ def _numbers(weights: np.ndarray) -> np.ndarray:
     return np.nan_to_num(weights, nan=0.0, posinf=0.0, neginf=0.0)
 
 
-def _train_policy(users: Any, algorithm: DPPG, bounds: Any, asked: ReleaseRequest, where: Workplace) -> TrainedPolicy:
+def _train_policy(
+    users: Any, algorithm: DPPG, bounds: Any, request: ReleaseRequest, where: EngineChoice
+) -> TrainedPolicy:
     """Learn a policy from users who answer; see :func:`train`.
 
     Args:
@@ -276,43 +278,43 @@ def _train_policy(users: Any, algorithm: DPPG, bounds: Any, asked: ReleaseReques
             (:class:`dprl.protocols.Environment`), or :class:`~dprl.environments.people.People`, such as a
             :class:`~dprl.environments.bandit.Bandit`. An object with only ``facts`` and ``batch`` is taken for people
             who arrive.
-        asked: the part of the request that all front doors share. A run folder is allowed only if the users stand in a
-            log, where they can be asked again what they were asked before.
+        request: the part of the request that all front doors share. A run folder is allowed only if the users stand in
+            a log, where they can be asked again what they were asked before.
         where: where people of a log in parts are asked.
     """
-    noise = asked.noise
+    noise = request.noise
     people = people_of(users, bounds, int(noise.stream("environment").uniform_index(2, 2**31 - 1)))
-    plan = make_pg_plan(algorithm, people.facts, asked.budget, people.units)
+    plan = make_pg_plan(algorithm, people.facts, request.budget, people.units)
     program, rates = program_of(plan)
     program.mechanism.check_source(people)
     if plan.config.interactions > 1 and people.simulator is None:
         raise DprlError("dp-pg: several interactions of one user need a simulator: leave out interactions.")
     people.check()
-    status = status_of(plan, asked.seed is None, asked.simulated)
+    status = status_of(plan, request.seed is None, request.simulated)
     certificate = policy_certificate_of(plan, noise, status, people.people)
-    asked.expect(plan.steps if algorithm.poisson else plan.config.users)
-    if asked.run is not None and not people.in_log:
+    request.expect(plan.steps if algorithm.poisson else plan.config.users)
+    if request.run is not None and not people.in_log:
         raise DprlError("Only what is learned from a bandit's log can be resumed: leave the run folder out.")
-    account = asked.declared_account(UNIT, plan.relation)
+    account = request.declared_account(UNIT, plan.relation)
     with open_users_engine(where, people, program) as source:
 
-        def made(_rows: Any, folder: RunFolder | None) -> TrainedPolicy:
+        def make_release(_rows: Any, folder: RunFolder | None) -> TrainedPolicy:
             bound, journal = noise, NO_JOURNAL
             if folder is not None:
                 bound, journal = folder.bind_noise_to_data(people.entering()), folder.journal.stream(trainer.STREAM)
-            theta, history = _learn_policy(plan, program, rates, source, bound, journal, asked.progress)
+            theta, history = _learn_policy(plan, program, rates, source, bound, journal, request.progress)
             policy = ReleasedPolicy(plan.policy, theta)
             measured, evaluation = None, int(noise.stream("evaluation").uniform_index(0, 2**31 - 1))
             # nobody is behind the library's own simulators; for other environments only the caller can say so
-            if people.simulator is not None and (asked.simulated or isinstance(users, str)):
-                measured = measure(people.simulator, policy, history, plan.config, evaluation)
-            elif asked.simulated and people.simulator is None and not people.asked_once:
-                asked_again = min(plan.config.users or 0, _ASKED)
-                measured = measure_on_host(people, policy, history[0], asked_again, evaluation)
+            if people.simulator is not None and (request.simulated or isinstance(users, str)):
+                measured = policy_returns(people.simulator, policy, history, plan.config, evaluation)
+            elif request.simulated and people.simulator is None and not people.asked_once:
+                asked_again = min(plan.config.users or 0, _MOST_ASKED_AGAIN)
+                measured = policy_returns_on_host(people, policy, history[0], asked_again, evaluation)
             return TrainedPolicy(policy, document=policy_training_of(plan, policy, status, measured))
 
         purpose, read = Purpose(UNIT, plan.relation, f"train {plan.name}"), people.load if people.in_log else None
-        return release(asked, certificate, account, purpose, {}, read=read, make=made, restore=_restored)
+        return release(request, certificate, account, purpose, {}, read=read, make=make_release, restore=_restored)
 
 
 def _restored(path: Path) -> TrainedPolicy:
@@ -340,8 +342,8 @@ def _learn_policy(
             program, source, drawn, rates, coins, is_own_simulator(source.environment)
         )
     else:
-        told = None if progress is None else lambda step: progress(plan.people_after(step))
-        state, history = trainer.run_on_host(program, source, stream, rates, coins, told, journal)
+        report_step = None if progress is None else lambda step: progress(plan.people_after(step))
+        state, history = trainer.run_on_host(program, source, stream, rates, coins, report_step, journal)
     state = state._replace(theta=_numbers(np.asarray(state.theta)))
     with jax.default_matmul_precision("highest"):  # the same digits on every device
         theta = trainer.released(plan.config, plan.policy, state, history, coins)

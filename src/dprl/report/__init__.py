@@ -1,7 +1,7 @@
-"""The HTML report of a release. It reads only artifacts, never a log."""
+"""The HTML report of a release, made from its artifacts alone."""
 
 from __future__ import annotations
 
-from dprl.report.render import render, render_folder
+from dprl.report.pages import render, render_folder
 
 __all__ = ["render", "render_folder"]

@@ -123,8 +123,8 @@ def listed_facts(
         label = f"Observation: {called[plain(i)]}" if called.get(plain(i)) else f"Observation, component {i}"
         rows.append((label, span(pair), _filled(facts, i)))
     rows += [(f"Action, component {i}", span(pair), "") for i, pair in enumerate(facts.entries("action"))]
-    told = {"name", "units", "observation", "observation_names", "fill", "flag_missing", "action", *known}
-    return rows + [(*row, "") for row in Fields({key: facts[key] for key in facts if key not in told}).leaves()]
+    printed = {"name", "units", "observation", "observation_names", "fill", "flag_missing", "action", *known}
+    return rows + [(*row, "") for row in Fields({key: facts[key] for key in facts if key not in printed}).leaves()]
 
 
 def made_of(what: str, kind: str, size: Any, numbers: str) -> str:

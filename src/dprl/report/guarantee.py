@@ -32,7 +32,7 @@ def cleaned(content: dict[str, Any], certificate: dict[str, Any]) -> tuple[Field
     # through JSON first: a certificate in memory and one read from its file must give the same page
     unsealed = {name: value for name, value in certificate.items() if name not in _SEAL}
     both = clean(json.loads(json.dumps([content, unsealed], sort_keys=True)))
-    public = assumed(Fields(both[1]))
+    public = assumed_public(Fields(both[1]))
     called, said = public.section("bounds").entries("action_names"), public.section("policies_in_words")
     names = {f"always_{code}": text(name) for action, name in enumerate(called) for code in (action, name)}
     arms = {code: f"always {name}" for code, name in names.items() if said.get(code) == f"{name} for everybody."}
@@ -134,7 +134,7 @@ def budget(content: Fields, certificate: Fields, unit: str) -> dict[str, Any]:
 
 def bounds(estimate: Fields, certificate: Fields, units: str) -> list[tuple[str, str, str]]:
     """Return the label, value and meaning of every public fact about the log."""
-    bounds = assumed(certificate).section("bounds") or estimate.section("bounds")
+    bounds = assumed_public(certificate).section("bounds") or estimate.section("bounds")
     slices = estimate.section("value_function").sections("slices")
     names = {piece.text("component"): piece.text("name", "") for piece in slices}
     known = WORDS["bounds"]
@@ -147,7 +147,7 @@ def bounds(estimate: Fields, certificate: Fields, units: str) -> list[tuple[str,
 def hyper_parameters(certificate: Fields) -> list[tuple[str, str, str]]:
     """Return the name and the value of each setting, and where it came from."""
     rows = []
-    for name, entry in sorted(assumed(certificate).section("hyper_parameters").items()):
+    for name, entry in sorted(assumed_public(certificate).section("hyper_parameters").items()):
         stated = Fields(entry if isinstance(entry, dict) and "value" in entry else {"value": entry})
         rows.append((spoken(name), plain(stated["value"]), stated.text("provenance", "not stated")))
     return rows
@@ -184,7 +184,7 @@ def _levels(levels: Any) -> str:
 
 def protector(certificate: Fields) -> list[tuple[str, str]]:
     """Return the facts about the learned protector that made the steps; an empty list if there was none."""
-    known = assumed(certificate).section("protector")
+    known = assumed_public(certificate).section("protector")
     if not known:
         return []
     provenance = known.section("provenance")
@@ -212,13 +212,13 @@ def event_lines(event: Fields) -> list[str]:
 
 def policies(certificate: Fields) -> list[tuple[str, str]]:
     """Return the name of each public policy, and its own description."""
-    public = assumed(certificate)
+    public = assumed_public(certificate)
     return [(name, public.section("policies_in_words").text(name, "")) for name in public.texts("policies")]
 
 
 def behavior(certificate: Fields) -> str:
     """Return a sentence that says where behaviour probabilities come from; empty if that was not written down."""
-    public = assumed(certificate)
+    public = assumed_public(certificate)
     bounds, (kind, _, name) = public.section("bounds"), public.text("behavior_probabilities", "").partition(" ")
     within = ", ".join(bounds.texts("strata")) or "no covariate"
     prepared = public.section("prepare")
@@ -231,7 +231,7 @@ def behavior(certificate: Fields) -> str:
     )
 
 
-def who(estimate: Fields) -> dict[str, Any]:
+def declared_about_log(estimate: Fields) -> dict[str, Any]:
     """Return what was declared about a log: its numbers of units and decisions, its columns and its actions."""
     bounds = estimate.section("bounds")
     actions, seen = bounds.number("actions"), range(len(bounds.entries("observation")))
@@ -245,7 +245,7 @@ def who(estimate: Fields) -> dict[str, Any]:
     }
 
 
-def assumed(certificate: Fields) -> Fields:
+def assumed_public(certificate: Fields) -> Fields:
     """Return what the certificate assumes to be public."""
     return certificate.section("assumed_public")
 

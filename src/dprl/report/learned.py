@@ -1,13 +1,16 @@
-"""The pages of what was learned: a Q-function from people's rewards, or a policy from people who answer."""
+"""The pages of what was learned: a Q-function from rewards, a policy from people who answer, or a protector."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from markupsafe import Markup
+
 from dprl.report import charts, guarantee
-from dprl.report.answer import name_of_slice
-from dprl.report.fields import WORDS, Fields, finite, listed_facts, made_of
-from dprl.report.formatting import as_number, number
+from dprl.report.evaluation import name_of_slice
+from dprl.report.fields import WORDS, Fields, finite, listed_facts, made_of, span, spoken
+from dprl.report.formatting import as_number, number, plain
 
 
 class _Slice(NamedTuple):
@@ -61,7 +64,7 @@ def policy_view(training: Fields, certificate: Fields) -> dict[str, Any]:
 
 def _view(training: Fields, certificate: Fields, what: str) -> dict[str, Any]:
     """Return what the pages of all kinds of learning print."""
-    public, known = guarantee.assumed(certificate), WORDS["environment"]
+    public, known = guarantee.assumed_public(certificate), WORDS["environment"]
     stated = {k: v for k, v in public.section("environment").items() if v is not None or k not in known}
     conditions = public.sections("preconditions")
     return {
@@ -113,3 +116,66 @@ def _curves(
         "components": len(training.section("environment").entries("observation")) or len(slices),
         "charts": [(one.name, charts.action_curves(*one[1:], one.name, domain, quantity)) for one in slices],
     }
+
+
+# --- a protector ------------------------------------------------------------------------------------------------------
+
+# the last is the third one's name before 0.2.0
+_BUDGET = ("epsilon", "delta", "value_budget_fraction", "value_share")
+
+
+def protector_view(
+    facts: dict[str, Any], log: Sequence[dict[str, Any]], profile: Sequence[float] | None, fingerprint: str
+) -> dict[str, Any]:
+    """Return what the template of a protector prints: how it was learned, what it serves and how it spreads noise.
+
+    Args:
+        facts: the content of ``protector.json``.
+        log: records of the validations, from ``training.json``.
+        profile: ``(T,)``, the noise of each step over a common scale; None if noise is uniform or adaptive.
+        fingerprint: fingerprint of the protector, as in certificates.
+    """
+    stated, records = Fields(facts), [Fields(record) for record in log]
+    provenance, architecture = stated.section("provenance"), stated.section("architecture")
+    names = ("epoch", "validation_loss", "hand_loss")
+    points = Fields({name: [record.get(name) for record in records] for name in names}).points(*names)
+    learning = noise = None
+    if len(points) > 1:
+        epochs, learned, by_hand = zip(*points, strict=True)
+        lines = {"protector": learned, "hand schedule": by_hand}
+        learning = _chart(epochs, lines, "meta-gradients", "loss on unseen tasks")
+    if profile is not None and len(profile) > 1:
+        noise = _chart(list(range(len(profile))), {"noise": profile}, "step", "noise over its scale")
+    return {
+        "tasks": provenance.text("tasks"),
+        "algorithm": stated.text("algorithm", "no evaluation algorithm"),
+        "public": provenance.get("public") is True,
+        "budget": [(spoken(n), plain(provenance[n])) for n in _BUDGET if n in provenance],
+        "scheduler": architecture.text("scheduler"),
+        "fingerprint": fingerprint,
+        "learning": learning,
+        "noise": noise,
+        "last": _kept(records),
+        "tables": [
+            (
+                "Public facts of a log for which the protector is in force; beyond them its hand schedule is.",
+                [(spoken(n), span(pair)) for n, pair in sorted(stated.section("ranges").items())],
+            ),
+            ("The hand schedule that it corrects.", stated.section("hand").leaves()),
+            ("What is learned.", architecture.leaves()),
+            ("The tasks.", provenance.section("family").leaves()),
+            ("The training.", provenance.section("training").leaves()),
+        ],
+    }
+
+
+def _kept(records: Sequence[Fields]) -> list[tuple[str, str]]:
+    """Return the numbers of the validation whose weights were kept."""
+    known = [record for record in records if record.number("validation") is not None]
+    best = min(known, key=lambda record: record["validation"], default={})
+    return [(label, plain(best[name])) for name, label in WORDS["validation"].items() if name in best]
+
+
+def _chart(grid: Sequence[float], lines: Mapping[str, Sequence[float]], x_name: str, y_name: str) -> Markup:
+    ends = (f"{name} from {number(values[0])} to {number(values[-1])}" for name, values in lines.items())
+    return charts.line_chart(grid, lines, f"{y_name} over {x_name}: {', '.join(ends)}", y_name, top=24.0)

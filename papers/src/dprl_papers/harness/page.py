@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dprl.report.formatting import decimals, number, plain, power_of_ten
-from dprl.report.render import load_template
+from dprl.report.pages import load_template
 from dprl_papers.harness import charts
 from dprl_papers.harness.charts import Line
 from dprl_papers.harness.programmed import make_table

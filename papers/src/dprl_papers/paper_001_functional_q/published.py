@@ -17,7 +17,6 @@ from typing import Any, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from dprl.mechanisms.node_noise import NodeNoise
 from jax import lax, random
 
 from dprl.accounting.budget import Budget
@@ -28,6 +27,7 @@ from dprl.environment_spec import EnvironmentSpec
 from dprl.errors import DprlError
 from dprl.learning.functional_q import FunctionalQ, public_defaults
 from dprl.learning.learning_plan import LearningPlan
+from dprl.mechanisms.node_noise import NodeNoise
 from dprl.mechanisms.ornstein_uhlenbeck import PathParameters, parameters, positions_of, unit_path
 from dprl.protocols import Attack, Claim, Precondition
 from dprl.states import unit_states

@@ -38,7 +38,7 @@ from dprl.mechanisms.noise import SecureNoise, SeededNoise
 from dprl.mechanisms.noisy_maximum import NoisyMaximum
 from dprl.policies.loading import AlwaysPolicy
 from dprl.protocols import NO_JOURNAL, Bounds, Canary
-from dprl.release.touch import InMemory, release_values
+from dprl.release.private_rows import RowsInMemory, release_values
 
 _ALMOST = 0.98
 """Reward of the person who is in both logs. At 1 no action could be ahead where the canary is there, and a choice
@@ -119,7 +119,7 @@ class ReleaseCanary(PlanCanary):
 
     def _releasing(self, present: bool) -> Callable[[int], Mapping[str, np.ndarray]]:
         """Return the release of one log, without the results that are made of the noisy sum of the values."""
-        rows = InMemory(self.plan, self.pair[present], [])
+        rows = RowsInMemory(self.plan, self.pair[present], [])
 
         def call(seed: int) -> Mapping[str, np.ndarray]:
             noise: Any = SeededNoise.from_seed(seed)

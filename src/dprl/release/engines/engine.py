@@ -24,7 +24,7 @@ from dprl.engine.program import Learned
 from dprl.engine.shards import FirstPass, Shard, Task, combine_shards, sum_of
 from dprl.errors import DprlError
 from dprl.mechanisms.gaussian_sum import ADDS_ONE_UNIT
-from dprl.release.engines.ray_workers import RayWorkers, Workplace, open_workers
+from dprl.release.engines.ray_workers import EngineChoice, RayWorkers, open_workers
 
 ENGINES = ("local", "ray")
 
@@ -60,7 +60,7 @@ Engine = Shard | RayUnits
 """Units of a log in parts: a :class:`~dprl.engine.unit_source.Source` whose rows are read once before the first sum."""
 
 
-def as_sent(spec: Any, policy: Any) -> Any:
+def policy_for_workers(spec: Any, policy: Any) -> Any:
     """Return what workers get for a policy: the absolute path of its file and its name there, or the policy itself."""
     if isinstance(spec, str) and ".py:" in spec:
         file, _, function = spec.rpartition(":")
@@ -68,8 +68,8 @@ def as_sent(spec: Any, policy: Any) -> Any:
     return policy
 
 
-def check_engine(engine: str | None, shards: int | None, address: str | None) -> Workplace:
-    """Return the place where sums are computed, from the request.
+def check_engine(engine: str | None, shards: int | None, address: str | None) -> EngineChoice:
+    """Return the choice of an engine, from the request.
 
     Refuses an unknown engine, and ``shards`` or an ``address`` for the engine ``local``, which has no workers.
     """
@@ -82,18 +82,18 @@ def check_engine(engine: str | None, shards: int | None, address: str | None) ->
         raise DprlError("shards must be a whole number from 1 to 4096.")
     if address is not None and not (isinstance(address, str) and address):
         raise DprlError("address must be that of a Ray cluster, such as 10.0.0.1:6379, or auto.")
-    return Workplace(engine, shards, address)
+    return EngineChoice(engine, shards, address)
 
 
 @contextmanager
 def open_engine(
-    where: Workplace, log: Log, plan: Plan, policies: Sequence[Any], behavior: Any, exact: bool
+    where: EngineChoice, log: Log, plan: Plan, policies: Sequence[Any], behavior: Any, exact: bool
 ) -> Iterator[Engine | None]:
     """Start the engine of a log in parts; yields None for a log in memory. No row is read before ``begin``.
 
     Args:
         where: result of :func:`check_engine`.
-        policies, behavior: as :class:`Task` takes them; for the engine ``ray``, what :func:`as_sent` returned.
+        policies, behavior: as :class:`Task` takes them; for the engine ``ray``, those of :func:`policy_for_workers`.
         exact: see :class:`Task`.
 
     Raises:

@@ -23,7 +23,7 @@ from dprl.environments.people import People
 from dprl.errors import DprlError
 from dprl.learning.policy_gradient.trainer import PolicyGradient
 from dprl.learning.policy_gradient.users import AskedPeople, Simulated, acting, blocks_of, sum_of_met
-from dprl.release.engines.ray_workers import RayWorkers, Workplace, open_workers
+from dprl.release.engines.ray_workers import EngineChoice, RayWorkers, open_workers
 from dprl.user_code import suppress_warnings
 
 
@@ -50,7 +50,7 @@ class UsersTask:
 
 
 @dataclass(frozen=True)
-class OnWorkers(AskedPeople):
+class PeopleOnWorkers(AskedPeople):
     """People of a log in parts whom workers ask; a :class:`~dprl.engine.unit_source.Source`."""
 
     workers: RayWorkers
@@ -66,7 +66,7 @@ class OnWorkers(AskedPeople):
 
 
 @contextmanager
-def open_users_engine(where: Workplace, people: People, program: PolicyGradient) -> Iterator[Source | Simulated]:
+def open_users_engine(where: EngineChoice, people: People, program: PolicyGradient) -> Iterator[Source | Simulated]:
     """Open the source of a program's people: in compiled code, in this process or on workers. No row is read yet.
 
     Args:
@@ -89,4 +89,4 @@ def open_users_engine(where: Workplace, people: People, program: PolicyGradient)
             "dp-pg adds up in floating point here, where digits depend on who adds what: leave the engine out."
         )
     with open_workers(UsersTask(program, people.users), where) as workers:
-        yield OnWorkers(people, asked.places, workers)
+        yield PeopleOnWorkers(people, asked.places, workers)

@@ -34,8 +34,8 @@ DONE, REFUSED, FAILED = "done", "refused", "failed"
 _OWN = ("cpus", "XLA_FLAGS")
 
 
-class Workplace(NamedTuple):
-    """Place where sums over a log in parts are computed. The choice changes no digit of a release.
+class EngineChoice(NamedTuple):
+    """Choice of what computes the sums over a log in parts. The choice changes no digit of a release.
 
     Attributes:
         engine: ``local`` for this process, or ``ray``.
@@ -54,7 +54,7 @@ class Worker:
 
     Args:
         task: the pickled task, an object with the methods ``begin`` and ``total`` that are called here.
-        facts: facts of the driver, see :func:`facts`.
+        facts: facts of the driver, see :func:`machine_facts`.
         core: processor to stay on, if the worker runs on the driver's own machine.
     """
 
@@ -86,7 +86,7 @@ class Worker:
 
     def _task(self) -> Any:
         if self._opened is None:
-            here = facts()
+            here = machine_facts()
             if self._facts != here:
                 names = sorted(name for name in here if self._facts.get(name) != here[name])
                 raise DprlError(
@@ -106,7 +106,7 @@ class Worker:
             return FAILED, type(error).__name__
 
 
-def facts() -> dict[str, Any]:
+def machine_facts() -> dict[str, Any]:
     """Return the facts besides the data that digits depend on; driver and workers must agree on them."""
     from dprl import machine
 
@@ -119,7 +119,7 @@ class RayWorkers:
     def __init__(self, ray: Any, task: bytes, shards: int, cores: Sequence[int] | None) -> None:
         self._ray, self._cores = ray, cores
         self._actor = ray.remote(Worker).options(num_cpus=1, max_restarts=0, max_task_retries=0)
-        self._given = (ray.put(task), facts())
+        self._given = (ray.put(task), machine_facts())
         self._workers = [self._started(shard) for shard in range(shards)]
         try:
             self._ask("ready", [()] * shards, START_SECONDS)
@@ -200,7 +200,7 @@ class RayWorkers:
 
 
 @contextmanager
-def open_workers(task: Any, where: Workplace) -> Iterator[RayWorkers]:
+def open_workers(task: Any, where: EngineChoice) -> Iterator[RayWorkers]:
     """Start workers on the cluster at an address, on the cluster that this process is connected to, or on a new one.
 
     Args:

@@ -17,7 +17,7 @@ import pytest
 import dprl
 from dprl.audits.lower_bound import Audit, LowerBound
 from dprl.report import render
-from dprl.report.shown import Page
+from dprl.report.pages import Page
 
 from .. import sample_log
 from .page import Page as Parsed
@@ -91,7 +91,7 @@ def test_a_report_is_opened_by_the_browser_of_the_machine(tmp_path):
     browser = tmp_path / "browser"
     browser.write_text(f'#!/bin/sh\necho "$1" > {tmp_path / "seen"}\n')
     browser.chmod(0o755)
-    code = "from dprl.report.shown import Certificate; print(Certificate(epsilon=1.0, delta=1e-6).report())"
+    code = "from dprl.report.pages import Certificate; print(Certificate(epsilon=1.0, delta=1e-6).report())"
     asked = {**os.environ, "BROWSER": f"{browser} %s", "TMPDIR": str(tmp_path)}
     done = subprocess.run([sys.executable, "-c", code], env=asked, capture_output=True, text=True, check=True)
     written = Path(done.stdout.strip())

@@ -27,12 +27,12 @@ from dprl.evaluation.intervals import ValueEstimate
 from dprl.evaluation.subgroups import Subgroup, subgroups_of
 from dprl.protocols import NO_JOURNAL
 from dprl.release.engines.engine import Engine
-from dprl.release.pipeline import Claim
+from dprl.release.pipeline import ClaimRows
 from dprl.release.run_folder import RunFolder
 
 
 @dataclass(frozen=True)
-class InMemory:
+class RowsInMemory:
     """A log in memory, with the target policies and the public behaviour policy, if there is one."""
 
     plan: Plan
@@ -89,7 +89,7 @@ class InMemory:
         """Return the sum without clipping."""
         return exact_sum(self._vectors_around(function))
 
-    def after_first(self, noise: Any, journal: Any) -> tuple[FirstPartRelease, InMemory]:
+    def after_first(self, noise: Any, journal: Any) -> tuple[FirstPartRelease, RowsInMemory]:
         """Return what the first part released, and the second part's rows with a plan for the policies it values."""
         first, log = self.plan.first, self.log
         assert first is not None
@@ -98,10 +98,10 @@ class InMemory:
         second, policies, plan = log.of_units(~chooses, self.plan.bounds), list(found.policies.values()), self.plan
         if isinstance(plan.query, LatePolicyQuery):
             plan = replace(plan, query=plan.query.with_policies(policies))
-        return found, InMemory(plan, second, policies, self.behavior)
+        return found, RowsInMemory(plan, second, policies, self.behavior)
 
 
-class InParts:
+class RowsInParts:
     """A log in parts, whose rows an engine reads block by block."""
 
     def __init__(self, plan: Plan, log: Log, units: Engine) -> None:
@@ -125,12 +125,12 @@ class InParts:
         return self._pass.exact
 
 
-PrivateRows = InMemory | InParts
+PrivateRows = RowsInMemory | RowsInParts
 """Rows of a log on their way into the mechanisms of a plan. All that these objects return is private."""
 
 
 def read_rows(
-    plan: Plan, log: Log, units: Engine | None, policies: Sequence[Any], behavior: Any, claim: Claim | None
+    plan: Plan, log: Log, units: Engine | None, policies: Sequence[Any], behavior: Any, claim: ClaimRows | None
 ) -> PrivateRows:
     """Read the rows of a log and claim them. The rows of a log in parts are claimed before its engine reads them.
 
@@ -140,16 +140,16 @@ def read_rows(
         claim: gets all rows before anything is computed from them; without a claim, a log in parts is only checked.
     """
     if units is None:
-        return InMemory(plan, log.load(claim), policies, behavior)
+        return RowsInMemory(plan, log.load(claim), policies, behavior)
     assert isinstance(log.source, Parts)
     if claim is None:
         log.source.check()
     else:
         log.claim_in_blocks(claim)
-    return InParts(plan, log, units)
+    return RowsInParts(plan, log, units)
 
 
-class Released(NamedTuple):
+class ReleasedEstimates(NamedTuple):
     """All that was released, and the rows of the units on whom policies were valued.
 
     Attributes:
@@ -171,7 +171,7 @@ class Released(NamedTuple):
 
 def release_rows(
     plan: Plan, rows: PrivateRows, noise: Any, folder: RunFolder | None = None, progress: Any = None
-) -> Released:
+) -> ReleasedEstimates:
     """Release all that the plan asks for: the first part's answers, values, differences, subgroups and what is learned.
 
     Args:
@@ -185,7 +185,7 @@ def release_rows(
         journal = folder.journal
     first = None
     if plan.first is not None:
-        if not isinstance(rows, InMemory):
+        if not isinstance(rows, RowsInMemory):
             raise RuntimeError("Two parts of the people are made of a log in memory.")
         first, rows = rows.after_first(noise, journal)
         plan = rows.plan
@@ -196,7 +196,7 @@ def release_rows(
         function = query.learned(plan.value_mechanism, noisy)
     contrasts = contrasts_of(query, plan.value_mechanism, noisy, plan.contrasts) if plan.contrasts else []
     groups = subgroups_of(query, plan.value_mechanism, noisy, plan.contrasts)
-    return Released(query.decode(plan.value_mechanism, noisy), contrasts, groups, function, first, rows)
+    return ReleasedEstimates(query.decode(plan.value_mechanism, noisy), contrasts, groups, function, first, rows)
 
 
 def release_values(

@@ -15,8 +15,8 @@ import dprl
 from dprl.accounting import certificate, verification
 from dprl.accounting.certificate import load_private
 from dprl.files import temporary_folder
-from dprl.release import save
-from dprl.release.save import check_folder
+from dprl.release import results
+from dprl.release.results import check_folder
 
 from ..interruption import interrupted
 from ..sample_log import BOUNDS, columns
@@ -59,10 +59,10 @@ def test_the_working_folder_itself(tmp_path, monkeypatch, release):
 
 SAVE_AND_BE_KILLED = """
 import os, signal, sys
-from dprl.release import save
-save.render = lambda *_: ""
-save.seal = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
-save.save_release("estimate.json", {}, {}, {}, sys.argv[1])
+from dprl.release import results
+results.render = lambda *_: ""
+results.seal = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+results.save_release("estimate.json", {}, {}, {}, sys.argv[1])
 """
 
 
@@ -87,7 +87,7 @@ def test_a_failure_leaves_nothing_behind(tmp_path, monkeypatch, release, call, e
     def failed(*_, **__):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(save, call, failed)
+    monkeypatch.setattr(results, call, failed)
     if empty_folder:
         (tmp_path / "results").mkdir()
     before = listing(tmp_path)
@@ -97,7 +97,7 @@ def test_a_failure_leaves_nothing_behind(tmp_path, monkeypatch, release, call, e
 
 
 def test_an_interruption_leaves_nothing_behind(tmp_path, release):
-    with interrupted(save, "seal"), pytest.raises(KeyboardInterrupt):
+    with interrupted(results, "seal"), pytest.raises(KeyboardInterrupt):
         release.save(tmp_path / "results")
     assert listing(tmp_path) == []
 
@@ -111,7 +111,7 @@ def test_a_folder_that_is_filled_meanwhile_is_not_written_over(tmp_path, monkeyp
         (folder / "theirs").write_text("keep me")
         return certificate.write(*arguments)
 
-    monkeypatch.setattr(save, "write", late)
+    monkeypatch.setattr(results, "write", late)
     with pytest.raises(dprl.DprlError, match="Cannot write"):
         release.save(folder)
     assert listing(tmp_path) == ["results", "results/theirs"]

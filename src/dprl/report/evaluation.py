@@ -1,9 +1,12 @@
-"""The page of an evaluation: values, intervals, the parts of their errors, and the value function."""
+"""The page of an evaluation: values, intervals, the parts of their errors, the value function; values as a table."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Mapping
 from typing import Any
+
+import pyarrow as pa
 
 from dprl.report import charts, guarantee
 from dprl.report.comparisons import choice_view, contrasts_view, learned_words, projections_view, subgroups_view
@@ -26,7 +29,10 @@ _OWN_NAMES = {"importance-sampling": ""} | {
 }
 """Algorithm -> its name on the page, where that differs from the name by which it is asked for."""
 _MOST_STRATA = 40
-
+_ENDS = ("low", "high", "low_together", "high_together")
+_NUMBERS = (
+    "value", *_ENDS, "privacy_standard_error", "sampling_standard_error", "mean_weight", "mean_weight_error",
+)  # fmt: skip
 _SILENT = "says-nothing"  # the note of an interval that is the whole declared range
 
 
@@ -55,7 +61,7 @@ def evaluation_view(estimate: Fields, certificate: Fields, units: str) -> dict[s
         "method": _method(estimate),
         "forest_of": charts.forest([p["row"] for p in policies]),
         "propensities": _propensities(estimate.section("propensities"), bounds, units),
-        "who": guarantee.who(estimate),
+        "who": guarantee.declared_about_log(estimate),
         "behavior": guarantee.behavior(certificate),
         "has_weights": any(p["weight"] for p in policies),
         "wide": [target.name for target in targets if target.reaches_far],
@@ -223,3 +229,19 @@ def _shares(name: str, privacy: float | None, sampling: float | None) -> dict[st
 
 def _same(end: float, bound: float) -> bool:
     return math.isclose(end, bound, rel_tol=1e-9, abs_tol=1e-12)
+
+
+def frame_of(estimate: Mapping[str, Any]) -> pa.Table:
+    """Return the values and differences in ``estimate.json`` as a table: of everybody, then of each subgroup."""
+    rows = [*_rows(estimate, None)]
+    for group in estimate.get("subgroups", ()):
+        rows += _rows(group, f"{group['axis']}: {group['name']}")
+    kinds = {name: pa.string() for name in ("policy", "against", "subgroup")} | dict.fromkeys(_NUMBERS, pa.float64())
+    return pa.Table.from_pylist(rows, pa.schema(kinds))
+
+
+def _rows(found: Mapping[str, Any], subgroup: str | None) -> Iterator[dict[str, Any]]:
+    for row in (*found["targets"], *found.get("contrasts", ())):
+        own: dict[str, Any] = {**row, "policy": row.get("name", row.get("policy")), "subgroup": subgroup}
+        ends = (*row["interval"], *row.get("simultaneous_interval", (None, None)))
+        yield own | dict(zip(_ENDS, ends, strict=True))
