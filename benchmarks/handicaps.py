@@ -3,9 +3,9 @@
 ``python -m benchmarks.handicaps`` draws problems of one decision by seed. In them all actions are alike, or actions
 differ equally for everybody, by one comparison, by two, or smoothly. Rules are chosen on 200 to 4,000 people, at
 epsilon .25 to 4. It prints the mean gain over the best single action, in thousandths of half the reward range, for
-several sizes of the handicap's two parts (:data:`dprl.evaluation.learned.HANDICAP`), on the seeds for choosing and on
-those for judging. It prints the same for a declared deviation of rewards from the middle
-(:data:`dprl.evaluation.learned.DECLARED`).
+several sizes of the handicap's two parts (:data:`dprl.evaluation.learned_policy.HANDICAP`), on the seeds for choosing
+and on those for judging. It prints the same for a declared deviation of rewards from the middle
+(:data:`dprl.evaluation.learned_policy.DECLARED`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from benchmarks.harness import pin, table
-from dprl.evaluation.learned import TOO_FAR
+from dprl.evaluation.learned_policy import TOO_FAR
 from dprl.policies.rules import Rule, fixed_actions, public_cuts, thresholds, trees
 
 CHOOSING, JUDGING = range(25), range(100, 125)

@@ -20,7 +20,7 @@ import dprl
 from benchmarks.harness import goal, table
 from benchmarks.learn_many_steps import without_noise
 from dprl.environments.cart_pole import CartPole
-from dprl.evaluation.learned import plan_of_learned
+from dprl.evaluation.learned_policy import plan_of_learned
 from dprl.mechanisms.noise import SeededNoise
 from dprl.policies.greedy import Basis
 from dprl.protocols import NO_JOURNAL

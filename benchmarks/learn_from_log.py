@@ -30,7 +30,7 @@ import numpy as np
 import dprl
 from benchmarks.gpope_chain import peers_python
 from benchmarks.harness import ROOT, figure, goal, pin, table
-from dprl.evaluation.learned import plan_of_learned
+from dprl.evaluation.learned_policy import plan_of_learned
 from dprl.mechanisms.noise import SeededNoise
 
 PEOPLE, ARMS, RANGE = 2_139, 4, 500.0

@@ -23,7 +23,7 @@ from scipy.stats import norm
 import dprl
 from benchmarks.harness import goal, pin, table
 from dprl.engine.program import Stage
-from dprl.evaluation.learned import plan_of_learned
+from dprl.evaluation.learned_policy import plan_of_learned
 from dprl.mechanisms.noise import SeededNoise
 from dprl.policies.greedy import Basis
 from dprl.protocols import NO_JOURNAL

@@ -26,7 +26,7 @@ from dprl.engine.algorithm import Algorithm, Setting
 from dprl.engine.columns import scale_of
 from dprl.engine.program import ValuesConfig
 from dprl.engine.ratios import step_ratios, unit_means, usable
-from dprl.evaluation.anchored import AnchoredQuery, weighed
+from dprl.evaluation.blended import BlendedQuery, blend
 from dprl.evaluation.importance_sampling import ImportanceSampling
 from dprl.evaluation.intervals import ValueEstimate
 from dprl.mechanisms.gaussian_sum import GaussianSum
@@ -75,7 +75,7 @@ class MarkovRatios(ValuesConfig):
 
 
 @dataclass(frozen=True)
-class MarkovQuery(AnchoredQuery):
+class MarkovQuery(BlendedQuery):
     """Query to the units: the query of importance sampling, and the statistics of LSTD for each policy.
 
     Attributes:
@@ -175,7 +175,7 @@ class MarkovQuery(AnchoredQuery):
         slopes = float(np.linalg.norm(theta[1:]))
         of_rows = math.hypot(1.0, float(theta[0]), slopes / self.options.slope_scale)
         error = half * math.hypot(row * float(np.linalg.norm(moved)) * of_rows, first * slopes)
-        return weighed(sampled, centre + half * float(start @ theta), error, 0.0)
+        return blend(sampled, centre + half * float(start @ theta), error, 0.0)
 
 
 def within(ratios: Float[np.ndarray, " rows"], budget: float, log: Trajectories) -> Float[np.ndarray, " rows"]:

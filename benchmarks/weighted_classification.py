@@ -21,7 +21,7 @@ from benchmarks.harness import pin, table
 from benchmarks.learn_from_log import ARMS, DELTA, EPSILONS, RANGE, trial
 from dprl.accounting import events
 from dprl.accounting.calibration import noise_multiplier_for
-from dprl.evaluation.learned import plan_of_learned
+from dprl.evaluation.learned_policy import plan_of_learned
 from dprl.mechanisms.noise import SeededNoise
 from dprl.policies.greedy import Basis, GreedyPolicy
 from dprl.protocols import NO_JOURNAL

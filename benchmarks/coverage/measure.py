@@ -17,7 +17,7 @@ import dprl
 from benchmarks.coverage.domains import Domain
 from benchmarks.coverage.rows import Row
 from benchmarks.coverage.standard import PLANNED
-from dprl.evaluation.learned import plan_of_learned
+from dprl.evaluation.learned_policy import plan_of_learned
 from dprl.evaluation.strata import read_axis
 from dprl.protocols import Bounds
 

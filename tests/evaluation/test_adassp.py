@@ -115,7 +115,7 @@ def test_a_constant_that_is_noise_is_not_believed():
     truth = rng.uniform(-1.0, 1.0, 20000)
     for spread in (0.05, 1.0, 20.0):
         noisy = jnp.asarray(truth + spread * rng.normal(size=truth.size)) / 0.1
-        error = np.asarray(adassp.level_of(noisy, spread / 0.1, 0.1)) - truth
+        error = np.asarray(adassp.shrunken_level(noisy, spread / 0.1, 0.1)) - truth
         assert np.mean(error**2) < min(1.0 / 3.0, 1.2 * spread**2) * 1.02
 
 

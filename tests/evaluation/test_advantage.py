@@ -14,7 +14,7 @@ from dprl.engine.sample_split import SampleSplit
 from dprl.errors import DprlError
 from dprl.evaluation.advantage import ADVANTAGE, KAPPA, Advantage
 from dprl.evaluation.fitted_q import FITTED_Q
-from dprl.evaluation.learned import plan_of_learned
+from dprl.evaluation.learned_policy import plan_of_learned
 from dprl.evaluation.learning_question import FITTED_Q_STRENGTH, recommended_question
 from dprl.policies.greedy import Basis
 

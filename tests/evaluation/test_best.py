@@ -14,8 +14,8 @@ from dprl.data.readers import read_log
 from dprl.engine.ratios import step_ratios
 from dprl.engine.sample_split import SHARE, SampleSplit
 from dprl.errors import DprlError
-from dprl.evaluation.best import CUT, POINTS, cut_of_choice, make_choice
-from dprl.evaluation.importance_vectors import parts_of, rest_of
+from dprl.evaluation.best_policy import CUT, POINTS, cut_of_choice, make_choice
+from dprl.evaluation.importance_vectors import further_columns, unit_parts
 from dprl.evaluation.plan import make_plan, plan_of_best
 from dprl.mechanisms.gaussian_sum import ALTERS_ONE_PLACE
 from dprl.mechanisms.noise import SecureNoise
@@ -163,8 +163,8 @@ def test_an_interval_counts_that_the_number_of_people_in_a_part_varies():
         people = np.random.default_rng(trial).binomial(800, 0.5)
         for name, asked in (("part", plan), ("whole", whole)):
             query = asked.query
-            parts = [part @ query.strategy.T for part in parts_of(query, above, below)]
-            one = np.concatenate([*parts, rest_of(query, above, below, np.ones(1))], axis=1)
+            parts = [part @ query.strategy.T for part in unit_parts(query, above, below)]
+            one = np.concatenate([*parts, further_columns(query, above, below, np.ones(1))], axis=1)
             (estimate,) = query.decode(asked.value_mechanism, people * one[0])
             hits[name] += estimate.interval[0] <= 1.0 <= estimate.interval[1] and "says-nothing" not in estimate.notes
     assert hits["part"] >= 368

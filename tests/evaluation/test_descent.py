@@ -17,9 +17,8 @@ from dprl.accounting.budget import Budget
 from dprl.data.trajectories import Trajectories
 from dprl.engine import loop as engine
 from dprl.errors import DprlError
-from dprl.evaluation.descent import ROOM, DescentConfig, State, feature_scale, signal_to_noise
 from dprl.evaluation.return_regression import ReturnRegression
-from dprl.evaluation.td import TD
+from dprl.evaluation.td import NORM_MARGIN, TD, DescentConfig, DescentState, feature_scale, signal_to_noise
 from dprl.mechanisms.noise import SeededNoise
 from dprl.protocols import Bounds
 from dprl.value_functions.features import Features, make_features
@@ -74,7 +73,7 @@ def test_one_step_is_the_one_computed_by_hand(config, basis):
     program, _, data = one_shot.made(options, log, basis, helpers.stepped_policy)
     features = program.facts.features
     theta = np.random.default_rng(0).normal(size=features.size) * 0.3
-    state = State(jnp.asarray(theta), jnp.zeros(features.size))
+    state = DescentState(jnp.asarray(theta), jnp.zeros(features.size))
     mechanism = program.stages[0].mechanism
     total = mechanism.clipped_sum(one_shot.vectors(program, 0, state, data), jnp.ones(log.units, bool))
     after = program.update(0, state, mechanism.scaled(total), 0)
@@ -140,7 +139,7 @@ def test_theta_stays_where_values_can_be(config):
             values = program.facts.features(np.arange(3.0)[:, None]) @ theta
             np.testing.assert_allclose(values[:2], [1.0, -1.0])
         else:
-            assert np.linalg.norm(theta) == pytest.approx(ROOM)
+            assert np.linalg.norm(theta) == pytest.approx(NORM_MARGIN)
         free = program_of(config(discount=GAMMA, project=False), basis)
         assert np.abs(free.update(0, free.init(), huge, 0).theta).max() > 100.0
 
@@ -153,7 +152,7 @@ def test_a_unit_s_vector_is_its_own(config, seed):
     rng = np.random.default_rng(seed)
     program, _, data = one_shot.made(config(discount=GAMMA), one_shot.stepped(6), "tabular", helpers.stepped_policy)
     block = data.block(slice(None))
-    state = State(jnp.asarray(rng.normal(size=3)), jnp.zeros(3))
+    state = DescentState(jnp.asarray(rng.normal(size=3)), jnp.zeros(3))
     vectors = partial(one_shot.of_block, program, 0, state)
     plain = vectors(block)
     assert np.abs(plain).max() > 0

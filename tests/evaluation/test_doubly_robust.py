@@ -20,9 +20,9 @@ from dprl.engine.loop import noiseless, run_on_host
 from dprl.engine.plan import Plan
 from dprl.engine.ratios import step_ratios
 from dprl.errors import DprlError
-from dprl.evaluation import around, reach
-from dprl.evaluation.around import AroundQuery
+from dprl.evaluation import doubly_robust_estimates
 from dprl.evaluation.doubly_robust import DoublyRobust
+from dprl.evaluation.doubly_robust_query import DoublyRobustQuery
 from dprl.evaluation.plan import make_plan
 from dprl.mechanisms.noise import SeededNoise
 from dprl.protocols import Bounds
@@ -37,10 +37,10 @@ from .helpers import bandit_bounds
 def expected(process: SimpleNamespace, fractions: np.ndarray, cumulative: float | None = None) -> Any:
     """Means of estimates and weight under the behaviour policy, by enumeration, with this ``(12,)`` baseline."""
     bounds = process_bounds(len(process.chances), process.largest, cumulative)
-    query = AroundQuery(DoublyRobust(discount=GAMMA), bounds, make_features("tabular", bounds.observation), 1)
+    query = DoublyRobustQuery(DoublyRobust(discount=GAMMA), bounds, make_features("tabular", bounds.observation), 1)
     log = one_shot.load(process.columns, bounds)
     at_rows = fractions[log.observation[:, 0].astype(int)]
-    found = around.estimates(query, log, step_ratios(process.policy, log), at_rows)
+    found = doubly_robust_estimates.estimates(query, log, step_ratios(process.policy, log), at_rows)
     return query, [float(process.chances @ x) for x in found]
 
 
@@ -140,16 +140,16 @@ def test_the_reach_is_that_of_the_farthest_trajectory(case, part):
     ends = paths(bounds, known, baseline)
     for a, b in ((1.0, 0.0), (-1.0, 0.0), (0.0, 1.0), (0.0, -1.0), (0.6, 0.8), (-0.8, 0.6), (0.6, -0.8)):
         found = float((a * ends[0] + b * ends[1]).max())
-        bound = reach.largest(bounds, GAMMA, known, baseline, a, b)
+        bound = doubly_robust_estimates.largest_combination(bounds, GAMMA, known, baseline, a, b)
         assert bound >= found - 1e-9
         if value is None:
             assert bound == pytest.approx(found, abs=1e-5)
     both = bounds.cuts_products
-    radius = reach.farthest(bounds, GAMMA, known, baseline, 0.3, both=both)
+    radius = doubly_robust_estimates.largest_distance(bounds, GAMMA, known, baseline, 0.3, both=both)
     farthest = float((np.hypot(*(ends - 0.3)) if both else np.abs(ends[0] - 0.3)).max())
     assert radius >= farthest - 1e-9
     if value is None:
-        assert radius <= farthest * (1.0 / math.cos(math.pi / reach.DIRECTIONS)) * (1 + 1e-6)
+        assert radius <= farthest * (1.0 / math.cos(math.pi / doubly_robust_estimates.DIRECTIONS)) * (1 + 1e-6)
 
 
 def test_what_can_still_come_is_what_bounds_allow():
@@ -183,13 +183,13 @@ def plan_of(bounds: Bounds, policies: Any = None, epsilon: float = 50.0, **optio
 
 
 def vectors_of(plan: Plan, log: Any, theta: np.ndarray, policies: Any = None) -> np.ndarray:
-    assert isinstance(plan.query, AroundQuery)
+    assert isinstance(plan.query, DoublyRobustQuery)
     return plan.query.around(plan.function_of(theta)).unit_vectors(log, policies or [one_shot.extreme_policy])
 
 
 def decoded(plan: Plan, total: np.ndarray, theta: np.ndarray) -> Any:
     """Without noise."""
-    assert isinstance(plan.query, AroundQuery)
+    assert isinstance(plan.query, DoublyRobustQuery)
     return plan.query.around(plan.function_of(theta)).decode(one_shot.quiet(plan.query), total)
 
 
@@ -243,7 +243,7 @@ def test_on_policy_it_is_the_mean_return():
     query: Any = plan.query.around(plan.function_of(theta))
     baseline = query.baseline
     fractions = baseline.fractions(log)
-    found, _ = around.estimates(query, log, np.ones(len(log.reward)), fractions)
+    found, _ = doubly_robust_estimates.estimates(query, log, np.ones(len(log.reward)), fractions)
     np.testing.assert_allclose(found, [0.99 ** (n - 1) for n in log.lengths()], rtol=1e-9)
 
 

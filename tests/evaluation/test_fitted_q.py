@@ -18,7 +18,7 @@ from dprl.engine.rows import rows_of
 from dprl.engine.sample_split import SampleSplit
 from dprl.errors import DprlError
 from dprl.evaluation.fitted_q import FITTED_Q, LinearQ, NoFeatures, TableQ
-from dprl.evaluation.learned import plan_of_learned
+from dprl.evaluation.learned_policy import plan_of_learned
 from dprl.evaluation.learning_question import make_question
 from dprl.mechanisms.noise import SeededNoise
 from dprl.policies.greedy import Basis

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 import dprl
 from dprl.accounting import events
 from dprl.errors import DprlError
-from dprl.evaluation.importance_vectors import mixed, parts_of, rest_of
-from dprl.evaluation.intervals import ValueEstimate, of_distances
-from dprl.evaluation.learned import LEVELS, MOST_BESIDE, TOO_FAR, declared_cuts, plan_of_learned
+from dprl.evaluation.importance_vectors import further_columns, mixed, unit_parts
+from dprl.evaluation.intervals import ValueEstimate, difference_of_means
+from dprl.evaluation.learned_policy import LEVELS, MOST_BESIDE, TOO_FAR, declared_cuts, plan_of_learned
 from dprl.evaluation.least_noise import UnknownPolicy, public_patterns
 from dprl.policies.loading import AlwaysPolicy, LoggedPolicy
 from dprl.protocols import Bounds
@@ -145,9 +145,9 @@ def test_no_unit_of_an_unknown_rule_is_cut(of, chance, rule, outcome):
         ratios = np.array([rule / behaves, 1.0, *((a == done) / behaves for a in fixed)])
         share = ratios / largest
         above, below = (share * x for x in ((1.0 + outcome) / 2.0, (1.0 - outcome) / 2.0))
-        parts = parts_of(query, above[None], below[None])
+        parts = unit_parts(query, above[None], below[None])
         vector = [mixed(part, query.strategy) for part in parts]
-        vector.append(rest_of(query, above[None], below[None], np.ones(1)))
+        vector.append(further_columns(query, above[None], below[None], np.ones(1)))
         assert np.linalg.norm(np.concatenate(vector, axis=1)) <= query.clip_norm * (1.0 + 1e-9)
 
 
@@ -168,9 +168,9 @@ def test_a_difference_in_a_part_counts_that_the_number_of_people_varies(part):
     estimates = tuple(
         ValueEstimate(float(m), (-1.0, 1.0), 0.0, float(e), float(e)) for m, e in zip(means, errors, strict=True)
     )
-    found = of_distances(
+    found = difference_of_means(
         estimates, tuple(means), product, unit=1.0, units=units, t=2.0, noise=0.0, product_noise=0.0, share=1.0,
-        share_noise=0.0, largest=1.0, part=part,
+        share_noise=0.0, largest=1.0, asked_share=part,
     )  # fmt: skip
     difference = distances[:, 0] - distances[:, 1]
     expected = np.sqrt((np.mean(difference**2) - part * np.mean(difference) ** 2) / units)

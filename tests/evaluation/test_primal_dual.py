@@ -19,7 +19,7 @@ from dprl.errors import DprlError
 from dprl.evaluation.neural_td import NeuralTD
 from dprl.evaluation.plan import program_for
 from dprl.evaluation.primal_dual import FUNCTION, PrimalDualConfig, PrimalDualProgram
-from dprl.evaluation.start_level import START, ConstantLSTD, start_level
+from dprl.evaluation.private_constant import START, ConstantLSTD, constant_start
 from dprl.mechanisms.noise import SeededNoise
 from dprl.protocols import Bounds
 from dprl.value_functions.features import make_features
@@ -73,8 +73,8 @@ def test_start_of_transitions_is_lstd_on_the_constant(discount: float):
     """Units of one row: an endless and a terminating chain have closed forms, and any log LSTD's."""
     rng, about = np.random.default_rng(0), facts("columns", unit="transition", return_range=(0.0, 40.0))
     about = replace(about, discount=discount)
-    level = start_level(about)
-    mechanism = make_stage(level.shape(), 1.0).mechanism
+    level = constant_start(about)
+    mechanism = make_stage(level.query(), 1.0).mechanism
     assert isinstance(level, ConstantLSTD)
     assert level.columns == ("states", "next_states", "alive", "raw_reward")
     rho, reward = rng.uniform(0.0, 2.0, 500), rng.uniform(0.0, 2.0, 500)
@@ -83,7 +83,7 @@ def test_start_of_transitions_is_lstd_on_the_constant(discount: float):
         row = lambda x: jnp.asarray(np.broadcast_to(x, 500)[:, None])  # noqa: E731
         columns = {"rho": row(rho), "weight": row(1.0), "alive": row(1.0 - ends), "raw_reward": row(reward - 1.0)}
         vectors = level.vectors(Block(columns))
-        assert float(jnp.linalg.norm(vectors, axis=1).max()) <= 2.0 * level.shape().clip_norm
+        assert float(jnp.linalg.norm(vectors, axis=1).max()) <= 2.0 * level.query().clip_norm
         return 20.0 + 20.0 * float(level.level(jnp.sum(vectors, axis=0), mechanism))
 
     often = (np.arange(500) % 10 == 0).astype(float)

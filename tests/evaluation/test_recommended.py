@@ -18,10 +18,10 @@ from dprl.engine.program import PublicFacts, Stage
 from dprl.engine.rows import rows_of
 from dprl.evaluation import adassp
 from dprl.evaluation.adassp import AdaSSPProgram, modes_of
-from dprl.evaluation.checked import TABLE_SHARES, CheckedReturns, CheckedTD, statistics
+from dprl.evaluation.checked_descent import TABLE_SHARES, CheckedReturns, CheckedTD, statistics_options
 from dprl.evaluation.plan import program_for
 from dprl.evaluation.private_constant import PrivateConstant, PrivateConstantProgram
-from dprl.evaluation.recommended import Recommended, choose
+from dprl.evaluation.recommended import Recommended, choose_method
 from dprl.evaluation.return_regression import ReturnRegression
 from dprl.evaluation.td import TD, TDProgram
 from dprl.mechanisms.gaussian_sum import GaussianSum
@@ -61,7 +61,7 @@ def facts(bounds: Bounds, mu: float, features: str = "columns") -> PublicFacts:
     ],
 )
 def test_it_chooses_by_public_facts(changes: dict[str, Any], features: str, mu: float, expected: str) -> None:
-    assert choose(facts(replace(CHAIN, **changes), mu, features)) == expected
+    assert choose_method(facts(replace(CHAIN, **changes), mu, features)) == expected
 
 
 @pytest.mark.parametrize("features", ["tabular", "columns", "fourier:3", "fourier-coupled:3"])
@@ -122,7 +122,7 @@ def test_what_is_left_goes_to_td_of_a_table_where_the_check_agrees_and_else_to_s
         error = data.reward - data.delta_phi @ theta
         np.testing.assert_allclose(made[:, :size], np.einsum("bl,bln->bn", data.weight * error, data.phi), atol=1e-5)
         assert not made[:, size:].any()
-    asked = statistics(program.facts, 0.99, 0.0)
+    asked = statistics_options(program.facts, 0.99, 0.0)
     length, norm = asked.statistics(program.facts)
     alone = asked.program(program.facts, (program.stages[0], program.stages[3]))
     expected = alone.vectors(adassp.State(jnp.float64(0.3), jnp.zeros(size)), data.block(slice(None)))
@@ -140,7 +140,7 @@ def test_statistics_asked_for_in_every_step_are_those_asked_for_once() -> None:
     for step in range(steps):
         state = program.update(3, state, jnp.asarray(total), step)
     # of shrunken products, as many and as noisy as here; no noise was drawn, so that they are shrunk a little
-    asked = statistics(program.facts, 0.99, 0.0)
+    asked = statistics_options(program.facts, 0.99, 0.0)
     length, norm = asked.statistics(program.facts)
     std = norm / program.facts.mu / np.sqrt(TABLE_SHARES[3])
     sums = total[:length] * norm / program.stages[3].mechanism.clip_norm

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import dprl
 from dprl.errors import DprlError
-from dprl.evaluation.learned import plan_of_learned
+from dprl.evaluation.learned_policy import plan_of_learned
 from dprl.evaluation.strata import Strata
 from dprl.evaluation.strata_q import StrataBasis, StrataQ
 from dprl.policies.rules import read_rule

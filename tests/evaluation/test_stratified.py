@@ -21,9 +21,9 @@ from dprl.evaluation.importance_vectors import unit_pairs
 from dprl.evaluation.plan import make_plan
 from dprl.evaluation.propensities import Propensities, load_propensities
 from dprl.evaluation.residual_design import ResidualDesign
-from dprl.evaluation.sequential import Moves, SequentialQuery
 from dprl.evaluation.strata import Strata
 from dprl.evaluation.stratified import Stratified
+from dprl.evaluation.stratified_steps import StratifiedStepsQuery, WeightNoise
 from dprl.policies.loading import ColumnPolicy, LoggedPolicy
 from dprl.protocols import Bounds
 from dprl.registry import default_for
@@ -310,7 +310,7 @@ def test_moves_of_weights_are_those_of_dense_vectors(horizon):
     columns, bounds = people(200, 3, horizon), facts(horizon, max_importance_ratio=4.0)
     noise = np.random.default_rng(3).normal(size=CELLS * ACTIONS)
     known = counted(columns, bounds, noise, 0.3)
-    log, moves = one_shot.load(columns, bounds), Moves(known, 0.0, 2.0)
+    log, moves = one_shot.load(columns, bounds), WeightNoise(known, 0.0, 2.0)
     counts, expected = known.counts, []
     for episode in range(log.episodes):
         visits, longest = np.zeros((CELLS, ACTIONS)), 0.0
@@ -319,15 +319,15 @@ def test_moves_of_weights_are_those_of_dense_vectors(horizon):
             z = visits / counts - (visits.sum(axis=1) / counts.sum(axis=1))[:, None]
             longest = max(longest, known.count_noise * float(np.linalg.norm(z)))
         expected.append(longest + longest**2 / 4.0)
-    assert moves.of(log) == pytest.approx(expected, rel=1e-9)
-    assert moves.of(log).max() <= moves.largest
+    assert moves.standard_errors(log) == pytest.approx(expected, rel=1e-9)
+    assert moves.standard_errors(log).max() <= moves.largest_error
 
 
 def test_several_steps_without_noise_are_self_normalised_importance_sampling_with_the_logs_own_propensities():
     columns, bounds = people(600, 4, 3), facts(3, max_importance_ratio=4.0, max_cumulative_ratio=64.0)
     known = counted(columns, bounds)
     query = asked(bounds).around(known)
-    assert isinstance(query, SequentialQuery)
+    assert isinstance(query, StratifiedStepsQuery)
     log = one_shot.load(columns, bounds)
     estimates = estimated(query, columns, bounds)
     own = known.counts / known.counts.sum(axis=1, keepdims=True)

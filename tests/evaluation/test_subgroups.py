@@ -43,7 +43,7 @@ CONFIGS = {
     "importance sampling": dprl.ImportanceSampling(discount=0.9),
     "self-normalised": dprl.ImportanceSampling(discount=0.9, estimator="self-normalised"),
     "doubly robust": dprl.DoublyRobust(discount=0.9),
-    "anchored": dprl.Recommended(discount=0.9),
+    "blended": dprl.Recommended(discount=0.9),
 }
 
 

@@ -9,8 +9,8 @@ import numpy as np
 
 import dprl
 from dprl.accounting.rows import KINDS
-from dprl.evaluation.importance_vectors import parts_of, rest_of
-from dprl.evaluation.learned import plan_of_learned
+from dprl.evaluation.importance_vectors import further_columns, unit_parts
+from dprl.evaluation.learned_policy import plan_of_learned
 from dprl.evaluation.least_noise import UnknownPolicy
 from dprl.evaluation.plan import plan_of_best
 from dprl.mechanisms.noise import SecureNoise
@@ -98,6 +98,6 @@ def norm_of_an_unknown_rule() -> None:
     bounds = bandit_bounds(100)
     query = dprl.ImportanceSampling().value_query(bounds, policies, ((0, 1), (0, 2), (0, 3)))
     pair = np.array([[1.0, 0.5, 1.0, 0.0]]), np.zeros((1, 4))
-    parts = [part @ query.strategy.T for part in parts_of(query, *pair)]
-    vector = np.concatenate([*parts, rest_of(query, *pair, np.ones(1))], axis=1)
+    parts = [part @ query.strategy.T for part in unit_parts(query, *pair)]
+    vector = np.concatenate([*parts, further_columns(query, *pair, np.ones(1))], axis=1)
     require(np.linalg.norm(vector) <= query.clip_norm * (1.0 + 1e-9), "a unit's vector is cut")

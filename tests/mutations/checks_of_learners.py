@@ -9,7 +9,7 @@ import numpy as np
 import dprl
 from dprl.accounting import events, verification
 from dprl.accounting.budget import Budget
-from dprl.evaluation.learned import plan_of_learned
+from dprl.evaluation.learned_policy import plan_of_learned
 from tests.resealed import reseal
 
 from ..evaluation.helpers import bandit_bounds, columns_of

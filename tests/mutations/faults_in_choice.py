@@ -10,7 +10,7 @@ import numpy as np
 
 from dprl.engine.sample_split import SampleSplit
 from dprl.evaluation import least_noise
-from dprl.evaluation.best import Choice
+from dprl.evaluation.best_policy import PolicyChoice
 from dprl.mechanisms import noisy_maximum
 from dprl.mechanisms.noisy_maximum import NoisyMaximum
 from dprl.release.private_rows import RowsInMemory
@@ -86,7 +86,7 @@ def rows_divided(original: Any, rows: Any, noise: Any, journal: Any) -> Any:
     return original(replace(rows, log=replace(log, unit_offsets=np.arange(log.episodes + 1))), noise, journal)
 
 
-@fault("a policy is chosen by its sum without noise", "odds of a released choice", (Choice, "released"))
+@fault("a policy is chosen by its sum without noise", "odds of a released choice", (PolicyChoice, "released"))
 def _(original: Any, self: Any, log: Any, behavior: Any, noise: Any, journal: Any) -> Any:
     """The mechanism draws, too, but the winner is the one with the largest sum."""
     found = original(self, log, behavior, noise, journal)
@@ -112,6 +112,6 @@ def _(original: Any, policies: Any, *more: Any) -> Any:
     return patterns[patterns[:, 0] == 0.0]
 
 
-@fault("larger classes of rules start ahead", "class of a learned rule", (Choice, "total"))
+@fault("larger classes of rules start ahead", "class of a learned rule", (PolicyChoice, "total"))
 def _(original: Any, self: Any, log: Any, behavior: Any = None) -> Any:
     return original(self, log, behavior) + 2 * np.array(self.handicaps)

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from dprl.evaluation import around, left_out, reach, stratified
+from dprl.evaluation import doubly_robust_estimates, doubly_robust_query, stratified
+from dprl.evaluation.doubly_robust_estimates import AdaSSPWithSums
 
 from .planting import fault, gives
 
@@ -14,7 +15,7 @@ from .planting import fault, gives
 @fault(
     "estimates cut at two half-widths of the value range",
     "it is unbiased for every value function",
-    (around, "estimates"),
+    (doubly_robust_estimates, "estimates"),
 )
 def _(original: Any, query: Any, *more: Any) -> Any:
     *ends, weight = original(query, *more)
@@ -23,10 +24,14 @@ def _(original: Any, query: Any, *more: Any) -> Any:
 
 
 # What was cut is then worth what the value function says, and not all that it may be.
-fault("a baseline where the weights are cut", "units are plain sums", (around.AroundQuery, "sides"))(gives(1))
+fault("a baseline where the weights are cut", "units are plain sums", (doubly_robust_query.DoublyRobustQuery, "sides"))(
+    gives(1)
+)
 
 
-@fault("a reach of products that are never cut", "no unit exceeds its clip norm", (reach, "farthest"))
+@fault(
+    "a reach of products that are never cut", "no unit exceeds its clip norm", (doubly_robust_query, "largest_distance")
+)
 def _(original: Any, *facts: Any, both: Any) -> Any:
     return 0.3 * original(*facts, both=both)
 
@@ -44,7 +49,7 @@ def _(original: Any, *given: Any) -> Any:
 @fault(
     "a baseline with a unit's own rewards in it",
     "values are unbiased around what was learned of the same people",
-    (left_out.KeptSums, "own"),
+    (AdaSSPWithSums, "own_parts"),
 )
 def _(original: Any, *given: Any) -> Any:
     return 0.0 * original(*given)

@@ -16,11 +16,11 @@ from .planting import Planting, fault, gives
 @fault(
     "an interval of sampling error and noise alone, where ratios are cut",
     "what is cut is counted",
-    (importance, "between_bounds"),
+    (importance, "bounded_estimate"),
 )
-def _(original: Any, known: Any, parts: list[float]) -> Any:
-    found = original(known, parts)
-    half = known.t * (found.privacy_standard_error**2 + found.sampling_standard_error**2) ** 0.5
+def _(original: Any, facts: Any, parts: list[float]) -> Any:
+    found = original(facts, parts)
+    half = facts.t * (found.privacy_standard_error**2 + found.sampling_standard_error**2) ** 0.5
     middle = sum(found.interval) / 2.0
     return dataclasses.replace(found, interval=(middle - half, middle + half))
 
@@ -39,7 +39,7 @@ fault(
 @fault(
     "people who may be missing are left out of the interval",
     "a few people who are not there are counted though weights do not show them",
-    (intervals, "with_missing"),
+    (intervals, "with_missing_people"),
 )
 def _(original: Any, end: Any, *mean: Any) -> Any:
     return end

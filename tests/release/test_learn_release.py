@@ -15,7 +15,7 @@ from dprl.accounting import verification
 from dprl.accounting.budget import Budget
 from dprl.data.partition import partition
 from dprl.errors import DprlError
-from dprl.evaluation.learned import plan_of_learned
+from dprl.evaluation.learned_policy import plan_of_learned
 from dprl.mechanisms.noise import SeededNoise
 from dprl.mechanisms.noisy_maximum import NoisyMaximum
 from dprl.policies.loading import AlwaysPolicy

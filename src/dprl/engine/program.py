@@ -348,7 +348,7 @@ class ValueFunctionConfig(EvaluationConfig):
     learns: ClassVar[str] = "value function"
     """What is released besides values, in words."""
 
-    anchored: ClassVar[bool] = False
+    blends_value_function: ClassVar[bool] = False
     """Whether values follow the released value function where products of ratios are cut."""
 
     neural: ClassVar[bool] = False

@@ -23,7 +23,7 @@ from dprl.engine.algorithm import Algorithm, Setting
 from dprl.engine.layouts import Block, apply, project
 from dprl.engine.program import PublicFacts, Query, Stage, ValueFunctionConfig
 from dprl.errors import DprlError
-from dprl.evaluation.start_level import StartedProgram, StartLevel, behind
+from dprl.evaluation.private_constant import StartedProgram, StartLevel, queries_after_start
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.value_functions.features import Columns, Features, Fourier, Tabular
 from dprl.value_functions.modes import MOST_COLUMNS, has_modes, make_modes
@@ -66,7 +66,7 @@ class StatisticsConfig(ValueFunctionConfig):
     @override
     def queries(self, facts: PublicFacts) -> tuple[Query, ...]:
         statistics = Query(STATISTICS, *self.statistics(facts))
-        return behind(self.released_start(facts), self.constant_share, statistics)
+        return queries_after_start(self.released_start(facts), self.constant_share, statistics)
 
     def statistics(self, facts: PublicFacts) -> tuple[int, float]:
         """Return the dimension of the statistics, and the largest norm of one unit's statistics."""
@@ -163,7 +163,7 @@ class ShrunkenMean(StartLevel):
     columns = ("returns", "start")
 
     @override
-    def shape(self) -> Query:
+    def query(self) -> Query:
         return Query(CONSTANT, 1, 1.0)
 
     @override
@@ -172,10 +172,10 @@ class ShrunkenMean(StartLevel):
 
     @override
     def level(self, noisy: Float[Array, " 1"], mechanism: GaussianSum) -> Float[Array, ""]:
-        return level_of(noisy[0], mechanism.noise_std, self.facts.ratio / self.facts.units)
+        return shrunken_level(noisy[0], mechanism.noise_std, self.facts.ratio / self.facts.units)
 
 
-def level_of(noisy: Float[Array, ...], noise: float, scale: float) -> Float[Array, ...]:
+def shrunken_level(noisy: Float[Array, ...], noise: float, scale: float) -> Float[Array, ...]:
     """Return the constant in [-1, 1] from its noisy sum, shrunk towards zero as far as the noise requires.
 
     The prior variance is 1/3, that of a uniform level.

@@ -4,7 +4,7 @@ Paper: Jiang and Li (2016), "Doubly robust off-policy value evaluation", Eq. (10
 values. AdaSSP learns the value function on the same units; each unit's baseline is made without its own rows.
 Privacy unit: a trajectory, or a person with all their trajectories. Relation: add or remove one.
 Released: what AdaSSP releases, then one noisy vector of all policies' estimates; see
-:mod:`~dprl.evaluation.around`.
+:mod:`~dprl.evaluation.doubly_robust_query`.
 Proof, unbiasedness and bias bound: docs/proofs/doubly-robust.md.
 """
 
@@ -22,8 +22,8 @@ from typing_extensions import override
 from dprl.engine.algorithm import Algorithm, Setting
 from dprl.engine.program import Program, PublicFacts, Query, Stage, ValueFunctionConfig
 from dprl.evaluation.adassp import AdaSSP
-from dprl.evaluation.around import AroundQuery
-from dprl.evaluation.left_out import KeptSums, LeftOut
+from dprl.evaluation.doubly_robust_estimates import AdaSSPWithSums, LeaveOneOutFunction
+from dprl.evaluation.doubly_robust_query import DoublyRobustQuery
 from dprl.protocols import Bounds
 from dprl.value_functions.features import Features
 from dprl.value_functions.value_function import ValueFunction
@@ -56,7 +56,7 @@ class DoublyRobust(ValueFunctionConfig):
     @override
     def program(self, facts: PublicFacts, stages: tuple[Stage, ...]) -> Program:
         """Return the program with everything public filled in."""
-        return KeptSums(self._inner.resolve(facts, stages), stages, facts)
+        return AdaSSPWithSums(self._inner.resolve(facts, stages), stages, facts)
 
     @override
     def function(
@@ -71,14 +71,16 @@ class DoublyRobust(ValueFunctionConfig):
             return ValueFunction(theta, features, value)
         modes = (math.isqrt(9 + 8 * stages[-1].mechanism.dimension) - 3) // 2
         facts = PublicFacts(bounds, features, self.discount, mu=0.0)  # mu only chooses modes, and these are given
-        return LeftOut(theta[:n], features, value, KeptSums(self._inner.replace(modes=modes), stages, facts), theta[n:])
+        return LeaveOneOutFunction(
+            theta[:n], features, value, AdaSSPWithSums(self._inner.replace(modes=modes), stages, facts), theta[n:]
+        )
 
     @override
     def value_query(
         self, bounds: Bounds, features: Features, policies: Sequence[Any], contrasts: Sequence[tuple[int, int]]
-    ) -> AroundQuery:
+    ) -> DoublyRobustQuery:
         """Return the query for values around the value function."""
-        return AroundQuery(self, bounds, features, len(policies), contrasts=tuple(contrasts))
+        return DoublyRobustQuery(self, bounds, features, len(policies), contrasts=tuple(contrasts))
 
     @property
     def _inner(self) -> AdaSSP:

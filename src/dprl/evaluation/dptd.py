@@ -20,7 +20,7 @@ from typing_extensions import override
 from dprl.engine.algorithm import Algorithm, Setting
 from dprl.engine.program import PublicFacts, Query, Stage
 from dprl.evaluation import protected
-from dprl.evaluation.primal_dual import STANDARD_ATTACKS, PrimalDualConfig, PrimalDualProgram, limited
+from dprl.evaluation.primal_dual import STANDARD_ATTACKS, PrimalDualConfig, PrimalDualProgram, noise_limited_steps
 from dprl.protocols import Attack
 
 # Algorithm 1's own direction wants a faster dual variable, and more steps
@@ -81,14 +81,14 @@ class DPTD(PrimalDualConfig):
         return "corrected" if self.direction is None else self.direction
 
     @override
-    def count(self, facts: PublicFacts) -> int:
-        return GRADIENT_STEPS if self.steps is None and self.follows == "gradient" else super().count(facts)
+    def step_count(self, facts: PublicFacts) -> int:
+        return GRADIENT_STEPS if self.steps is None and self.follows == "gradient" else super().step_count(facts)
 
     @override
     def step_sizes(self, facts: PublicFacts, stage: Stage) -> tuple[float, float]:
         """Return the primal and the dual step size."""
         if self.follows == "gradient":
-            return limited(facts, stage, GRADIENT_PRIMAL, GRADIENT_DUAL)
+            return noise_limited_steps(facts, stage, GRADIENT_PRIMAL, GRADIENT_DUAL)
         return super().step_sizes(facts, stage)
 
     @override

@@ -27,16 +27,31 @@ from dprl.engine.value_query import BaseValueQuery
 from dprl.errors import DprlError
 from dprl.evaluation.importance_intervals import (
     WEIGHT_SCALE,
-    Known,
+    DecodingFacts,
     Scale,
-    between_bounds,
-    centred,
+    bounded_estimate,
+    centred_estimate,
     half_width,
     largest_variance,
-    normalised,
+    normalised_estimate,
 )
-from dprl.evaluation.importance_vectors import mixed, parts_of, per_decision_scale, rest_of, scale_of_values, unit_pairs
-from dprl.evaluation.intervals import Difference, ValueEstimate, apart, of_distances, product_weight, quantile
+from dprl.evaluation.importance_vectors import (
+    further_columns,
+    mixed,
+    per_decision_scale,
+    scale_of_values,
+    unit_pairs,
+    unit_parts,
+    with_least_norm,
+)
+from dprl.evaluation.intervals import (
+    Difference,
+    ValueEstimate,
+    difference_of_means,
+    interval_difference,
+    product_weight,
+    quantile,
+)
 from dprl.evaluation.least_noise import least_noise_strategy, public_patterns
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.protocols import Bounds
@@ -111,15 +126,15 @@ class ImportanceQuery(BaseValueQuery):
         contrasts: pairs of policies whose difference is asked for; where nothing is cut, the mean product of each
             pair's distances to the baseline is released, too.
         largest_differences: for each of those pairs, the largest difference of its two distances in one unit.
-        uncertain: where behaviour probabilities were estimated, for each policy the standard error that they add to the
-            mean of its weight, and the most that they add to the mean of its distance to the middle of the range.
+        propensity_errors: where behaviour probabilities were estimated, for each policy the standard error that they
+            add to its mean weight, and the most that they add to its mean distance to the middle of the range.
         keeps_weights: whether estimated probabilities show that no product of ratios is cut, and none is lost.
         patterns: ``(J, K)`` patterns of weights that a unit can have over the policies.
         weight_scale: factor of the mean weight, relative to the value, where nothing can be cut.
-        left_scale: factor of what a unit's weights leave of one. This remainder and the weights together give the
+        remainder_scale: factor of what a unit's weights leave of one. This remainder and the weights together give the
             unit's presence. None where the remainder is not released.
         people: number of units, where it is not declared but was counted with noise.
-        share: share of the people who are asked, each by a coin; see :class:`Known`.
+        asked_share: share of the people who are asked, each by a coin; see :class:`DecodingFacts`.
     """
 
     config: ImportanceSampling
@@ -131,29 +146,29 @@ class ImportanceQuery(BaseValueQuery):
     most_weight: float = 1.0
     contrasts: tuple[tuple[int, int], ...] = ()
     largest_differences: tuple[float, ...] = ()
-    uncertain: tuple[tuple[float, float], ...] = ()
+    propensity_errors: tuple[tuple[float, float], ...] = ()
     keeps_weights: bool = False
     patterns: np.ndarray = field(default_factory=lambda: np.ones((1, 1)))
     weight_scale: float = WEIGHT_SCALE
-    left_scale: float | None = None
+    remainder_scale: float | None = None
     people: float | None = None
-    share: float = 1.0
+    asked_share: float = 1.0
 
     @property
-    def pairs(self) -> bool:
+    def releases_pairs(self) -> bool:
         """Whether both numbers of a pair are released, or only their difference and, more faintly, their sum."""
         return _releases_pairs(self.estimator, self.bounds)
 
     @property
     def parts(self) -> int:
         """Released numbers per policy; where nothing can be cut, all policies together have one more."""
-        return 5 if self.pairs else 3
+        return 5 if self.releases_pairs else 3
 
     @property
     def dimension(self) -> int:
         """Length of a vector."""
-        products = 0 if self.pairs else len(self.contrasts)
-        return len(self.strategy) * self.parts + (self.left_scale is not None) + products
+        products = 0 if self.releases_pairs else len(self.contrasts)
+        return len(self.strategy) * self.parts + (self.remainder_scale is not None) + products
 
     @property
     def units(self) -> float:
@@ -184,46 +199,46 @@ class ImportanceQuery(BaseValueQuery):
         """Return the units' vectors from each policy's importance ratios. Private."""
         pairs = [unit_pairs(self, log, own) for own in ratios]
         above, below = (np.stack(found, axis=1) for found in zip(*pairs, strict=True))
-        rest = rest_of(self, above, below, unit_means(log, np.ones(log.episodes)))
-        return np.concatenate([*(mixed(part, self.strategy) for part in parts_of(self, above, below)), rest], axis=1)
+        rest = further_columns(self, above, below, unit_means(log, np.ones(log.episodes)))
+        return np.concatenate([*(mixed(part, self.strategy) for part in unit_parts(self, above, below)), rest], axis=1)
 
-    def _known(self, mechanism: GaussianSum) -> list[Known]:
+    def _facts(self, mechanism: GaussianSum) -> list[DecodingFacts]:
         """Return the public facts that turn each policy's released numbers into a value."""
         config, units = self.config, self.units
         noise = mechanism.noise_std / units
         inverse, count = np.linalg.inv(self.strategy), self.count_noise(mechanism)
         return [
-            Known(
+            DecodingFacts(
                 scale=self.scale,
                 declared=self.bounds.value_interval(config.discount),
                 baseline=self.baseline,
                 units=units,
                 policies=len(self.strategy),
-                second=config.second_moment_weight,
-                spread=noise * float(length),
-                share_spread=count / units,
+                second_moment_weight=config.second_moment_weight,
+                noise_std=noise * float(length),
+                share_noise=count / units,
                 t=quantile(config.confidence),
-                margin=config.variance_margin,
-                uncertain=uncertain,
+                variance_margin=config.variance_margin,
+                propensity_errors=propensity_errors,
                 weight_scale=self.weight_scale,
                 counted=self.people is not None,
-                share=self.share,
+                asked_share=self.asked_share,
             )
-            for length, uncertain in zip(
-                np.sqrt(np.sum(inverse**2, axis=1)), self.uncertain or [(0.0, 0.0)] * len(inverse), strict=True
+            for length, propensity_errors in zip(
+                np.sqrt(np.sum(inverse**2, axis=1)), self.propensity_errors or [(0.0, 0.0)] * len(inverse), strict=True
             )
         ]
 
     def decode(self, mechanism: GaussianSum, noisy: Float[np.ndarray, " dim"]) -> list[ValueEstimate]:
         """Return values and intervals of all target policies from the released vector: post-processing."""
         parts = self._decoded(noisy)
-        if not self.pairs:
+        if not self.releases_pairs:
             parts.append(np.full(len(self.strategy), self.count(noisy) / self.units))
-        estimate = centred
-        if self.pairs:
-            estimate = between_bounds if self.bounds.cuts_products and not self.keeps_weights else normalised
-        known = self._known(mechanism)
-        return [estimate(of, [float(part[p]) for part in parts]) for p, of in enumerate(known)]
+        estimate = centred_estimate
+        if self.releases_pairs:
+            estimate = bounded_estimate if self.bounds.cuts_products and not self.keeps_weights else normalised_estimate
+        facts = self._facts(mechanism)
+        return [estimate(of, [float(part[p]) for part in parts]) for p, of in enumerate(facts)]
 
     def _decoded(self, noisy: Float[np.ndarray, " dim"]) -> list[Float[np.ndarray, " policies"]]:
         """Return the means of the released numbers of all policies."""
@@ -240,23 +255,27 @@ class ImportanceQuery(BaseValueQuery):
         from the baseline.
         """
         away = 0.5 / self.scale.largest
-        scale = self.weight_scale if self.pairs else max(self.weight_scale, math.sqrt(away / math.hypot(1.0, away)))
-        return _with_norm(replace(self, weight_scale=scale, left_scale=1.0))
+        scale = (
+            self.weight_scale
+            if self.releases_pairs
+            else max(self.weight_scale, math.sqrt(away / math.hypot(1.0, away)))
+        )
+        return with_least_norm(replace(self, weight_scale=scale, remainder_scale=1.0))
 
     def count(self, noisy: Float[np.ndarray, " dim"]) -> float:
         """Return how many units there are, from the released vector of a question that tells this number."""
         parts, place = self._decoded(noisy), len(self.strategy) * self.parts
-        assert self.left_scale is not None
-        weights = parts[0] + parts[1] if self.pairs else parts[1] / self.weight_scale
-        return float(noisy[place]) / self.left_scale + self.units * float(weights.sum()) / self.most_weight
+        assert self.remainder_scale is not None
+        weights = parts[0] + parts[1] if self.releases_pairs else parts[1] / self.weight_scale
+        return float(noisy[place]) / self.remainder_scale + self.units * float(weights.sum()) / self.most_weight
 
     def count_noise(self, mechanism: GaussianSum) -> float:
         """Return the standard deviation of the noise in :meth:`count`; zero where the number is not released."""
-        if self.left_scale is None:
+        if self.remainder_scale is None:
             return 0.0
         in_weights = float(np.linalg.norm(np.linalg.inv(self.strategy).sum(axis=0))) / self.most_weight
-        of_weight = math.sqrt(2.0) if self.pairs else 1.0 / self.weight_scale
-        return mechanism.noise_std * math.hypot(1.0 / self.left_scale, of_weight * in_weights)
+        of_weight = math.sqrt(2.0) if self.releases_pairs else 1.0 / self.weight_scale
+        return mechanism.noise_std * math.hypot(1.0 / self.remainder_scale, of_weight * in_weights)
 
     def for_counted_people(self, people: float) -> ImportanceQuery:
         """Return the same question for a number of people that was counted with the noise of :meth:`count_noise`."""
@@ -265,25 +284,25 @@ class ImportanceQuery(BaseValueQuery):
     def difference(self, mechanism: GaussianSum, noisy: Float[np.ndarray, " dim"], a: int, b: int) -> Difference:
         """Return the value of policy ``a`` less that of ``b``, for a pair among :attr:`contrasts`."""
         estimates = self.decode(mechanism, noisy)
-        if self.pairs:
-            return apart(estimates[a], estimates[b])
+        if self.releases_pairs:
+            return interval_difference(estimates[a], estimates[b])
         inverse, first, each = np.linalg.inv(self.strategy), self._decoded(noisy)[0], len(self.strategy) * self.parts
-        noise, known = mechanism.noise_std / self.units, self._known(mechanism)[a]
+        noise, facts = mechanism.noise_std / self.units, self._facts(mechanism)[a]
         place = self.contrasts.index((a, b))
-        return of_distances(
+        return difference_of_means(
             (estimates[a], estimates[b]),
             (float(first[a]), float(first[b])),
             float(noisy[each + 1 + place]) / self.units / product_weight(self.contrasts),
             unit=self.scale.width * max(self.baseline, 1.0 - self.baseline),
             units=self.units,
-            t=known.t,
+            t=facts.t,
             noise=noise * float(np.linalg.norm(inverse[a] - inverse[b])),
             product_noise=noise / product_weight(self.contrasts),
             share=self.count(noisy) / self.units,
-            share_noise=known.share_spread,
+            share_noise=facts.share_noise,
             largest=self.largest_differences[place],
-            counted=known.counted,
-            part=self.share,
+            counted=facts.counted,
+            asked_share=self.asked_share,
         )
 
     def expect(self, mechanism: GaussianSum) -> list[tuple[float, float, float]]:
@@ -295,23 +314,23 @@ class ImportanceQuery(BaseValueQuery):
             is half of the declared range, because what is cut is not known before.
         """
         out = []
-        for known in self._known(mechanism):
-            unit = self.scale.width * (1.0 if self.pairs else max(self.baseline, 1.0 - self.baseline))
+        for facts in self._facts(mechanism):
+            unit = self.scale.width * (1.0 if self.releases_pairs else max(self.baseline, 1.0 - self.baseline))
             variance = 1.0 / self.scale.largest  # a weight is at most `largest`, and one in the mean
-            widest = (known.declared[1] - known.declared[0]) / 2.0
+            widest = (facts.declared[1] - facts.declared[0]) / 2.0
             if not self.bounds.cuts_products:
-                upper = largest_variance(known, variance, 0.0)
-                half = half_width(known, upper, 0.0)
-                if not self.pairs:  # towards an end of the range it is wider, because people may be missing
-                    error, end = known.error(upper, known.spread), 1.0 / self.scale.largest
-                    wider = known.t * (math.hypot(error, known.share_spread * end) - error)
+                upper = largest_variance(facts, variance, 0.0)
+                half = half_width(facts, upper, 0.0)
+                if not self.releases_pairs:  # towards an end of the range it is wider, because people may be missing
+                    error, end = facts.std_error(upper, facts.noise_std), 1.0 / self.scale.largest
+                    wider = facts.t * (math.hypot(error, facts.share_noise * end) - error)
                     # a part may have fewer people by chance, but hardly ever by three standard deviations
-                    wider += 3.0 * math.sqrt((1.0 - known.share) / known.units) * end
-                    half += wider if known.counted else wider / 2.0
+                    wider += 3.0 * math.sqrt((1.0 - facts.asked_share) / facts.units) * end
+                    half += wider if facts.counted else wider / 2.0
                 widest = min(widest, unit * half)
             # the noise in the number of counted units, at a value half way from the baseline
-            privacy = math.hypot(known.spread, known.of_count / 2.0 / self.scale.largest)
-            out.append((unit * privacy, unit * known.error(variance, 0.0), widest))
+            privacy = math.hypot(facts.noise_std, facts.count_error / 2.0 / self.scale.largest)
+            out.append((unit * privacy, unit * facts.std_error(variance, 0.0), widest))
         return out
 
 
@@ -351,19 +370,7 @@ def make_query(
         for a, b in contrasts
     ]
     query = ImportanceQuery(config, estimator, bounds, strategy, 1.0, scale, most, tuple(contrasts), tuple(differences))
-    return _with_norm(replace(query, patterns=patterns, left_scale=None if pairs else WEIGHT_SCALE))
-
-
-def _with_norm(query: ImportanceQuery) -> ImportanceQuery:
-    """Return the query with the least clip norm that clips no vector of any pattern."""
-    clip, patterns = 0.0, query.patterns
-    for weight in np.linspace(0.0, 1.0, 9):
-        for above in np.linspace(0.0, 1.0, 9):
-            pair = patterns * weight * above, patterns * weight * (1.0 - above)
-            parts = [part @ query.strategy.T for part in parts_of(query, *pair)]
-            vector = np.concatenate([*parts, rest_of(query, *pair, np.ones(len(patterns)))], axis=1)
-            clip = max(clip, float(np.linalg.norm(vector, axis=1).max()))
-    return replace(query, clip_norm=clip)
+    return with_least_norm(replace(query, patterns=patterns, remainder_scale=None if pairs else WEIGHT_SCALE))
 
 
 def _releases_pairs(estimator: Estimator, bounds: Bounds) -> bool:

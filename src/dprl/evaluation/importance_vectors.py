@@ -6,6 +6,7 @@ A unit's numbers are made of its own rows only, entry by entry. So no unit chang
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,7 +14,7 @@ import numpy as np
 from dprl.data.trajectories import Trajectories
 from dprl.engine.columns import scale_of
 from dprl.engine.ratios import cumulative_ratios, unit_means, usable
-from dprl.evaluation.importance_intervals import Scale, chord
+from dprl.evaluation.importance_intervals import Scale, chord_of_square
 from dprl.evaluation.intervals import product_weight
 from dprl.protocols import Bounds, Interval
 
@@ -46,16 +47,16 @@ def _geometric(factor: float, terms: Any) -> Any:
     return terms * 1.0 if abs(factor - 1.0) < 1e-12 else (1.0 - factor**terms) / (1.0 - factor)
 
 
-def parts_of(query: ImportanceQuery, above: np.ndarray, below: np.ndarray) -> list[np.ndarray]:
+def unit_parts(query: ImportanceQuery, above: np.ndarray, below: np.ndarray) -> list[np.ndarray]:
     """Return the numbers of units that are released, each ``(U, K)``, from their pairs.
 
     The second moments are shifted: they vanish where a pair is largest, and so cost no norm. What is subtracted in them
     is released, or known.
     """
     scale = query.config.second_moment_weight
-    if query.pairs:
+    if query.releases_pairs:
         return [above, below, scale * above * (above - 1.0), scale * below * (below - 1.0), scale * above * below]
-    slope, intercept = chord(query.baseline)
+    slope, intercept = chord_of_square(query.baseline)
     first, weight = _distances(query, above, below), above + below
     return [first, query.weight_scale * weight, scale * (first * first - slope * first - intercept * weight)]
 
@@ -66,7 +67,7 @@ def _distances(query: ImportanceQuery, above: np.ndarray, below: np.ndarray) -> 
     return ((1.0 - u) * above - u * below) / max(u, 1.0 - u)
 
 
-def rest_of(query: ImportanceQuery, above: np.ndarray, below: np.ndarray, present: np.ndarray) -> np.ndarray:
+def further_columns(query: ImportanceQuery, above: np.ndarray, below: np.ndarray, present: np.ndarray) -> np.ndarray:
     """Return the further ``(U, n)`` columns, as far as they are released: a remainder, and the contrasts' products.
 
     The remainder is what the weights of all policies leave of a unit's presence. It vanishes where the weights are
@@ -74,15 +75,27 @@ def rest_of(query: ImportanceQuery, above: np.ndarray, below: np.ndarray, presen
     policies exclude one another.
     """
     columns = []
-    if query.left_scale is not None:
+    if query.remainder_scale is not None:
         left = np.array(present)
         for k in range(above.shape[1]):
             left -= (above[:, k] + below[:, k]) / query.most_weight
-        columns.append(query.left_scale * left)
-    if not query.pairs:
+        columns.append(query.remainder_scale * left)
+    if not query.releases_pairs:
         first = _distances(query, above, below)
         columns += [product_weight(query.contrasts) * first[:, a] * first[:, b] for a, b in query.contrasts]
     return np.stack(columns, axis=1) if columns else np.zeros((len(above), 0))
+
+
+def with_least_norm(query: ImportanceQuery) -> ImportanceQuery:
+    """Return the query with the least clip norm that clips no vector of any pattern."""
+    clip, patterns = 0.0, query.patterns
+    for weight in np.linspace(0.0, 1.0, 9):
+        for above in np.linspace(0.0, 1.0, 9):
+            pair = patterns * weight * above, patterns * weight * (1.0 - above)
+            parts = [part @ query.strategy.T for part in unit_parts(query, *pair)]
+            vector = np.concatenate([*parts, further_columns(query, *pair, np.ones(len(patterns)))], axis=1)
+            clip = max(clip, float(np.linalg.norm(vector, axis=1).max()))
+    return replace(query, clip_norm=clip)
 
 
 def mixed(part: np.ndarray, strategy: np.ndarray) -> np.ndarray:

@@ -29,7 +29,7 @@ VARIANCE_MARGIN = 1.0
 """Standard errors of its own noise by which a noisy variance is taken larger before an interval uses it."""
 PRODUCT_SCALE = 0.5
 """Weight of all products of two policies' distances together, against the distances."""
-FAULT = 0.00135
+FALSE_ALARM_CHANCE = 0.00135
 """Chance, over all policies of a release, that a mean weight of one is called too low by accident, or too high."""
 
 
@@ -105,7 +105,7 @@ def skew_margin(t: float, largest: float, units: float) -> float:
     return (1.0 + 2.0 * t * t) * largest / (6.0 * units)
 
 
-def with_missing(end: float, mean: float, error: float, share: float, share_error: float, t: float) -> float:
+def with_missing_people(end: float, mean: float, error: float, share: float, share_error: float, t: float) -> float:
     """Return the upper end of a mean's interval, moved up to what fits if people like the others are missing.
 
     A mean with missing people is too near zero, by the factor of the share who are in the log. An end above zero
@@ -123,7 +123,7 @@ def farthest_ratio(mean: float, error: float, share: float, share_error: float, 
     """Return the largest ratio that fits a mean over a share, both with errors (Fieller 1954); infinite if all fit.
 
     Args:
-        mean, error, share, share_error, t: as :func:`with_missing` takes them; the two errors are uncorrelated.
+        mean, error, share, share_error, t: as :func:`with_missing_people` takes them; the two errors are uncorrelated.
     """
     known = share**2 - (t * share_error) ** 2
     if share <= 0.0 or known <= 0.0:
@@ -139,7 +139,7 @@ def weight_notes(mean: float, error: float, policies: int) -> tuple[str, ...]:
         error: standard error that a mean weight of one would have.
         policies: number of policies in the release.
     """
-    limit = NormalDist().inv_cdf(1.0 - FAULT / policies) * error
+    limit = NormalDist().inv_cdf(1.0 - FALSE_ALARM_CHANCE / policies) * error
     if mean < 1.0 - limit:
         return (WEIGHTS_BELOW_ONE,)
     return (WEIGHTS_ABOVE_ONE,) if mean > 1.0 + limit else ()
@@ -180,12 +180,12 @@ class Difference(NamedTuple):
     confounding: float | None = None
 
 
-def confounder_of(strength: float) -> float:
+def confounder_odds(strength: float) -> float:
     """Return the factor G of odds at which ``sqrt(G) - 1/sqrt(G)`` is ``strength``; see docs/proofs/stratified.md."""
     return ((strength + math.sqrt(strength**2 + 4.0)) / 2.0) ** 2
 
 
-def apart(first: ValueEstimate, second: ValueEstimate) -> Difference:
+def interval_difference(first: ValueEstimate, second: ValueEstimate) -> Difference:
     """Return the difference of two intervals, which holds if both hold, however their errors are correlated."""
     (low, high), (least, most) = first.interval, second.interval
     noise = first.privacy_standard_error + second.privacy_standard_error
@@ -198,7 +198,7 @@ def product_weight(contrasts: Sequence[tuple[int, int]]) -> float:
     return PRODUCT_SCALE / math.sqrt(max(len(contrasts), 1))
 
 
-def of_distances(
+def difference_of_means(
     estimates: tuple[ValueEstimate, ValueEstimate],
     means: tuple[float, float],
     product: float,
@@ -212,7 +212,7 @@ def of_distances(
     share_noise: float,
     largest: float,
     counted: bool = False,
-    part: float = 1.0,
+    asked_share: float = 1.0,
 ) -> Difference:
     """Return a difference where nothing can be cut, from the means of units' distances and of the distances' product.
 
@@ -228,12 +228,13 @@ def of_distances(
         share, share_noise: released share of the declared people who are there, and the noise in it.
         largest: largest difference of one unit's two distances.
         counted: whether ``units`` was counted with noise, and is as likely too large as too small.
-        part: share of the people who are asked, each by a coin; a unit's variance is ``E[x^2] - part E[x]^2``.
+        asked_share: share of the people who are asked, each by a coin; a unit's variance is
+            ``E[x^2] - asked_share E[x]^2``.
     """
-    widest = apart(*estimates)
+    widest = interval_difference(*estimates)
     own = [units * (e.sampling_standard_error / unit) ** 2 for e in estimates]
     most = [units * ((e.sampling_standard_error_at_most or math.inf) / unit) ** 2 for e in estimates]
-    variance = max(sum(own) - 2.0 * (product - part * means[0] * means[1]), 0.0)
+    variance = max(sum(own) - 2.0 * (product - asked_share * means[0] * means[1]), 0.0)
     errors = [(b - a) / t for a, b in zip(own, most, strict=True)]  # noise in each variance
     upper = variance + VARIANCE_MARGIN * math.hypot(*errors, 2.0 * product_noise)
     upper = min(upper, sum(math.sqrt(v) for v in most) ** 2)
@@ -244,7 +245,7 @@ def of_distances(
     ends = [
         farthest_ratio(m, error, share, share_noise, t)
         if counted
-        else with_missing(m + t * error, m, error, share, share_noise, t)
+        else with_missing_people(m + t * error, m, error, share, share_noise, t)
         for m in (-mean, mean)
     ]
     below, above = (unit * (end + skew) for end in ends)

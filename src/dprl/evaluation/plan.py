@@ -17,8 +17,8 @@ from dprl.engine.program import Program, PublicFacts, Query, Stage, ValueFunctio
 from dprl.engine.sample_split import FirstPartQuestion, checked_share
 from dprl.engine.value_query import ExtendedQuery, ValueQuery, value_mechanism
 from dprl.errors import DprlError
-from dprl.evaluation.anchored import AnchoredQuery
-from dprl.evaluation.best import make_choice
+from dprl.evaluation.best_policy import make_choice
+from dprl.evaluation.blended import BlendedQuery
 from dprl.evaluation.importance_sampling import ImportanceQuery, ImportanceSampling
 from dprl.evaluation.protected import with_loaded_protector
 from dprl.evaluation.residuals import ResidualQuery
@@ -29,11 +29,11 @@ from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.protocols import Bounds
 from dprl.value_functions.features import Features, make_features
 
-Algorithm = ValueFunctionConfig | ValuesConfig
+EvaluationOptions = ValueFunctionConfig | ValuesConfig
 
 
 def make_plan(
-    config: Algorithm,
+    config: EvaluationOptions,
     bounds: Bounds,
     budget: Budget,
     policies: Sequence[Any],
@@ -119,7 +119,7 @@ def make_plan(
 
 
 def plan_of_best(
-    config: Algorithm,
+    config: EvaluationOptions,
     bounds: Bounds,
     budget: Budget,
     policies: Mapping[str, Any],
@@ -139,7 +139,7 @@ def plan_of_best(
         share: share of the people on whom the policy is chosen; None for the default.
 
     Raises:
-        DprlError: see :func:`make_plan` and :func:`~dprl.evaluation.best.make_choice`.
+        DprlError: see :func:`make_plan` and :func:`~dprl.evaluation.best_policy.make_choice`.
     """
     how = (features, total_variation, unit)
     checked_share(share)
@@ -150,12 +150,12 @@ def plan_of_best(
     estimator = config.estimator if isinstance(config, ImportanceSampling) else "auto"
     asked = bounds.of_one_transition() if unit == "transition" else bounds
     first = make_choice(config.discount, estimator, asked, policies, budget.epsilon, share)
-    return after_first(first, config, bounds, budget, valued, *how)
+    return plan_of_two_parts(first, config, bounds, budget, valued, *how)
 
 
-def after_first(
+def plan_of_two_parts(
     first: FirstPartQuestion,
-    config: Algorithm,
+    config: EvaluationOptions,
     bounds: Bounds,
     budget: Budget,
     policies: Sequence[Any],
@@ -225,7 +225,7 @@ def _calibrated(
 
 
 def _query(
-    config: Algorithm,
+    config: EvaluationOptions,
     bounds: Bounds,
     policies: Sequence[Any],
     features: Features,
@@ -244,7 +244,7 @@ def _query(
         return own
     options = ImportanceSampling(discount=config.discount, confidence=config.confidence)
     query = options.value_query(bounds, policies, contrasts)
-    return AnchoredQuery(query) if config.anchored and bounds.cuts_products else query
+    return BlendedQuery(query) if config.blends_value_function and bounds.cuts_products else query
 
 
 def _of_a_part(query: ValueQuery, share: float, name: str) -> ValueQuery:
@@ -255,7 +255,7 @@ def _of_a_part(query: ValueQuery, share: float, name: str) -> ValueQuery:
         return replace(query, inner=_of_a_part(query.inner, share, name))
     if not isinstance(query, ImportanceQuery):
         raise DprlError(f"{name} has no intervals for a part of the people: use another algorithm.")
-    return replace(query, share=share)
+    return replace(query, asked_share=share)
 
 
 def _facts(

@@ -24,7 +24,7 @@ from typing_extensions import override
 from dprl.engine.layouts import Block
 from dprl.engine.program import PublicFacts, Query, Stage, ValueFunctionConfig
 from dprl.evaluation.nonlinear_td import COLUMNS, unit_gradients
-from dprl.evaluation.start_level import StartedProgram, StartLevel, behind, start_level
+from dprl.evaluation.private_constant import StartedProgram, StartLevel, constant_start, queries_after_start
 from dprl.mechanisms.arithmetic import grid_step
 from dprl.protocols import Attack
 
@@ -37,7 +37,7 @@ CLIP, PRIMAL, DUAL = 0.021, 22.0, 0.4
 TRANSITION_CLIP = 1.0
 # How far the noise of all steps may move theta times B in L2 by default, for a network and for a linear function. The B
 # of a network is larger on the bounds than on the states of a log, which are a small part of the bounds.
-NOISE_TRAVEL_BUDGET, LINEAR_WALK = 0.4, 0.2
+NOISE_TRAVEL_BUDGET, LINEAR_NOISE_TRAVEL_BUDGET = 0.4, 0.2
 # BATCH: expected units of a batch; larger batches cost time and save little noise. LEAST_RATE: least sampling rate.
 BATCH, LEAST_RATE = 256, 0.05
 
@@ -105,7 +105,7 @@ class PrimalDualConfig(ValueFunctionConfig):
 
     # --- defaults, from public facts ------------------------------------------------------------------------------
 
-    def count(self, facts: PublicFacts) -> int:
+    def step_count(self, facts: PublicFacts) -> int:
         """Return the number of noisy sums in all stages but the start's."""
         del facts
         return 100 if self.steps is None else self.steps
@@ -134,32 +134,32 @@ class PrimalDualConfig(ValueFunctionConfig):
 
     def step_sizes(self, facts: PublicFacts, stage: Stage) -> tuple[float, float]:
         """Return the default primal and dual step; ``stage`` is the last stage, with its noise."""
-        return limited(facts, stage, PRIMAL, DUAL)
+        return noise_limited_steps(facts, stage, PRIMAL, DUAL)
 
     def released_start(self, facts: PublicFacts) -> StartLevel | None:
         """Return the release of the start; None where the start is public."""
-        return start_level(facts) if self.starts_at(facts) == "constant" else None
+        return constant_start(facts) if self.starts_at(facts) == "constant" else None
 
     @override
     def queries(self, facts: PublicFacts) -> tuple[Query, ...]:
-        steps = Query(FUNCTION, self.dimension(facts), self.clip(facts), self.count(facts), self.rate(facts))
-        return self.after_start(facts, (steps,))
+        steps = Query(FUNCTION, self.dimension(facts), self.clip(facts), self.step_count(facts), self.rate(facts))
+        return self.with_start(facts, (steps,))
 
-    def after_start(self, facts: PublicFacts, shapes: tuple[Query, ...]) -> tuple[Query, ...]:
-        """Return the query of the start, if the start is released, then ``shapes``, which give up its share."""
+    def with_start(self, facts: PublicFacts, queries: tuple[Query, ...]) -> tuple[Query, ...]:
+        """Return the query of the start, if the start is released, then ``queries``, which give up its share."""
         self._check(
             "weighting = 'transition' means nothing where the unit is a transition: leave it out",
             facts.unit != "transition" or self.weighting == "trajectory",
         )
         random = self.starts_at(facts) == "random"
         self._check("start = 'random' is for networks, such as mlp:50", not random or not facts.features.linear)
-        return behind(self.released_start(facts), self.start_budget_fraction, *shapes)
+        return queries_after_start(self.released_start(facts), self.start_budget_fraction, *queries)
 
     @override
     def defaults(self, facts: PublicFacts, stages: tuple[Stage, ...]) -> dict[str, Any]:
         primal, dual = self.step_sizes(facts, stages[-1])
         return {
-            "steps": self.count(facts),
+            "steps": self.step_count(facts),
             "sampling_rate": self.rate(facts),
             "clip_norm": self.clip(facts),
             "primal_step": primal,
@@ -173,7 +173,9 @@ class PrimalDualConfig(ValueFunctionConfig):
         return PrimalDualProgram(self.resolve(facts, stages), stages, facts)
 
 
-def limited(facts: PublicFacts, stage: Stage, primal: float, dual: float, gain: float = 1.0) -> tuple[float, float]:
+def noise_limited_steps(
+    facts: PublicFacts, stage: Stage, primal: float, dual: float, gain: float = 1.0
+) -> tuple[float, float]:
     """Return ``primal / B^2`` and ``dual / B^2``, or less where the noise asks for smaller steps.
 
     The noise of all steps may move V by at most 0.4 of its half-range in root mean square (0.2 if V is linear). Beyond
@@ -187,7 +189,7 @@ def limited(facts: PublicFacts, stage: Stage, primal: float, dual: float, gain: 
     """
     square, mechanism = facts.features.mean_gradient_square(), stage.mechanism
     noise = gain * mechanism.noise_std / mechanism.expected(facts.units)
-    walk = (LINEAR_WALK if facts.features.linear else NOISE_TRAVEL_BUDGET) / (
+    walk = (LINEAR_NOISE_TRAVEL_BUDGET if facts.features.linear else NOISE_TRAVEL_BUDGET) / (
         noise * math.sqrt(square * mechanism.steps)
     )
     return min(primal / square, walk), min(dual / square, walk)

@@ -1,8 +1,8 @@
 """The recommended default: a private value function with nothing to tune, chosen by public facts only.
 
 On-policy it is a descent on returns, whose result is checked in most cases; for a table TD goes on from there
-(:mod:`~dprl.evaluation.checked`). For a table whose rewards are a single number it is statistics where noise is small.
-Off-policy over several steps it is TD, which is checked for a table where noise is small. For one decision it is
+(:mod:`~dprl.evaluation.checked_descent`). For a table whose rewards are a single number it is statistics where noise is
+small. Off-policy over several steps it is TD, which is checked for a table where noise is small. For one decision it is
 statistics or a constant.
 
 Privacy unit: a trajectory, or a person with all their trajectories. Relation: add or remove one.
@@ -20,19 +20,18 @@ from typing_extensions import override
 
 from dprl.engine.algorithm import Algorithm, Setting
 from dprl.engine.program import Program, PublicFacts, Query, Stage, ValueFunctionConfig
-from dprl.evaluation.checked import (
-    ENOUGH,
+from dprl.evaluation.checked_descent import (
+    ENOUGH_STRENGTH,
     CheckedReturns,
     CheckedTD,
-    checked_returns,
-    checked_td,
     on_policy,
-    statistics,
+    queries_of_checked_returns,
+    queries_of_checked_td,
+    statistics_options,
 )
-from dprl.evaluation.descent import NOISE_TRAVEL_BUDGET, DescentConfig, default_clip, signal_to_noise
 from dprl.evaluation.private_constant import PrivateConstant
 from dprl.evaluation.return_regression import ReturnRegression
-from dprl.evaluation.td import TD
+from dprl.evaluation.td import NOISE_TRAVEL_BUDGET, TD, DescentConfig, default_clip, signal_to_noise
 from dprl.protocols import Attack
 from dprl.value_functions.features import Tabular
 from dprl.value_functions.modes import has_modes
@@ -45,8 +44,11 @@ CAREFUL_CLIP, CAREFUL_TRAVEL, FEW_STEPS = 3.0, 1.2, 50
 """Of TD, where rewards vary and features are no table: times the default clip, how far theta goes, and steps. A small
 clip is drawn to the median of skewed rewards; with this one theta stops before it is."""
 
-Plan = Literal["constant", "statistics", "td", "returns", "returns, checked", "td, checked"]
-CHECKED = {"returns, checked": (checked_returns, CheckedReturns), "td, checked": (checked_td, CheckedTD)}
+Method = Literal["constant", "statistics", "td", "returns", "returns, checked", "td, checked"]
+CHECKED = {
+    "returns, checked": (queries_of_checked_returns, CheckedReturns),
+    "td, checked": (queries_of_checked_td, CheckedTD),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,15 +64,15 @@ class Recommended(ValueFunctionConfig):
     value_budget_fraction: float = 0.45
 
     algorithm: ClassVar[str] = "recommended"
-    anchored: ClassVar[bool] = True
+    blends_value_function: ClassVar[bool] = True
 
     def chosen(self, facts: PublicFacts) -> ValueFunctionConfig | None:
         """Return the options of the named algorithm that is chosen; None for a checked descent, which has no name."""
-        plan = choose(facts)
+        plan = choose_method(facts)
         if plan == "constant":
             return PrivateConstant(discount=self.discount)
         if plan == "statistics":
-            return statistics(facts, self.discount)
+            return statistics_options(facts, self.discount)
         if plan == "returns":
             return ReturnRegression(discount=self.discount)
         return None if plan in CHECKED else careful_td(facts, self.discount)
@@ -78,23 +80,23 @@ class Recommended(ValueFunctionConfig):
     @override
     def queries(self, facts: PublicFacts) -> tuple[Query, ...]:
         named = self.chosen(facts)
-        return CHECKED[choose(facts)][0](facts, self.discount) if named is None else named.queries(facts)
+        return CHECKED[choose_method(facts)][0](facts, self.discount) if named is None else named.queries(facts)
 
     @override
     def program(self, facts: PublicFacts, stages: tuple[Stage, ...]) -> Program:
         named = self.chosen(facts)
         if named is None:
-            return CHECKED[choose(facts)][1](self, stages, facts)
+            return CHECKED[choose_method(facts)][1](self, stages, facts)
         if isinstance(named, DescentConfig) and named.clip_norm is not None:
             named = with_careful_steps(named, facts, stages)
         return named.program(facts, stages)
 
 
-def choose(facts: PublicFacts) -> Plan:
+def choose_method(facts: PublicFacts) -> Method:
     """Choose the plan from public facts only."""
     known, varied = has_modes(facts.features), rewards_vary(facts)
     if facts.horizon == 1:
-        return "statistics" if known and facts.strength >= ENOUGH else "constant"
+        return "statistics" if known and facts.strength >= ENOUGH_STRENGTH else "constant"
     table = isinstance(facts.features, Tabular)
     if not on_policy(facts):
         return "td, checked" if table and facts.strength * facts.ratio >= ENOUGH_OFF_POLICY else "td"

@@ -18,7 +18,7 @@ from jaxtyping import Float
 from typing_extensions import override
 
 from dprl.engine.columns import scale_of
-from dprl.evaluation.intervals import CUT_WEIGHTS, PRODUCT_SCALE, confounder_of, product_weight, quantile, skew_margin
+from dprl.evaluation.intervals import CUT_WEIGHTS, PRODUCT_SCALE, confounder_odds, product_weight, quantile, skew_margin
 from dprl.evaluation.propensity_regression import RegressionTerms
 from dprl.evaluation.residuals import Estimate, EstimateQuery
 from dprl.mechanisms.gaussian_sum import GaussianSum
@@ -149,7 +149,7 @@ class RegressionQuery(EstimateQuery):
         strength = max(value - side, -value - side, 0.0) / reach
         errors = math.hypot(own, math.sqrt(moved)), math.sqrt(variance / people), math.sqrt(surely / people)
         notes = (CUT_WEIGHTS,) if self._cuts else ()
-        return Estimate(value, *errors, side, side, 2.0 * lost, confounder_of(strength), notes)
+        return Estimate(value, *errors, side, side, 2.0 * lost, confounder_odds(strength), notes)
 
     def expect(self, mechanism: GaussianSum) -> list[tuple[float, float, float]]:
         """Return the errors to expect around an outcome model of half the largest size, from public facts only.

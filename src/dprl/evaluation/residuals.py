@@ -27,7 +27,7 @@ from dprl.evaluation.intervals import (
     VARIANCE_MARGIN,
     Difference,
     ValueEstimate,
-    confounder_of,
+    confounder_odds,
     quantile,
     skew_margin,
     within_range,
@@ -229,7 +229,7 @@ class ResidualQuery(EstimateQuery):
         errors = noise, math.sqrt(variance / people), math.sqrt(surely / people)
         lost = design.unsupported if design.trims else design.unsupported & (table != 0.0)
         notes = (TRIMMED if design.trims else NO_OVERLAP,) if lost.any() else ()
-        found = Estimate(value, *errors, below, above, low + high, confounder_of(strength), notes)
+        found = Estimate(value, *errors, below, above, low + high, confounder_odds(strength), notes)
         return found if design.has_enough_people(t) else Estimate(0.0, noise, 1.0, 1.0, 2.0, 2.0, 4.0, 1.0, notes)
 
     def expect(self, mechanism: GaussianSum) -> list[tuple[float, float, float]]:

@@ -19,7 +19,7 @@ from typing_extensions import override
 from dprl.engine.algorithm import Algorithm, Setting
 from dprl.engine.layouts import Block, apply, project_phi
 from dprl.engine.program import PublicFacts, Stage
-from dprl.evaluation.descent import REFERENCE, STANDARD_ATTACKS, Descent, DescentConfig
+from dprl.evaluation.td import REFERENCE_STRENGTH, STANDARD_ATTACKS, Descent, DescentConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +39,7 @@ class ReturnRegression(DescentConfig):
     def travel(self, facts: PublicFacts, strength: float) -> float:
         """Return 1.4, which grows slowly with n0: more than half the range of values."""
         del facts
-        return 1.4 * max(strength / REFERENCE, 1.0) ** 0.15
+        return 1.4 * max(strength / REFERENCE_STRENGTH, 1.0) ** 0.15
 
     @override
     def program(self, facts: PublicFacts, stages: tuple[Stage, ...]) -> ReturnRegressionProgram:

@@ -7,8 +7,8 @@ of importance sampling with estimated propensities. Where the bounds declare a c
 propensities of one decision are estimated by a multinomial regression in place of cells.
 Privacy unit: a trajectory, or a person with all their trajectories. Relation: add or remove one.
 Released: counts by stratum and action, and for one decision sums of outcomes; then one noisy vector of all policies'
-residuals or weights; see :mod:`~dprl.evaluation.residuals` and :mod:`~dprl.evaluation.sequential`. For a regression:
-products of terms and outcomes, Newton steps, and scores; see :mod:`~dprl.evaluation.regression_values`.
+residuals or weights; see :mod:`~dprl.evaluation.residuals` and :mod:`~dprl.evaluation.stratified_steps`. For a
+regression: products of terms and outcomes, Newton steps, and scores; see :mod:`~dprl.evaluation.regression_values`.
 Subgroups are made of whole strata. In place of the vector of residuals they have that vector for everybody and a block
 like it for each group. The counts tell of a group's strata what they tell of all strata: how many people there are,
 with which propensities and outcomes.
@@ -40,8 +40,8 @@ from dprl.evaluation.propensity_regression import RegressionProgram, RegressionT
 from dprl.evaluation.regression_values import RegressionQuery
 from dprl.evaluation.residual_design import GroupDesign, ResidualDesign
 from dprl.evaluation.residuals import ResidualQuery
-from dprl.evaluation.sequential import SequentialQuery
 from dprl.evaluation.strata import Axis, Strata
+from dprl.evaluation.stratified_steps import StratifiedStepsQuery
 from dprl.evaluation.subgroups import GroupedAroundQuery, least_noise_weights, subgroup_axes
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.policies.loading import LOG_ONLY_POLICIES
@@ -102,7 +102,7 @@ class Stratified(ValueFunctionConfig):
     @override
     def value_query(
         self, bounds: Bounds, features: Features, policies: Sequence[Any], contrasts: Sequence[tuple[int, int]]
-    ) -> ResidualQuery | SequentialQuery | RegressionQuery:
+    ) -> ResidualQuery | StratifiedStepsQuery | RegressionQuery:
         """Return the query for values; refuse bounds without strata, and policies that differ within a stratum."""
         del features
         if bounds.strata is None:
@@ -138,7 +138,7 @@ class Stratified(ValueFunctionConfig):
 
     def _sequential(
         self, bounds: Bounds, table: Float[np.ndarray, "policies strata actions"], contrasts: Sequence[tuple[int, int]]
-    ) -> SequentialQuery:
+    ) -> StratifiedStepsQuery:
         """Return the query for values of several steps."""
         if bounds.max_importance_ratio == 1.0:
             raise DprlError(
@@ -152,7 +152,7 @@ class Stratified(ValueFunctionConfig):
         most = min(bounds.cumulative_ratio, bounds.largest_product * (1.0 - 1e-6))
         asked = replace(bounds, max_cumulative_ratio=max(most, 1.0))
         query = make_query(options, asked, np.ones((1, len(table))), contrasts)
-        return SequentialQuery(query, table, bounds, self.min_propensity)
+        return StratifiedStepsQuery(query, table, bounds, self.min_propensity)
 
 
 @dataclass(frozen=True)

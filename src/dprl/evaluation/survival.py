@@ -27,7 +27,7 @@ from dprl.engine.program import ValuesConfig
 from dprl.engine.ratios import cumulative_ratios, step_ratios, usable
 from dprl.engine.value_query import BaseValueQuery
 from dprl.evaluation.importance_vectors import mixed
-from dprl.evaluation.intervals import Difference, apart, quantile
+from dprl.evaluation.intervals import Difference, interval_difference, quantile
 from dprl.evaluation.least_noise import least_noise_strategy, optimal_strategy, public_patterns
 from dprl.evaluation.survival_intervals import (
     EXPECTED_SCENARIOS,
@@ -185,7 +185,7 @@ class SurvivalQuery(BaseValueQuery):
         """Return one policy's probability less another's, for a pair among :attr:`contrasts`."""
         both = [self._released_shares(mechanism, noisy)[policy] for policy in (a, b)]
         estimates = [released.estimate(self.edges.tolist()) for released in both]
-        widest = apart(*estimates)
+        widest = interval_difference(*estimates)
         if any(e.notes for e in estimates) or any(released.known_bins < released.bins for released in both):
             return widest
         one, other = (released.at_end for released in both)

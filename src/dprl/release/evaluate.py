@@ -31,8 +31,8 @@ from dprl.errors import DprlError
 from dprl.evaluation.contrasts import asked_pairs
 from dprl.evaluation.importance_sampling import ImportanceSampling
 from dprl.evaluation.intervals import ValueEstimate
-from dprl.evaluation.learned import plan_of_learned
-from dprl.evaluation.plan import Algorithm, make_plan, plan_of_best
+from dprl.evaluation.learned_policy import plan_of_learned
+from dprl.evaluation.plan import EvaluationOptions, make_plan, plan_of_best
 from dprl.evaluation.projections import Projections, load_projections
 from dprl.evaluation.propensities import Propensities, PropensityModel, load_propensities
 from dprl.evaluation.stratified import Stratified
@@ -152,7 +152,7 @@ def evaluate(
     target_policy: TargetPolicies,
     budget: Budget,
     *,
-    algorithm: Algorithm | str | None = None,
+    algorithm: EvaluationOptions | str | None = None,
     bounds: Bounds | Mapping[str, Any] | str | Path | None = None,
     unit: str | None = None,
     person: str | None = None,

@@ -20,8 +20,8 @@ from dprl.data.trajectories import Trajectories
 from dprl.engine.plan import Plan
 from dprl.errors import DprlError
 from dprl.evaluation.contrasts import asked_pairs, expected_noise
-from dprl.evaluation.learned import plan_of_learned, values_of_learned
-from dprl.evaluation.plan import Algorithm, make_plan, plan_of_best
+from dprl.evaluation.learned_policy import plan_of_learned, values_of_learned
+from dprl.evaluation.plan import EvaluationOptions, make_plan, plan_of_best
 from dprl.evaluation.subgroups import GroupedQuery
 from dprl.mechanisms.rounded_gaussian import TOTAL_VARIATION
 from dprl.policies.loading import (
@@ -132,7 +132,7 @@ def plan_release(
     source: Any,
     target_policy: Any,
     budget: Budget,
-    algorithm: Algorithm,
+    algorithm: EvaluationOptions,
     *,
     bounds: Any,
     unit: str | None = None,
@@ -251,7 +251,7 @@ def _subgroups(plan: Plan, names: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def calibrate_release(
-    budget: Budget, algorithm: Algorithm, *, bounds: Any, features: str = "columns"
+    budget: Budget, algorithm: EvaluationOptions, *, bounds: Any, features: str = "columns"
 ) -> dict[str, Any]:
     """Return the noise of every stage of a release that evaluates one policy, as plain data, from public facts.
 

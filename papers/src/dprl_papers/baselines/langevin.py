@@ -15,7 +15,7 @@ from typing import ClassVar, Literal
 from dprl.engine.algorithm import Algorithm, Setting
 from dprl.engine.program import PublicFacts, Stage
 from dprl.evaluation.dptd import GRADIENT_DUAL, GRADIENT_PRIMAL
-from dprl.evaluation.primal_dual import PrimalDualProgram, limited
+from dprl.evaluation.primal_dual import PrimalDualProgram, noise_limited_steps
 from dprl.protocols import Attack
 from dprl_papers.baselines.primal_dual_sgd import GradientConfig
 
@@ -41,11 +41,11 @@ class DPGLD(GradientConfig):
         del facts
         return 1.0
 
-    def count(self, facts: PublicFacts) -> int:
-        return super().count(facts) // 2 if self.steps is None else self.steps
+    def step_count(self, facts: PublicFacts) -> int:
+        return super().step_count(facts) // 2 if self.steps is None else self.steps
 
     def step_sizes(self, facts: PublicFacts, stage: Stage) -> tuple[float, float]:
-        return limited(facts, stage, 2.0 * GRADIENT_PRIMAL, GRADIENT_DUAL)
+        return noise_limited_steps(facts, stage, 2.0 * GRADIENT_PRIMAL, GRADIENT_DUAL)
 
     def program(self, facts: PublicFacts, stages: tuple[Stage, ...]) -> DPGLDProgram:
         return DPGLDProgram(self.resolve(facts, stages), stages, facts)

@@ -14,7 +14,7 @@ from typing import ClassVar
 from dprl.engine.algorithm import Algorithm, Setting
 from dprl.engine.program import PublicFacts, Stage
 from dprl.evaluation.dptd import GRADIENT_DUAL, GRADIENT_PRIMAL, GRADIENT_STEPS
-from dprl.evaluation.primal_dual import STANDARD_ATTACKS, PrimalDualConfig, limited
+from dprl.evaluation.primal_dual import STANDARD_ATTACKS, PrimalDualConfig, noise_limited_steps
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,12 +24,12 @@ class GradientConfig(PrimalDualConfig):
     The defaults are those of DPTD with ``direction = "gradient"``: 200 steps, and DPTD's step sizes.
     """
 
-    def count(self, facts: PublicFacts) -> int:
+    def step_count(self, facts: PublicFacts) -> int:
         del facts
         return GRADIENT_STEPS if self.steps is None else self.steps
 
     def step_sizes(self, facts: PublicFacts, stage: Stage) -> tuple[float, float]:
-        return limited(facts, stage, GRADIENT_PRIMAL, GRADIENT_DUAL, self.gain)
+        return noise_limited_steps(facts, stage, GRADIENT_PRIMAL, GRADIENT_DUAL, self.gain)
 
     @property
     def gain(self) -> float:

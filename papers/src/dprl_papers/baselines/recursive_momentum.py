@@ -72,8 +72,8 @@ class DPSRM(GradientConfig):
         """
         size, share = self.dimension(facts), self.initial_share
         initial = Query(INITIAL, size, self.clip(facts), share=share)
-        steps, clip = self.count(facts) - 1, self.clip_of_differences(facts)
-        return self.after_start(facts, (initial, Query(FUNCTION, size, clip, steps, self.rate(facts), 1.0 - share)))
+        steps, clip = self.step_count(facts) - 1, self.clip_of_differences(facts)
+        return self.with_start(facts, (initial, Query(FUNCTION, size, clip, steps, self.rate(facts), 1.0 - share)))
 
     def defaults(self, facts: PublicFacts, stages: tuple[Stage, ...]) -> dict[str, Any]:
         return super().defaults(facts, stages) | {"difference_clip": self.clip_of_differences(facts)}

@@ -87,7 +87,7 @@ class PublishedDPTD(DPTD):
 
     def claimed(self, facts: PublicFacts, shapes: Sequence[Query], budget: Budget) -> Claimed:
         """Return Theorem 5.1's noise, of one unit a step."""
-        asked = (max(self.count(facts) - 1, 1), facts.units, budget.epsilon, budget.delta)
+        asked = (max(self.step_count(facts) - 1, 1), facts.units, budget.epsilon, budget.delta)
         return claimed(shapes, facts.units, noise_multiplier(*asked), theorem_conditions(*asked))
 
     def noise_in_words(self, budget: Budget, **public: Any) -> tuple[dict[str, Any], str]:

@@ -14,7 +14,7 @@ import numpy as np
 import dprl
 from dprl.accounting.budget import Budget
 from dprl.engine.sample_split import SHARE
-from dprl.evaluation.learned import plan_of_learned
+from dprl.evaluation.learned_policy import plan_of_learned
 from dprl.mechanisms.noise import SeededNoise
 from dprl.protocols import NO_JOURNAL
 

@@ -29,7 +29,7 @@ from dprl.engine.sample_split import checked_share
 from dprl.errors import DprlError
 from dprl.evaluation.fitted_q import FITTED_Q
 from dprl.evaluation.importance_sampling import ImportanceSampling
-from dprl.evaluation.learned import plan_of_learned, values_of_learned
+from dprl.evaluation.learned_policy import plan_of_learned, values_of_learned
 from dprl.evaluation.learning_question import LearningQuestion
 from dprl.evaluation.plan import plan_of_best
 from dprl.mechanisms.filtered_sum import FilteredGaussianSum

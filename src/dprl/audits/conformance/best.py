@@ -19,7 +19,7 @@ from dprl.errors import DprlError
 from dprl.evaluation.advantage import ADVANTAGE
 from dprl.evaluation.fitted_q import FITTED_Q
 from dprl.evaluation.importance_sampling import ImportanceSampling
-from dprl.evaluation.learned import plan_of_learned
+from dprl.evaluation.learned_policy import plan_of_learned
 from dprl.evaluation.plan import plan_of_best
 from dprl.evaluation.stratified import Stratified
 from dprl.protocols import Attack, Canary

@@ -25,24 +25,23 @@ from dprl.engine.columns import RemainingReturn, remaining_return, scale_of
 from dprl.engine.ratios import step_ratios, unit_means, usable
 from dprl.engine.value_query import BaseValueQuery
 from dprl.errors import DprlError
-from dprl.evaluation import reach
+from dprl.evaluation.doubly_robust_estimates import Baseline, LeaveOneOutFunction, estimates, largest_distance
 from dprl.evaluation.intervals import (
     PRODUCT_SCALE,
     WEIGHTS_BELOW_ONE,
     Difference,
     ValueEstimate,
-    apart,
+    difference_of_means,
     farthest_ratio,
-    of_distances,
+    interval_difference,
     product_weight,
     quantile,
     skew_margin,
     variance_at_most,
     weight_notes,
-    with_missing,
+    with_missing_people,
     within_range,
 )
-from dprl.evaluation.left_out import LeftOut
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.protocols import Bounds, Interval
 from dprl.value_functions.features import Features, public_states
@@ -55,37 +54,7 @@ LONGEST, LONGEST_ON_POLICY = 1_000, 100_000
 
 
 @dataclass(frozen=True)
-class Baseline:
-    """A released value function as a baseline: a fraction of what can still come, which shrinks from step to step.
-
-    The fraction is kept in the range that it has on public states, which makes the estimates' range smaller. A function
-    that was learned from the units differs from unit to unit: each unit's own part is left out.
-
-    Attributes:
-        function: the released value function, which does not depend on time.
-        width: half-widths of the value range from fraction 0 to fraction 1; a mean over steps, because the function was
-            learned from rows of all steps.
-        least, most: range of the fraction.
-        radius: largest distance of a unit's estimate from the middle of the value range.
-    """
-
-    function: ValueFunction
-    width: float
-    least: float
-    most: float
-    radius: float
-
-    def fractions(self, log: Trajectories, policy: Any = None, behavior: Any = None) -> Float[np.ndarray, " rows"]:
-        """Return ``(N,)`` fractions at the states of the log. Each depends on its own unit only, to the last bit."""
-        if isinstance(self.function, LeftOut):
-            values = self.function.at_rows(log, policy, behavior)
-        else:
-            values = in_public_units(self.function, log.observation)
-        return np.clip((1.0 + values) / self.width, self.least, self.most)
-
-
-@dataclass(frozen=True)
-class AroundQuery(BaseValueQuery):
+class DoublyRobustQuery(BaseValueQuery):
     """Question to the units, made from public facts only.
 
     Attributes:
@@ -94,7 +63,7 @@ class AroundQuery(BaseValueQuery):
         baseline: made of the released value function, once that is known; see :meth:`around`.
         contrasts: pairs of policies whose difference is asked for; where nothing is cut, the mean product of each
             pair's estimates is released, too.
-        tells_count: whether the number of units is released even where products of ratios may be cut.
+        releases_count: whether the number of units is released even where products of ratios may be cut.
         people: number of units, where it is not declared but was counted with noise.
     """
 
@@ -104,7 +73,7 @@ class AroundQuery(BaseValueQuery):
     policies: int
     baseline: Baseline | None = None
     contrasts: tuple[tuple[int, int], ...] = ()
-    tells_count: bool = False
+    releases_count: bool = False
     people: float | None = None
 
     around_function: ClassVar[bool] = True
@@ -128,7 +97,7 @@ class AroundQuery(BaseValueQuery):
     @property
     def dimension(self) -> int:
         """Length of a vector."""
-        left = 1 if self.sides == 1 or self.tells_count else 0
+        left = 1 if self.sides == 1 or self.releases_count else 0
         return self.policies * (2 * self.sides + 1) + left + (len(self.contrasts) if self.sides == 1 else 0)
 
     @property
@@ -180,15 +149,15 @@ class AroundQuery(BaseValueQuery):
             baseline: range of the baseline at each step.
         """
         discount, both = self.config.discount, self.sides == 2
-        return reach.farthest(self.bounds, discount, self.remaining_return, baseline, self.centre, both=both)
+        return largest_distance(self.bounds, discount, self.remaining_return, baseline, self.centre, both=both)
 
-    def around(self, function: ValueFunction | None) -> AroundQuery:
+    def around(self, function: ValueFunction | None) -> DoublyRobustQuery:
         """Return the query with a released value function as its baseline: post-processing."""
         if function is None:
             return self
         widths = self.remaining_return.width
         width = 1.0 + float(np.mean(widths)) / max(float(widths[0]), 1e-300)
-        if isinstance(function, LeftOut):
+        if isinstance(function, LeaveOneOutFunction):
             there, margin = function.on_public_states()
         else:
             there, margin = in_public_units(function, public_states(function.features)), 0.0
@@ -221,7 +190,7 @@ class AroundQuery(BaseValueQuery):
         # a unit without usable rows counts as zero, though its centred squares are not zero
         present = np.bincount(log.unit_of_episode(), usable(log), minlength=log.units) > 0.0
         vectors = np.where(present[:, None], vectors / math.sqrt(self.policies), 0.0)
-        if self.sides == 2 and not self.tells_count:
+        if self.sides == 2 and not self.releases_count:
             return vectors
         # with the mean weights this gives a unit's presence; it vanishes where they are largest, and costs no norm
         left = WEIGHT_SCALE * unit_means(log, np.ones(log.episodes))
@@ -252,12 +221,12 @@ class AroundQuery(BaseValueQuery):
         """
         estimates = self.decode(mechanism, noisy)
         if self.sides == 2:
-            return apart(estimates[a], estimates[b])
+            return interval_difference(estimates[a], estimates[b])
         means, noise = noisy / self.units, self._noise(mechanism)
         product_noise = mechanism.noise_std / self.units / product_weight(self.contrasts)
         place = 3 * self.policies + 1 + self.contrasts.index((a, b))
         first = means[: self.policies] * math.sqrt(self.policies)
-        return of_distances(
+        return difference_of_means(
             (estimates[a], estimates[b]),
             (float(first[a]), float(first[b])),
             float(means[place]) / product_weight(self.contrasts),
@@ -272,9 +241,9 @@ class AroundQuery(BaseValueQuery):
             counted=self.people is not None,
         )
 
-    def counting(self) -> AroundQuery:
+    def counting(self) -> DoublyRobustQuery:
         """Return the same question with a vector that tells how many units there are, even if products may be cut."""
-        return replace(self, tells_count=True)
+        return replace(self, releases_count=True)
 
     def count(self, noisy: Float[np.ndarray, " dim"]) -> float:
         """Return how many units there are, from the released vector of a question that tells this number."""
@@ -286,7 +255,7 @@ class AroundQuery(BaseValueQuery):
         """Return the standard deviation of the noise in :meth:`count`."""
         return self.units * self._share_noise(self._noise(mechanism))
 
-    def for_counted_people(self, people: float) -> AroundQuery:
+    def for_counted_people(self, people: float) -> DoublyRobustQuery:
         """Return the same question for a number of people that was counted with the noise of :meth:`count_noise`."""
         return replace(self, people=people)
 
@@ -345,7 +314,7 @@ class AroundQuery(BaseValueQuery):
                 if of_count > 0.0:
                     far = farthest_ratio(m, error, 1.0, of_count, t)
                 else:
-                    far = with_missing(m + t * error, m, error, share, self._share_noise(noise), t)
+                    far = with_missing_people(m + t * error, m, error, share, self._share_noise(noise), t)
                 reach[side] = max(reach[side], radius * (far + margin - m))
         plain, _ = within_range(value, (low - widths[0], high + widths[-1]), declared, notes)
         interval, notes = within_range(value, (low - reach[0], high + reach[1]), declared, notes)
@@ -397,37 +366,6 @@ class AroundQuery(BaseValueQuery):
             low, high = bounds.value_interval(discount)
             privacy = math.hypot(privacy, self._share_noise(noise) * (high - low) / 4.0)
         return [(privacy, sampling, widest)] * self.policies
-
-
-def estimates(
-    query: AroundQuery,
-    trajectories: Trajectories,
-    ratios: Float[np.ndarray, " rows"],
-    fractions: Float[np.ndarray, " rows"],
-) -> list[Float[np.ndarray, " episodes"]]:
-    """Return ``(E,)`` estimates of one policy, the lower one first, and last the mean weights.
-
-    ``L = sum_t gamma^t (w_t r_t + (w_{t-1} - w_t) V_t)`` with ``w_t = min(w_{t-1} rho_t, W)``. Where the next weight
-    could be cut, V is replaced: in L by the least return that can still come, in U by the largest. The loop takes one
-    step of all episodes at a time.
-    """
-    bounds, known, width = query.bounds, query.remaining_return, query.remaining_return.width
-    limit, ratio = bounds.cumulative_ratio, bounds.max_importance_ratio
-    weight, lost = np.ones(trajectories.episodes), np.zeros(trajectories.episodes)
-    sides = [np.zeros(trajectories.episodes) for _ in range(query.sides)]
-    power = 1.0
-    for t, who in trajectories.episodes_by_step():
-        rows, before = trajectories.episode_offsets[who] + t, weight[who]
-        after = np.minimum(before * ratios[rows], limit)
-        v = known.low[t] + fractions[rows] * width[t]
-        safe = before * ratio <= limit * reach.ROUNDING
-        for side, least_or_most in zip(sides, (known.low[t], known.high[t]), strict=False):
-            use = v if query.sides == 1 else np.where(safe, v, least_or_most)
-            side[who] += power * (after * trajectories.reward[rows] + (before - after) * use)
-        lost[who] += query.losses[t] * (before - after)
-        weight[who] = after
-        power *= query.config.discount
-    return [*sides, 1.0 - lost / query.losses[0]]
 
 
 def _between(low: float, high: float, declared: Interval, error: float) -> tuple[float, list[float]]:

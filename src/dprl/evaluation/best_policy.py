@@ -44,7 +44,7 @@ _AT_ONCE = 1 << 22  # scores that are held at a time
 
 
 @dataclass(frozen=True)
-class Choice(FirstPartQuestion):
+class PolicyChoice(FirstPartQuestion):
     """Choice of a policy by the first part of the people, made from public facts only.
 
     Attributes:
@@ -138,7 +138,7 @@ class Choice(FirstPartQuestion):
 
 def make_choice(
     discount: float, estimator: str, bounds: Bounds, policies: Mapping[str, Any], epsilon: float, share: float | None
-) -> Choice:
+) -> PolicyChoice:
     """Return how one of ``policies`` is chosen, and by how many people.
 
     Args:
@@ -160,7 +160,7 @@ def make_choice(
     kind: Any = estimator if estimator in ("trajectory", "per-decision") else "auto"
     query = make_query(ImportanceSampling(discount=discount, estimator=kind), facts, np.ones((1, 1)))
     spread = round(POINTS * SPREAD) if facts.cuts_products else POINTS
-    return Choice(parts, query, NoisyMaximum(candidates=len(policies), spread=spread, epsilon=epsilon), policies)
+    return PolicyChoice(parts, query, NoisyMaximum(candidates=len(policies), spread=spread, epsilon=epsilon), policies)
 
 
 def cut_of_choice(bounds: Bounds, people: int) -> float:

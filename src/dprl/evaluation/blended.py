@@ -27,25 +27,25 @@ from dprl.engine.columns import scale_of
 from dprl.engine.ratios import cumulative_ratios, step_ratios, unit_means
 from dprl.engine.value_query import ExtendedQuery, FollowUpQuery
 from dprl.evaluation.importance_sampling import ImportanceQuery
-from dprl.evaluation.intervals import Difference, ValueEstimate, apart
+from dprl.evaluation.intervals import Difference, ValueEstimate, interval_difference
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.value_functions.value_function import in_public_units
 
 # All numbers were chosen on the seeds for choosing of benchmarks/families.py.
-CUT = 5.0
+RATIO_CUT = 5.0
 """Product of ratios at which a correction cuts its own."""
-REACH = 3.0
+CORRECTION_CLIP = 3.0
 """Half-widths of the value range at which a unit's correction is clipped."""
-SHARE = 1.0 / 3.0
+NORM_SHARE = 1.0 / 3.0
 """Of the squared clip norm, for V at the start and its corrections."""
-LEFT = 2.0
+CORRECTION_TO_ERROR = 2.0
 """A correction is taken to have left an error of one over this of its own size."""
-CUT_ALIKE = 0.25
+CUT_DIFFERENCE = 0.25
 """Of what was cut, the part by which it is taken to differ from what was kept."""
 
 
 @dataclass(frozen=True)
-class AnchoredQuery(FollowUpQuery, ExtendedQuery):
+class BlendedQuery(FollowUpQuery, ExtendedQuery):
     """Question to the units, made from public facts only, beside the question of importance sampling.
 
     The question of importance sampling (``inner``) gives the interval. The value function is released first.
@@ -66,14 +66,14 @@ class AnchoredQuery(FollowUpQuery, ExtendedQuery):
     @property
     def clip_norm(self) -> float:
         """L2 norm that no vector exceeds."""
-        return self.inner.clip_norm / math.sqrt(1.0 - SHARE)
+        return self.inner.clip_norm / math.sqrt(1.0 - NORM_SHARE)
 
     @cached_property
     def _weights(self) -> tuple[float, float]:
-        """Weights of V at the start, in [-1, 1], and of a correction, in [-REACH, REACH]; their sum has least noise."""
+        """Weights of V at the start, in [-1, 1], and of a correction, up to the clip; their sum has least noise."""
         policies = len(self.strategy)
-        whole, start = self.clip_norm * math.sqrt(SHARE), 1.0 / (1.0 + REACH * math.sqrt(policies))
-        return whole * math.sqrt(start), whole * math.sqrt((1.0 - start) / policies) / REACH
+        whole, start = self.clip_norm * math.sqrt(NORM_SHARE), 1.0 / (1.0 + CORRECTION_CLIP * math.sqrt(policies))
+        return whole * math.sqrt(start), whole * math.sqrt((1.0 - start) / policies) / CORRECTION_CLIP
 
     def unit_vectors(
         self, log: Trajectories, policies: Sequence[Any], behavior: Any = None
@@ -91,9 +91,9 @@ class AnchoredQuery(FollowUpQuery, ExtendedQuery):
         start, correction = self._weights
         columns = [start * unit_means(log, np.clip((logged - centre) / half, -1.0, 1.0))]
         for policy in policies:
-            kept = np.minimum(cumulative_ratios(step_ratios(policy, log, behavior), log), CUT)
+            kept = np.minimum(cumulative_ratios(step_ratios(policy, log, behavior), log), RATIO_CUT)
             total = np.bincount(log.episode_of(), kept * surprise, minlength=log.episodes)
-            columns.append(correction * unit_means(log, np.clip(total, -REACH, REACH)))
+            columns.append(correction * unit_means(log, np.clip(total, -CORRECTION_CLIP, CORRECTION_CLIP)))
         return np.column_stack([self.inner.unit_vectors(log, policies, behavior), *columns])
 
     def _values(self, states: Float[np.ndarray, "rows d"]) -> Float[np.ndarray, " rows"]:
@@ -115,11 +115,11 @@ class AnchoredQuery(FollowUpQuery, ExtendedQuery):
         out = []
         for estimate, correction in zip(self.inner.decode(mechanism, sampled), corrections, strict=True):
             moved = half * float(correction) / of_correction
-            anchored = centre + half * float(start) / of_start + moved
-            out.append(weighed(estimate, anchored, noise, moved))
+            around_value = centre + half * float(start) / of_start + moved
+            out.append(blend(estimate, around_value, noise, moved))
         return out
 
-    def counting(self) -> AnchoredQuery:
+    def counting(self) -> BlendedQuery:
         """Return the same question with a vector that also tells how many units there are."""
         return replace(self, inner=self.inner.counting())
 
@@ -131,28 +131,30 @@ class AnchoredQuery(FollowUpQuery, ExtendedQuery):
         """Return the standard deviation of the noise in :meth:`count`."""
         return self.inner.count_noise(mechanism)
 
-    def for_counted_people(self, people: float) -> AnchoredQuery:
+    def for_counted_people(self, people: float) -> BlendedQuery:
         """Return the same question for a number of people that was counted with the noise of :meth:`count_noise`."""
         return replace(self, inner=self.inner.for_counted_people(people))
 
     def difference(self, mechanism: GaussianSum, noisy: Float[np.ndarray, " dim"], a: int, b: int) -> Difference:
         """Return the difference of the two policies' intervals, which allow for whatever was cut."""
         estimates = self.decode(mechanism, noisy)
-        return apart(estimates[a], estimates[b])
+        return interval_difference(estimates[a], estimates[b])
 
 
-def weighed(sampled: ValueEstimate, anchored: float, noise: float, moved: float) -> ValueEstimate:
+def blend(sampled: ValueEstimate, around_value: float, noise: float, correction: float) -> ValueEstimate:
     """Return the mean of two values, weighted by their inverse squared errors, within the interval of ``sampled``.
 
     Args:
-        anchored, noise, moved: the value around V, the standard deviation of its noise, and its correction.
+        around_value, noise, correction: the value around V, the standard deviation of its noise, and its correction.
     """
-    left = math.hypot(noise, moved / LEFT)
-    own = math.hypot(sampled.privacy_standard_error, sampled.sampling_standard_error, CUT_ALIKE * sampled.bias_bound)
+    left = math.hypot(noise, correction / CORRECTION_TO_ERROR)
+    own = math.hypot(
+        sampled.privacy_standard_error, sampled.sampling_standard_error, CUT_DIFFERENCE * sampled.bias_bound
+    )
     weight = own**2 / (own**2 + left**2)
     low, high = sampled.interval
     return replace(
         sampled,
-        value=min(max(weight * anchored + (1.0 - weight) * sampled.value, low), high),
+        value=min(max(weight * around_value + (1.0 - weight) * sampled.value, low), high),
         privacy_standard_error=math.hypot(weight * noise, (1.0 - weight) * sampled.privacy_standard_error),
     )

@@ -26,21 +26,28 @@ from typing_extensions import override
 
 from dprl.engine.layouts import Block, apply, project_phi
 from dprl.engine.program import PublicFacts, PublicProgram, Query, Stage
-from dprl.evaluation import adassp, descent
+from dprl.evaluation import adassp
 from dprl.evaluation.adassp import AdaSSP, AdaSSPProgram
-from dprl.evaluation.descent import NOISE_TRAVEL_BUDGET, REFERENCE, default_clip, signal_to_noise
-from dprl.evaluation.td import TD, TDProgram
+from dprl.evaluation.td import (
+    NOISE_TRAVEL_BUDGET,
+    REFERENCE_STRENGTH,
+    TD,
+    DescentState,
+    TDProgram,
+    default_clip,
+    signal_to_noise,
+)
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.value_functions.features import Columns, Tabular, public_states
 from dprl.value_functions.modes import make_modes
 
 # Numbers were chosen on the seeds for choosing of benchmarks/families.py, but for those that docs/defaults.md names.
-ENOUGH = 80.0
+ENOUGH_STRENGTH = 80.0
 """Strength n0 (units mu over the largest ratio, mu that of the value function) from which there is more to find than a
 mean return and few modes."""
 WEAK_SHARES, SHARES, TABLE_SHARES = (0.5, 0.4, 0.1), (0.25, 0.35, 0.1, 0.3), (0.15, 0.2, 0.1, 0.55)
-"""Of mu^2, below :data:`ENOUGH`, above, and of a table above: the mean return, the descent, its check, and what
-follows."""
+"""Of mu^2, below :data:`ENOUGH_STRENGTH`, above, and of a table above: the mean return, the descent, its check, and
+what follows."""
 OFF_POLICY_SHARES = (0.2, 0.7, 0.1)
 """Of TD off policy; statistics of cut returns would add more noise to the mean return than they say."""
 CONSTANT_SHARE = 0.3
@@ -49,8 +56,8 @@ STEPS, TRAVEL, LEAST_TRAVEL = 50, 5.0, 5.0
 """Of the descent on returns: how many steps, how far all of them go if every vector is clipped and points the same way,
 and the least sum of all step sizes."""
 TD_STEPS, TD_TRAVEL, MOST_TRAVEL = 200, 0.5, 16.0
-"""Of TD from there: steps, and how far all of them go, for each :data:`~dprl.evaluation.descent.REFERENCE` of strength
-and at most: a fifth of what TD from mid-range goes, so that what few modes say well is left as it is."""
+"""Of TD from there: steps, and how far all of them go, for each :data:`~dprl.evaluation.td.REFERENCE_STRENGTH` of
+strength and at most: a fifth of what TD from mid-range goes, so that what few modes say well is left as it is."""
 NOISE_OF_MOVE = 0.1
 """How much noise is left in the way that TD goes, for the data pull theta back: its mean square, as a part of that of
 as many numbers of which each is the noised mean of all units, bought with the stage's budget."""
@@ -61,15 +68,15 @@ TABLE_DISAGREE, TABLE_SLACK, OFF_POLICY_SLACK, OFF_POLICY_CLIP = 3.0, 0.1, 0.02,
 the parts of the check off policy."""
 
 
-def statistics(facts: PublicFacts, discount: float, start_weight: float = 0.5) -> AdaSSP:
+def statistics_options(facts: PublicFacts, discount: float, start_weight: float = 0.5) -> AdaSSP:
     """Return options of the statistics: all columns, which no order ranks, or as many modes as the noise allows."""
     modes = make_modes(facts.features).size if isinstance(facts.features, Columns) else None
     return AdaSSP(discount=discount, modes=modes, constant_share=CONSTANT_SHARE, start_weight=start_weight)
 
 
-def checked_returns(facts: PublicFacts, discount: float) -> tuple[Query, ...]:
+def queries_of_checked_returns(facts: PublicFacts, discount: float) -> tuple[Query, ...]:
     """Return the queries of :class:`CheckedReturns`."""
-    size, (length, norm) = modes_of_descent(facts), statistics(facts, discount, 0.0).statistics(facts)
+    size, (length, norm) = modes_of_descent(facts), statistics_options(facts, discount, 0.0).statistics(facts)
     last, shares = Query("statistics", length, norm), SHARES
     if isinstance(facts.features, Tabular):
         clip = TD(discount=discount).clip(facts)
@@ -80,13 +87,13 @@ def checked_returns(facts: PublicFacts, discount: float) -> tuple[Query, ...]:
         Query("its mean", 1, 1.0),
         last,
     )
-    return _shared(queries, shares if facts.strength >= ENOUGH else WEAK_SHARES)
+    return _shared(queries, shares if facts.strength >= ENOUGH_STRENGTH else WEAK_SHARES)
 
 
-def checked_td(facts: PublicFacts, discount: float) -> tuple[Query, ...]:
+def queries_of_checked_td(facts: PublicFacts, discount: float) -> tuple[Query, ...]:
     """Return the queries of :class:`CheckedTD`."""
     td = TD(discount=discount)
-    steps = Query("descent", facts.features.size, td.clip(facts), td.count(facts))
+    steps = Query("descent", facts.features.size, td.clip(facts), td.step_count(facts))
     return _shared((Query("mean return", 1, 1.0), steps, Query("its residual", 1, OFF_POLICY_CLIP)), OFF_POLICY_SHARES)
 
 
@@ -106,7 +113,7 @@ def modes_of_descent(facts: PublicFacts) -> int:
 
 
 @dataclass(frozen=True)
-class Checked(PublicProgram):
+class CheckedDescent(PublicProgram):
     """Base of both programs, which release first the mean return, then the descent, then its check."""
 
     columns = ("returns", "start")
@@ -123,7 +130,7 @@ class Checked(PublicProgram):
             return self.stepped(state, noisy, step)
         mean, noise = noisy[0] / self.facts.units, self.stages[stage].mechanism.noise_std / self.facts.units
         if stage == 0:
-            return state._replace(level=adassp.level_of(mean, noise, self.facts.ratio))
+            return state._replace(level=adassp.shrunken_level(mean, noise, self.facts.ratio))
         return state._replace(agrees=self.agrees(state, mean, noise).astype(jnp.float64))
 
     def _within(self, theta: Float[Array, " n"]) -> Float[Array, " n"]:
@@ -157,12 +164,12 @@ class ReturnsState(NamedTuple):
     theta: Float[Array, " K"]  # of the descent on returns
     total: Float[Array, " K"]  # sum of the iterates that its answer is the mean of
     agrees: Float[Array, ""]  # 1 where the found function passes the check
-    td: descent.State
+    td: DescentState
     released: Float[Array, " dim"]  # sum of all that the last stage released
 
 
 @dataclass(frozen=True)
-class CheckedReturns(Checked):
+class CheckedReturns(CheckedDescent):
     """Descent on returns over few modes; the check is whether the found function's mean is the mean return.
 
     With a fourth stage, statistics follow where the check fails. For a table, TD follows where the check passes.
@@ -194,7 +201,7 @@ class CheckedReturns(Checked):
         """
         stage = self.stages[1]
         strength, clip = signal_to_noise(stage, self.facts.units), stage.mechanism.clip_norm
-        travel = TRAVEL * max(strength / REFERENCE, 1.0) ** 0.15 / clip
+        travel = TRAVEL * max(strength / REFERENCE_STRENGTH, 1.0) ** 0.15 / clip
         walk = NOISE_TRAVEL_BUDGET * strength / (math.sqrt(stage.mechanism.dimension) * clip)
         return min(max(travel, LEAST_TRAVEL), walk) / STEPS
 
@@ -204,14 +211,14 @@ class CheckedReturns(Checked):
         stage = self.stages[3]
         strength, clip = signal_to_noise(stage, self.facts.units), stage.mechanism.clip_norm
         walk = NOISE_TRAVEL_BUDGET * strength / math.sqrt(self.facts.features.size)
-        step_size = min(TD_TRAVEL * strength / REFERENCE, MOST_TRAVEL, walk) / (clip * TD_STEPS)
+        step_size = min(TD_TRAVEL * strength / REFERENCE_STRENGTH, MOST_TRAVEL, walk) / (clip * TD_STEPS)
         config = TD(discount=self.config.discount, start="mid-range", step_size=step_size, cap_step_size=False)
         return config.program(self.facts, (stage,))
 
     @cached_property
     def _statistics(self) -> AdaSSPProgram:
         """Statistics in the last stage: all its steps ask for one sum, and their mean has less noise."""
-        config, mechanism = statistics(self.facts, self.config.discount, 0.0), self.stages[3].mechanism
+        config, mechanism = statistics_options(self.facts, self.config.discount, 0.0), self.stages[3].mechanism
         multiplier = mechanism.noise_multiplier / math.sqrt(mechanism.steps)
         mean = GaussianSum(parts=(config.statistics(self.facts),), noise_multiplier=multiplier)
         return config.program(self.facts, (self.stages[0], Stage("statistics", mean)))
@@ -220,7 +227,7 @@ class CheckedReturns(Checked):
         """Return the state before the first step."""
         theta, n = jnp.zeros(self.stages[1].mechanism.dimension, jnp.float64), self.facts.features.size
         zero, last = jnp.zeros((), jnp.float64), self.stages[-1].mechanism.dimension
-        td = descent.State(jnp.zeros(n, jnp.float64), jnp.zeros(n, jnp.float64))
+        td = DescentState(jnp.zeros(n, jnp.float64), jnp.zeros(n, jnp.float64))
         return ReturnsState(zero, theta, theta, zero, td, jnp.zeros(last, jnp.float64))
 
     @override
@@ -331,12 +338,12 @@ class TDState(NamedTuple):
     """State of :class:`CheckedTD`, made of noisy sums only, in public units."""
 
     level: Float[Array, ""]  # released mean return
-    td: descent.State
+    td: DescentState
     agrees: Float[Array, ""]  # 1 where the found function passes the check
 
 
 @dataclass(frozen=True)
-class CheckedTD(Checked):
+class CheckedTD(CheckedDescent):
     """TD of a table off policy; the check is whether its temporal-difference errors are zero in the mean.
 
     Each error is weighted by its own step's importance ratio, and a trajectory counts with the mean of its errors. So

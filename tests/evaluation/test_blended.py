@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 import dprl
 from dprl.accounting.budget import Budget
 from dprl.engine.plan import Plan
-from dprl.evaluation import anchored
-from dprl.evaluation.anchored import AnchoredQuery
+from dprl.evaluation import blended
+from dprl.evaluation.blended import BlendedQuery
 from dprl.evaluation.importance_sampling import ImportanceQuery, ImportanceSampling, make_query
 from dprl.evaluation.intervals import ValueEstimate
 from dprl.evaluation.plan import make_plan
@@ -36,23 +36,23 @@ def plan_of(bounds: Bounds = CUT_BOUNDS, epsilon: float = 1.0) -> Plan:
     return make_plan(dprl.Recommended(discount=GAMMA), bounds, Budget(epsilon, 1e-5), POLICIES, "tabular")
 
 
-def query_of(plan: Plan, theta: np.ndarray) -> AnchoredQuery:
-    assert isinstance(plan.query, AnchoredQuery)
+def query_of(plan: Plan, theta: np.ndarray) -> BlendedQuery:
+    assert isinstance(plan.query, BlendedQuery)
     return plan.query.around(function(theta, plan.bounds))
 
 
 @pytest.mark.parametrize("seed", [0, 1])
-def test_what_anchors_a_value_is_unbiased_where_nothing_is_cut(seed, monkeypatch):
+def test_what_is_blended_into_a_value_is_unbiased_where_nothing_is_cut(seed, monkeypatch):
     """By enumeration of all trajectories, for any value function."""
-    monkeypatch.setattr(anchored, "CUT", 1e9)
-    monkeypatch.setattr(anchored, "REACH", 1e9)
+    monkeypatch.setattr(blended, "RATIO_CUT", 1e9)
+    monkeypatch.setattr(blended, "CORRECTION_CLIP", 1e9)
     process = small_process(seed)
     bounds = process_bounds(len(process.chances), process.largest)
     sampling = make_query(ImportanceSampling(discount=GAMMA), bounds, np.ones((1, 1)))
     theta = np.random.default_rng(seed).uniform(-1.0, 1.0, 12)
     features = make_features("tabular", bounds.observation)
     theta /= np.linalg.norm(features(np.zeros((1, 1))))  # V in [-1, 1]
-    query = AnchoredQuery(sampling).around(function(theta, bounds))
+    query = BlendedQuery(sampling).around(function(theta, bounds))
     log = one_shot.load(process.columns, bounds)
     start, correction = query._weights
     vectors = query.unit_vectors(log, [process.policy])[:, sampling.dimension :]
@@ -79,7 +79,7 @@ def test_a_correction_is_what_the_rewards_say_against_the_value_function():
     weights = np.minimum(np.cumprod([3.2, 3.2, 1.0]), 5.0)
     surprises = [0.5 + GAMMA * v[1] - v[0], -0.5 + GAMMA * v[2] - v[1], 1.0 - v[2]]
     expected = np.clip(sum(GAMMA**t * w * s for t, (w, s) in enumerate(zip(weights, surprises, strict=True))) / half,
-                       -anchored.REACH, anchored.REACH)  # fmt: skip
+                       -blended.CORRECTION_CLIP, blended.CORRECTION_CLIP)  # fmt: skip
     start, correction = query._weights
     vector = query.unit_vectors(log, POLICIES)[0, query.inner.dimension :]
     assert vector[:2] == pytest.approx([start * fractions[0], correction * expected])
@@ -107,7 +107,7 @@ def test_what_the_value_function_expects_after_the_log_is_no_part_of_the_value(k
     logged = np.clip((v[1] - GAMMA**2 * after - (low + high) / 2.0) / half, -1.0, 1.0)
     surprise = (1.6 * (0.5 + GAMMA * v[3] - v[1]) + GAMMA * 2.5 * (1.0 + GAMMA * after - v[3])) / half
     vector = query.unit_vectors(log, POLICIES)[0, query.inner.dimension :]
-    clipped = np.clip(surprise, -anchored.REACH, anchored.REACH)
+    clipped = np.clip(surprise, -blended.CORRECTION_CLIP, blended.CORRECTION_CLIP)
     assert vector[:2] == pytest.approx([start * logged, correction * clipped])
 
 
@@ -137,7 +137,7 @@ def test_the_interval_is_that_of_importance_sampling_and_holds_the_value():
 @pytest.mark.parametrize(("noise", "moved", "near"), [(0.0, 0.0, 3.0), (1e9, 0.0, 2.0), (0.0, 1e9, 2.0)])
 def test_each_value_counts_by_its_error(noise, moved, near):
     sampled = ValueEstimate(2.0, (0.0, 5.0), 0.1, 0.1, bias_bound=1.0)
-    found = anchored.weighed(sampled, 3.0, noise, moved)
+    found = blended.blend(sampled, 3.0, noise, moved)
     assert found.value == pytest.approx(near, abs=1e-6)
     assert found.privacy_standard_error == pytest.approx(noise if near == 3.0 else 0.1, abs=1e-6)
 
@@ -162,7 +162,7 @@ def test_the_noise_of_the_value_is_what_is_stated():
 
 
 def test_only_the_default_asks_so_and_only_where_products_are_cut():
-    assert isinstance(plan_of().query, AnchoredQuery)
+    assert isinstance(plan_of().query, BlendedQuery)
     uncut = replace(CUT_BOUNDS, max_cumulative_ratio=CUT_BOUNDS.max_importance_ratio**CUT_BOUNDS.horizon)
     assert isinstance(plan_of(uncut).query, ImportanceQuery)
     named = make_plan(dprl.TD(discount=GAMMA), CUT_BOUNDS, Budget(1.0, 1e-5), POLICIES, "tabular")
@@ -170,7 +170,7 @@ def test_only_the_default_asks_so_and_only_where_products_are_cut():
 
 
 def test_the_value_function_is_released_where_the_values_say_nothing():
-    """As without anchored values: a value function alone may be what is wanted."""
+    """As without blended values: a value function alone may be what is wanted."""
     plan = plan_of(epsilon=0.05)
     assert all(plan.hopeless())
     plan.refuse_the_hopeless()

@@ -6,7 +6,7 @@ behind by a public handicap, and is left out where the handicap is too large. Th
 rule, the behaviour policy and, for logs of one decision, each action given to everybody. Simultaneous intervals tell
 how much more the rule is worth than each of these.
 
-Privacy unit, relation, event and proofs: those of :mod:`dprl.evaluation.best`. Proof: docs/proofs/two-parts.md.
+Privacy unit, relation, event and proofs: those of :mod:`dprl.evaluation.best_policy`. Proof: docs/proofs/two-parts.md.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from dprl.engine.plan import Plan
 from dprl.engine.sample_split import SampleSplit, checked_share
 from dprl.errors import DprlError
 from dprl.evaluation.advantage import ADVANTAGE
-from dprl.evaluation.best import Choice, make_choice
+from dprl.evaluation.best_policy import PolicyChoice, make_choice
 from dprl.evaluation.fitted_q import FITTED_Q
 from dprl.evaluation.importance_sampling import ImportanceSampling
 from dprl.evaluation.learning_question import make_question, question_within_strata, recommended_question
 from dprl.evaluation.least_noise import UnknownPolicy, public_states
-from dprl.evaluation.plan import after_first
+from dprl.evaluation.plan import plan_of_two_parts
 from dprl.evaluation.propensity_regression import declares_regression
 from dprl.evaluation.strata import read_axes
 from dprl.evaluation.stratified import Stratified
@@ -148,7 +148,7 @@ def plan_of_learned(
         assert isinstance(config, ImportanceSampling)
         choice = make_choice(config.discount, config.estimator, asked, {LEARNED: None}, budget.epsilon, share)
         first = _with_class(choice, fixed, asked, declared_cuts(cuts, bounds), own, behavior, deviation)
-    return after_first(replace(first, beside=beside), *rest)
+    return plan_of_two_parts(replace(first, beside=beside), *rest)
 
 
 def values_of_learned(algorithm: Any, bounds: Bounds) -> ImportanceSampling | Stratified:
@@ -167,14 +167,14 @@ def declared_cuts(cuts: Sequence[str], bounds: Bounds) -> tuple[Cut, ...]:
 
 
 def _with_class(
-    first: Choice,
+    first: PolicyChoice,
     fixed: Sequence[Rule],
     bounds: Bounds,
     cuts: Sequence[Cut],
     own: dict[str, Any],
     behavior: Any,
     deviation: float | None,
-) -> Choice:
+) -> PolicyChoice:
     """Return the choice among all levels that are not too far behind, and the analyst's own policies.
 
     Handicaps are counted from the handicap of the fixed actions.
@@ -216,7 +216,7 @@ def _with_class(
     )
 
 
-def _spread(first: Choice, deviation: float | None) -> float | None:
+def _spread(first: PolicyChoice, deviation: float | None) -> float | None:
     """Return a declared deviation of returns in half-widths of the value range."""
     low, high = first.query.bounds.value_interval(first.query.config.discount)
     number = isinstance(deviation, int | float) and not isinstance(deviation, bool)
@@ -225,7 +225,7 @@ def _spread(first: Choice, deviation: float | None) -> float | None:
     return None if deviation is None else deviation / ((high - low) / 2.0)
 
 
-def _handicap(first: Choice, rules: int, spread: float | None) -> float:
+def _handicap(first: PolicyChoice, rules: int, spread: float | None) -> float:
     """Return how far the luckiest of ``rules`` rules leads by chance and noise, in half-widths of the value range."""
     ratio, people = first.query.scale.largest, first.parts.first
     errors, noises = HANDICAP if spread is None else DECLARED
