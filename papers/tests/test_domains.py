@@ -10,10 +10,10 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from dprl.bounds import Bounds
 from dprl.data.trajectories import assemble
 from dprl.errors import DprlError
 from dprl.policies import check_policy
-from dprl.protocols import Bounds
 from dprl.value_functions.features import make_features
 from dprl_papers.baselines.lstd import mspbe
 from dprl_papers.domains.chain import draw_log

@@ -18,7 +18,7 @@ from tests.evaluation.test_gpope import chain, program_of
 from tests.sample_log import BOUNDS
 
 import dprl
-from dprl import added
+from dprl import entry_points
 from dprl.accounting.budget import Budget
 from dprl.audits.lower_bound import audit
 from dprl.engine import program
@@ -50,16 +50,16 @@ def test_they_are_found_by_their_name_and_are_none_of_dprls(name):
     kind, own = entry.load_config(), AUDITED[name].load_config()
     assert issubclass(kind, own)
     asked = own(calibration="as-published", provenance={"calibration": "public: the paper"})
-    found = added.in_calibration(asked)
+    found = entry_points.config_in_calibration(asked)
     assert type(found) is kind
     assert found.hyper_parameters() == asked.hyper_parameters() | {}
-    assert added.in_calibration(found) is found
-    assert added.in_calibration(own()) == own()
+    assert entry_points.config_in_calibration(found) is found
+    assert entry_points.config_in_calibration(own()) == own()
     assert not is_own(found)
 
 
 def test_without_the_distribution_it_is_one_sentence(monkeypatch):
-    monkeypatch.setattr(added.metadata, "entry_points", lambda **_: ())
+    monkeypatch.setattr(entry_points.metadata, "entry_points", lambda **_: ())
     with pytest.raises(DprlError, match="needs the distribution dprl-papers"):
         make_plan(dprl.GPOPE(calibration="as-published"), BOUNDS, Budget(1.0, 1e-5), ["uniform"])
 

@@ -43,7 +43,7 @@ def test_every_variant_is_attacked(attack):
 def test_scores_are_the_likelihood_ratio_of_the_sawtooth():
     """Mean plus and minus mu^2 / 2, variance mu^2, with mu the norm of the sawtooth over the noise."""
     canary = LEARNING["functional-q"].load_canary(ATTACKS[0])
-    mechanism, points = canary.plan.mechanism, np.linspace(0.0, 1.0, attacks.TEETH + 1)
+    mechanism, points = canary.plan.mechanism, np.linspace(0.0, 1.0, attacks.SAWTOOTH_TEETH + 1)
     f = sawtooth_reward(mechanism.sup, mechanism.lipschitz, points)
     distance = np.abs(points[:, None] - points)
     dense = f @ np.linalg.solve(np.exp(-mechanism.decay * distance), f)

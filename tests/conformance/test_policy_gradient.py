@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dprl.accounting.user_relation import CLIPS
+from dprl.accounting.user_relation import CLIPS_MOVED
 from dprl.audits.attacks import users as attacks
-from dprl.audits.attacks.users import Pushing, canary_of_sums, exact_sums
+from dprl.audits.attacks.users import UsersAgainstCanary, canary_of_sums, exact_sums
 from dprl.audits.conformance.users import NOBODY, UNITS, Users
 from dprl.audits.lower_bound import audit
 from dprl.audits.people import CELLS
@@ -75,7 +75,7 @@ def test_every_noise_is_attacked(attack):
 def test_the_canary_moves_all_that_it_may(attack):
     """No other pair is further apart: the signal has the norm that the noise was made for."""
     mechanism = (tried := canary(attack)).plan.mechanism
-    sums = [exact_sums(tried.plan, Pushing(tried.plan, there)) for there in (False, True)]
+    sums = [exact_sums(tried.plan, UsersAgainstCanary(tried.plan, there)) for there in (False, True)]
     signal = np.linalg.norm(mechanism.correlation.whitened((sums[1] - sums[0]) * mechanism.grid_step))
     # the vectors of a network are clipped a little more, see docs/proofs/ghost-clipping.md
     assert signal == pytest.approx(
@@ -92,7 +92,7 @@ def test_the_canary_moves_all_that_it_may(attack):
 
 def arriving(plan: Any, present: bool) -> UserStream:
     """The canary's pair as persons who arrive, the canary once more in the second batch."""
-    context, action, reward = attacks.push(plan.facts)
+    context, action, reward = attacks.canary_answers(plan.facts)
 
     def answer(sign: float) -> Any:
         return lambda policy: Interaction(context, action, sign * reward)
@@ -132,7 +132,7 @@ def test_a_user_in_two_batches_is_caught(noise, monkeypatch):
     ("owner", "name", "value", "options"),
     [
         pytest.param(GaussianSum, "column_norm", property(lambda self: 1.0), {}, id="column norm left out"),
-        pytest.param(CLIPS, "replace one", 1.0, {"relation": "replace-one"}, id="relation left out"),
+        pytest.param(CLIPS_MOVED, "replace one", 1.0, {"relation": "replace-one"}, id="relation left out"),
     ],
 )
 def test_noise_that_is_too_small_is_caught(owner, name, value, options, monkeypatch):
@@ -235,5 +235,5 @@ def test_faults_are_caught_at_the_door(faults, words, tmp_path):
 def test_a_relation_half_as_strong_is_caught_by_replay(monkeypatch, tmp_path):
     least = CELLS["paid the least"]
     assert 0.5 < compared(tmp_path, "replace one", least).largest <= 1.0
-    monkeypatch.setitem(CLIPS, "replace one", 1.0)
+    monkeypatch.setitem(CLIPS_MOVED, "replace one", 1.0)
     assert compared(tmp_path, "replace one", least).largest > 1.0

@@ -10,6 +10,7 @@ from scipy.stats import binom
 
 import dprl
 from dprl.accounting import accountant, events
+from dprl.bounds import Bounds
 from dprl.data.readers import read_log
 from dprl.engine.ratios import step_ratios
 from dprl.engine.two_parts import SHARE, TwoParts
@@ -19,7 +20,6 @@ from dprl.evaluation.importance_vectors import parts_of, rest_of
 from dprl.evaluation.plan import make_plan, plan_of_best
 from dprl.mechanisms.gaussian_sum import ALTERS_ONE_PLACE
 from dprl.mechanisms.noise import SecureNoise
-from dprl.protocols import Bounds
 
 from . import helpers
 

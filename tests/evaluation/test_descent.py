@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dprl.accounting.budget import Budget
+from dprl.bounds import Bounds
 from dprl.data.trajectories import Trajectories
 from dprl.engine import program as engine
 from dprl.errors import DprlError
@@ -21,7 +22,6 @@ from dprl.evaluation.descent import ROOM, DescentConfig, State, feature_scale, s
 from dprl.evaluation.return_regression import ReturnRegression
 from dprl.evaluation.td import TD
 from dprl.mechanisms.noise import SeededNoise
-from dprl.protocols import Bounds
 from dprl.value_functions.features import Features, make_features
 from dprl_papers.baselines.lstd import lstd
 

@@ -10,6 +10,7 @@ import pytest
 
 import dprl
 from dprl.accounting import events
+from dprl.bounds import Bounds
 from dprl.engine.layouts import gather, unit_rows
 from dprl.engine.options import Stage
 from dprl.engine.program import run_on_host
@@ -23,7 +24,6 @@ from dprl.evaluation.teaching import make_teaching
 from dprl.mechanisms.noise import SeededNoise
 from dprl.policies.greedy import Basis
 from dprl.policies.loading import LoggedPolicy
-from dprl.protocols import Bounds
 
 from .helpers import columns_of
 

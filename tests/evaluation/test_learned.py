@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 import dprl
 from dprl.accounting import events
+from dprl.bounds import Bounds
 from dprl.errors import DprlError
 from dprl.evaluation.importance_vectors import mixed, parts_of, rest_of
 from dprl.evaluation.intervals import ValueEstimate, of_distances
 from dprl.evaluation.learned import LEVELS, MOST_BESIDE, TOO_FAR, declared_cuts, plan_of_learned
 from dprl.evaluation.strategy import UnknownPolicy, public_patterns
 from dprl.policies.loading import AlwaysPolicy, LoggedPolicy
-from dprl.protocols import Bounds
 
 BUDGET = dprl.Budget(1.0, 1e-5)
 BOUNDS = Bounds(

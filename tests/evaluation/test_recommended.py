@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from dprl.accounting.budget import Budget
+from dprl.bounds import Bounds
 from dprl.engine.layouts import padded_units
 from dprl.engine.program import PublicFacts, Stage, run
 from dprl.engine.rows import rows_of
@@ -25,7 +26,6 @@ from dprl.evaluation.return_regression import ReturnRegression
 from dprl.evaluation.td import TD, TDProgram
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.noise import SeededNoise
-from dprl.protocols import Bounds
 from dprl.value_functions.features import make_features
 from dprl.value_functions.linear import ValueFunction
 from dprl_papers.domains.chain import draw_log

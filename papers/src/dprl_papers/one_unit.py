@@ -14,14 +14,14 @@ from typing import Any, Self, TypeVar
 import jax
 import jax.numpy as jnp
 
-from dprl.accounting.user_relation import CLIPS
+from dprl.accounting.user_relation import CLIPS_MOVED
 from dprl.config import Config, Provenance
 from dprl.engine.options import Claimed, PublicFacts, Query, Stage
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.protocols import Claim, Precondition
 
 RELATION = "replace one"
-MOVED = CLIPS[RELATION]
+MOVED = CLIPS_MOVED[RELATION]
 """How many clip norms replacing one unit moves a clipped sum."""
 C = TypeVar("C", bound=Config)
 

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from dprl import added
+from dprl import entry_points
 from dprl.cli.command import configure
 from dprl.cli.requests import BudgetOptions, FeatureOptions, PrintOptions, PublicOptions, Settings, may, must
 from dprl.cli.running import Progress, show
@@ -95,7 +95,7 @@ def _release(asked: Calibrate, budget: Any) -> Calibrated:
     from dprl.release.plan import calibrate_release
 
     facts = {"bounds": asked.bounds, "features": asked.features or "columns"}
-    if getattr(config, "calibration", added.VERIFIED) != added.VERIFIED:
+    if getattr(config, "calibration", entry_points.VERIFIED) != entry_points.VERIFIED:
         return config.noise_in_words(budget, **facts)
     made = calibrate_release(budget, config, **facts)
     return _said(
@@ -143,7 +143,7 @@ def _rewards(asked: Calibrate, budget: Any) -> Calibrated:
     from dprl.learning.learning_plan import epsilon_at, make_learning_plan, make_mechanism
 
     config = _configured(asked, "noise_multiplier")
-    if config.calibration != added.VERIFIED:
+    if config.calibration != entry_points.VERIFIED:
         raise DprlError(f"{config.calibration}: there is no certificate to calibrate: see dprl audit --calibration.")
     facts, source = open_environment(asked.environment or "interval-walk", asked.bounds)
     model = None
@@ -179,7 +179,7 @@ def _rewards(asked: Calibrate, budget: Any) -> Calibrated:
 def _people(asked: Calibrate, budget: Any) -> Calibrated:
     """Calibrate sums over people who answer: their noise in clip norms, under each relation that applies."""
     config = _configured(asked, "steps")
-    if config.calibration != added.VERIFIED:
+    if config.calibration != entry_points.VERIFIED:
         require(asked.epsilon is not None, f"{config.calibration}: there is no epsilon to compute: give --epsilon.")
         return config.noise_in_words(budget)
     sampled = config.poisson
@@ -190,11 +190,11 @@ def _people(asked: Calibrate, budget: Any) -> Calibrated:
     found = _spent(asked, budget, asked.sampling_rate, config.steps or 1)
 
     from dprl.accounting import accountant
-    from dprl.accounting.user_relation import CLIPS, WORDS
+    from dprl.accounting.user_relation import CLIPS_MOVED, RELATION_WORDS
     from dprl.mechanisms.strategy import Correlation
 
     multiplier, relation, name = found["noise_multiplier"], config.relation_words, accountant.accountant_name()
-    clips = {relation: 1.0} if sampled else {words: CLIPS[each] for each, words in WORDS.items()}
+    clips = {relation: 1.0} if sampled else {words: CLIPS_MOVED[each] for each, words in RELATION_WORDS.items()}
     made = found | {
         "std_in_clip_norms": {words: multiplier * count for words, count in clips.items()},
         "relation": relation,
@@ -229,7 +229,7 @@ def _configured(asked: Calibrate, *names: str) -> Any:
     """
     config = asked.mistakes.attempt(partial(configure, asked, str(asked.algorithm), **asked.only(*names)))
     asked.mistakes.check()
-    return added.in_calibration(config)
+    return entry_points.config_in_calibration(config)
 
 
 def _spent(asked: Calibrate, budget: Any, rate: float | None, steps: int) -> dict[str, Any]:

@@ -15,7 +15,8 @@ from dprl.errors import Mistakes, require
 if TYPE_CHECKING:
     import numpy as np
 
-    from dprl.protocols import Bounds, Policy
+    from dprl.bounds import Bounds
+    from dprl.protocols import Policy
 
     Simulated = tuple[dict[str, np.ndarray], Bounds, dict[str, str]]
 

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import dprl
-from dprl.added import VERIFIED
 from dprl.cli.command import configure
 from dprl.cli.requests import BudgetOptions, PrintOptions, PublicOptions, ReleaseOptions, may, must
 from dprl.cli.running import conditions_of, cost_of, released, show_release
+from dprl.entry_points import VERIFIED
 from dprl.registry import LEARNING
 
 LOST = "; nothing was released, and what was charged stays charged; the same command begins anew"

@@ -16,10 +16,10 @@ from typing import Any, Literal
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from dprl.bounds import Interval
 from dprl.data.trajectories import Trajectories
 from dprl.engine.to_come import to_come
 from dprl.errors import DprlError
-from dprl.protocols import Interval
 from dprl.value_functions.features import Features, Tabular
 
 Weighting = Literal["trajectory", "transition"]

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from dprl.protocols import Bounds
+from dprl.bounds import Bounds
 
 
 class ToCome(NamedTuple):

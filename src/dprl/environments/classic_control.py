@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from dprl.bounds import Interval
 from dprl.errors import DprlError
-from dprl.protocols import Interval
 
 
 @dataclass(frozen=True, kw_only=True)

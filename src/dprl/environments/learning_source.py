@@ -15,14 +15,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax import random
 
+from dprl.arrays import unit_states
+from dprl.bounds import Bounds, Interval
 from dprl.data.bounds_file import read_bounds, refuse_fill
-from dprl.environment_spec import EnvironmentSpec
 from dprl.environments import gymnasium_adapter
 from dprl.environments.interval_walk import NAME, IntervalWalk, is_own
 from dprl.environments.names import DISCOUNT
 from dprl.errors import DprlError
-from dprl.protocols import Bounds, Interval
-from dprl.states import unit_states
+from dprl.protocols import EnvironmentSpec
 
 
 @dataclass

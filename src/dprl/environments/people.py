@@ -7,7 +7,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from dprl.environment_spec import EnvironmentSpec
+from dprl.protocols import EnvironmentSpec
 
 Act = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
 """The current policy: ``(n, d)`` observations to actions ``(n,)``, or ``(n, k)`` scaled ones.

@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
+from dprl.bounds import Bounds
 from dprl.data.bounds_file import read_bounds
 from dprl.data.parts import MANIFEST
-from dprl.environment_spec import EnvironmentSpec
 from dprl.environments import gymnasium_adapter
 from dprl.environments.bandit import Bandit
 from dprl.environments.bandit_parts import BanditInParts
@@ -26,7 +26,7 @@ from dprl.environments.names import NAMES
 from dprl.environments.people import Act, Answers, Arriving, People
 from dprl.environments.user_stream import empty_answers, fill
 from dprl.errors import DprlError
-from dprl.protocols import Bounds
+from dprl.protocols import EnvironmentSpec
 from dprl.user_code import quietly
 
 SIMULATORS = tuple(name for name, named in NAMES.items() if named.people)

@@ -19,6 +19,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from jaxtyping import Float
 
+from dprl.bounds import Bounds
 from dprl.data.trajectories import Trajectories
 from dprl.engine.algorithm import Algorithm, Setting
 from dprl.engine.options import ValuesConfig
@@ -39,7 +40,6 @@ from dprl.evaluation.importance_vectors import mixed, parts_of, per_decision_sca
 from dprl.evaluation.intervals import Difference, ValueEstimate, apart, of_distances, product_weight, quantile
 from dprl.evaluation.strategy import least_noise_strategy, public_patterns
 from dprl.mechanisms.gaussian_sum import GaussianSum
-from dprl.protocols import Bounds
 
 Estimator = Literal["trajectory", "per-decision", "self-normalised"]
 _WORDS = {

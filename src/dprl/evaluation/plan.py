@@ -11,11 +11,12 @@ from dprl.accounting import events
 from dprl.accounting.accountant import epsilon_of
 from dprl.accounting.budget import Budget
 from dprl.accounting.calibration import noise_multiplier_for
-from dprl.added import in_calibration
+from dprl.bounds import Bounds
 from dprl.engine.options import Program, PublicFacts, Query, Stage, ValueFunctionConfig, ValuesConfig
 from dprl.engine.plan import Plan, calibrated_stages, epsilon_within, event_of_stages, filtered_stage, without_sampler
 from dprl.engine.two_parts import FirstPart, checked_share
 from dprl.engine.value_query import BesideQuery, ValueQuery, value_mechanism
+from dprl.entry_points import config_in_calibration
 from dprl.errors import DprlError
 from dprl.evaluation.anchored import AnchoredQuery
 from dprl.evaluation.best import make_choice
@@ -26,7 +27,6 @@ from dprl.evaluation.strata_subgroups import grouped_in_strata
 from dprl.evaluation.subgroups import grouped
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.grid import MAX_UNITS
-from dprl.protocols import Bounds
 from dprl.value_functions.features import Features, make_features
 
 Algorithm = ValueFunctionConfig | ValuesConfig
@@ -75,7 +75,7 @@ def make_plan(
         raise DprlError(f"bounds: units may be at most {MAX_UNITS}.")
     feature_map = make_features(features, bounds.state)  # refuses a wrong name even where no features are used
     if isinstance(config, ValueFunctionConfig):
-        config = loaded(in_calibration(config))
+        config = loaded(config_in_calibration(config))
     elif unit not in config.units_served:
         raise DprlError(f"{config.algorithm} has no statement for the privacy unit {unit}.")
     config = config.for_bounds(bounds)
@@ -196,7 +196,7 @@ def program_for(
     config: ValueFunctionConfig, bounds: Bounds, features: Features, budget: Budget, unit: str = "trajectory"
 ) -> Program:
     """Return the program of the value function with all of ``budget``, for experiments that release nothing else."""
-    config = loaded(in_calibration(config))
+    config = loaded(config_in_calibration(config))
     facts = _facts(config, bounds, features, budget, 1.0, unit)
     shapes = config.queries(facts)
     claimed = config.claimed(facts, shapes, budget)

@@ -11,8 +11,8 @@ import math
 
 import numpy as np
 
+from dprl.bounds import Bounds, Interval
 from dprl.engine.to_come import ToCome
-from dprl.protocols import Bounds, Interval
 
 DIRECTIONS = 16
 _SMALLEST = 1e-9  # smaller weights do not matter

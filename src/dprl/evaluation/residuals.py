@@ -17,6 +17,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from typing_extensions import override
 
+from dprl.bounds import Bounds
 from dprl.data.trajectories import Trajectories
 from dprl.engine.columns import in_range, scale_of
 from dprl.engine.ratios import unit_means, usable
@@ -36,7 +37,6 @@ from dprl.evaluation.residual_design import Design
 from dprl.evaluation.strata import Strata
 from dprl.evaluation.strategy import least_noise_strategy
 from dprl.mechanisms.gaussian_sum import GaussianSum
-from dprl.protocols import Bounds
 
 
 class Found(NamedTuple):

@@ -24,6 +24,7 @@ import numpy as np
 from jaxtyping import Array, Float
 from typing_extensions import override
 
+from dprl.bounds import Bounds
 from dprl.engine.algorithm import Algorithm, Setting
 from dprl.engine.layouts import Block, project
 from dprl.engine.program import PublicFacts, PublicProgram, Query, Stage, ValueFunctionConfig
@@ -37,7 +38,6 @@ from dprl.evaluation.sequential import SequentialQuery
 from dprl.evaluation.strata import Strata
 from dprl.evaluation.strategy import public_patterns
 from dprl.policies.loading import UNASKED
-from dprl.protocols import Bounds
 from dprl.value_functions.features import Features
 
 

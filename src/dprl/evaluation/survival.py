@@ -20,6 +20,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from jaxtyping import Float, Int
 
+from dprl.bounds import Bounds
 from dprl.config import DERIVED, filled
 from dprl.data.trajectories import Trajectories
 from dprl.engine.algorithm import Algorithm, Setting
@@ -31,7 +32,6 @@ from dprl.evaluation.intervals import Difference, apart, quantile
 from dprl.evaluation.strategy import least_noise_strategy, optimal_strategy, public_patterns
 from dprl.evaluation.survival_intervals import EXPECTED, EXPOSURE, Law, SurvivalEstimate, cell_workload, nominal_shares
 from dprl.mechanisms.gaussian_sum import GaussianSum
-from dprl.protocols import Bounds
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from dprl.bounds import Interval
 from dprl.errors import DprlError
-from dprl.protocols import Interval
 
 NOWHERE = -1
 """The position of a state of which nothing is known; positions are 0 or more."""

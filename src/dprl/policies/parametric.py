@@ -17,8 +17,8 @@ import numpy as np
 from jax import random
 
 from dprl import x64 as x64
+from dprl.bounds import Interval
 from dprl.errors import DprlError
-from dprl.protocols import Interval
 
 KINDS = "tabular, softmax, softmax:fourier:K, gaussian, gaussian:fourier:K, mlp:H or mlp:H:gaussian"
 _COUNT = "0*[1-9][0-9]{0,6}"

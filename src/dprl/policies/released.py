@@ -13,12 +13,12 @@ from typing import Any
 import jax
 import numpy as np
 
+from dprl.arrays import slices, state_rows
 from dprl.errors import DprlError
 from dprl.policies.greedy import SCHEMA as GREEDY
 from dprl.policies.greedy import GreedyPolicy, greedy_policy
 from dprl.policies.parametric import CONSTANT, Parametric
-from dprl.states import slices, state_rows
-from dprl.tensor_file import intervals, read_back, to_bytes
+from dprl.untrusted_files import intervals, read_tensor_result, tensors_to_bytes
 
 FILE = "policy.safetensors"
 _SCHEMA = "dprl.policy/1"
@@ -94,7 +94,7 @@ class ReleasedPolicy:
             "std": json.dumps(of.std),
             "constant": json.dumps(CONSTANT),
         }
-        return to_bytes({"theta": self.theta}, metadata)
+        return tensors_to_bytes({"theta": self.theta}, metadata)
 
     def _states(self, states: Any) -> np.ndarray:
         return state_rows(states, len(self.parametric.observation))
@@ -107,7 +107,7 @@ def read_policy(path: str | Path) -> ReleasedPolicy | GreedyPolicy:
         DprlError: the file is missing or damaged.
     """
     misfit = "its parameters do not fit what it says of its policy"
-    return read_back(path, FILE, "a policy", misfit, {_SCHEMA: _made_of, GREEDY: greedy_policy})
+    return read_tensor_result(path, FILE, "a policy", misfit, {_SCHEMA: _made_of, GREEDY: greedy_policy})
 
 
 def _made_of(tensors: dict[str, np.ndarray], metadata: dict[str, str]) -> ReleasedPolicy:

@@ -18,11 +18,10 @@ import numpy as np
 
 from dprl.accounting.budget import Budget
 from dprl.accounting.ledger import Ledger
-from dprl.accounting.reward_relation import UNIT as REWARD_FUNCTION
-from dprl.added import VERIFIED
-from dprl.compiled import nothing_compiled_on_disk
+from dprl.accounting.reward_relation import REWARD_FUNCTION
+from dprl.bounds import Bounds
 from dprl.config import filled
-from dprl.environment_spec import EnvironmentSpec
+from dprl.entry_points import VERIFIED
 from dprl.environments.interval_walk import is_own
 from dprl.environments.learning_source import declared_facts, open_environment, source_of
 from dprl.environments.user_source import people_of
@@ -37,7 +36,7 @@ from dprl.learning.policy_gradient.pg_plan import PGPlan, make_pg_plan, program_
 from dprl.learning.policy_gradient.users import Simulated
 from dprl.policies.released import FILE as POLICY
 from dprl.policies.released import ReleasedPolicy, read_policy
-from dprl.protocols import NO_JOURNAL, Bounds
+from dprl.protocols import NO_JOURNAL, EnvironmentSpec
 from dprl.registry import find_audited
 from dprl.release.certificate import status_of
 from dprl.release.engines.engine import check_engine
@@ -53,7 +52,7 @@ from dprl.release.learning_artifacts import (
 from dprl.release.pipeline import Handout, Purpose, ReleaseRequest, declared_words, release
 from dprl.release.returns import is_own_simulator, mean_returns, measure, measure_on_host
 from dprl.release.run_folder import RunFolder
-from dprl.user_code import quietly
+from dprl.user_code import nothing_compiled_on_disk, quietly
 from dprl.value_functions.q_function import FILE, QFunction, weight_shapes
 
 _ASKED = 1000  # most places whose true answers are measured on the host, in a simulation

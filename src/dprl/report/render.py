@@ -17,7 +17,7 @@ from dprl.report.answer import evaluation_view
 from dprl.report.formatting import power_of_ten
 from dprl.report.guarantee import CERTIFICATE_SCHEMA, cleaned, view_of_guarantee
 from dprl.report.learned import policy_view, q_function_view
-from dprl.strict_json import read_regular, strict_object
+from dprl.untrusted_files import read_regular, strict_object
 
 REPORT = "report.html"
 ESTIMATE, TRAINING = "estimate.json", "training.json"

@@ -26,10 +26,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from dprl.bounds import Interval
 from dprl.data.trajectories import Trajectories
 from dprl.engine.columns import scale_of
 from dprl.errors import DprlError
-from dprl.protocols import Interval
 from dprl.value_functions.features import Features
 
 _CHUNK = 1 << 16  # transitions whose features are held in memory together

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from dprl.bounds import Bounds
 from dprl.data.trajectories import Trajectories
 from dprl.environments.rollout import environment_bounds
 from dprl.errors import DprlError
 from dprl.policies import UniformPolicy
-from dprl.protocols import Bounds
 from dprl.value_functions.features import Features
 from dprl_papers.harness.domain import Domain, Moments, Truth
 from dprl_papers.harness.exact_chain import Chain

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import numpy as np
 
+from dprl.bounds import Bounds
 from dprl.data.trajectories import Trajectories
 from dprl.environments.atari import DISCOUNT, HORIZON, atari_log
 from dprl.errors import DprlError
-from dprl.protocols import Bounds
 from dprl_papers.domains import pong
 from dprl_papers.harness.domain import MOMENT_SEED, Domain, cached, from_rollout
 from dprl_papers.harness.simulated import stored_truth

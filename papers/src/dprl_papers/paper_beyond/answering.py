@@ -11,7 +11,7 @@ import numpy as np
 
 import dprl
 from dprl.accounting.budget import Budget
-from dprl.protocols import Interval
+from dprl.bounds import Interval
 from dprl_papers.paper_beyond.processes import Process
 
 
