@@ -13,7 +13,7 @@ from dprl.accounting.user_relation import CLIPS_MOVED
 from dprl.audits.attacks import users as attacks
 from dprl.audits.attacks.users import UsersAgainstCanary, canary_of_sums, exact_sums
 from dprl.audits.conformance.users import NOBODY, UNITS, Users
-from dprl.audits.lower_bound import audit
+from dprl.audits.lower_bound import run_attack
 from dprl.audits.people import CELLS
 from dprl.audits.record_replay import Comparison, RecordedRelease, ReleaseTrace, compare, record_replay
 from dprl.engine import program as engine
@@ -55,7 +55,7 @@ def test_every_noise_is_attacked(attack):
     """It stays below its claim, and near it where scores are Gaussian."""
     tried = canary(attack)
     assert (tried.epsilon, tried.delta) == (1.0, 1e-6)
-    result = audit(tried, trials=20_000, seed=1, confidence=CONFIDENCE)
+    result = run_attack(tried, trials=20_000, seed=1, confidence=CONFIDENCE)
     assert not result.violated
     if not tried.gaussian:
         return
@@ -116,7 +116,9 @@ def test_a_user_in_two_batches_is_caught(noise, monkeypatch):
     def attacked() -> Any:
         sums = [exact_sums(plan, arriving(plan, there)) for there in (False, True)]
         moved = np.abs(sums[1] - sums[0]).max(axis=1)
-        return int(np.count_nonzero(moved)), audit(canary_of_sums(plan, *sums, "comes back"), trials=20_000, seed=2)
+        return int(np.count_nonzero(moved)), run_attack(
+            canary_of_sums(plan, *sums, "comes back"), trials=20_000, seed=2
+        )
 
     rounds, result = attacked()
     assert rounds == 1
@@ -139,7 +141,7 @@ def test_noise_that_is_too_small_is_caught(owner, name, value, options, monkeypa
     (monkeypatch.setitem if isinstance(owner, dict) else monkeypatch.setattr)(owner, name, value)
     suite = replace(SUITE)  # whose plans are made anew
     attack = Attack(epsilon=1.0, delta=1e-6, options={**options, "step_size": 1.0})
-    result = audit(suite.canary(attack), trials=20_000, seed=1)
+    result = run_attack(suite.canary(attack), trials=20_000, seed=1)
     assert result.violated
 
 

@@ -45,7 +45,7 @@ def check_claim(path: Path, content: dict[str, Any]) -> float | None:
     try:
         event = events.from_json(content["event"])
         require(canonical_json(events.to_json(event)) == canonical_json(content["event"]), foreign)
-        parts, known = events.stated_parts(event), events.branches(event)
+        parts, known = events.stated_parts(event), events.events_by_part(event)
         plain = [one for one in known if not isinstance(one, events.RenyiFilterEvent | events.PureDpEvent)]
         require(all(len(accountant.parts_of(one)) <= _MOST_PARTS for one in plain), foreign)
     except (DprlError, RecursionError, OverflowError) as error:

@@ -14,8 +14,7 @@ from typing import Any
 
 from dprl.accounting.budget import Budget
 from dprl.accounting.certificate import versions
-from dprl.audits.lower_bound import Audit
-from dprl.audits.lower_bound import audit as run_audit
+from dprl.audits.lower_bound import Audit, run_attack
 from dprl.config import Config
 from dprl.entry_points import VERIFIED
 from dprl.errors import DprlError, Mistakes, require
@@ -70,7 +69,7 @@ def audit(
     asked = {} if unit is None else {"unit": unit}
     attack = Attack(units=units, epsilon=budget.epsilon, delta=budget.delta, released=released, options=asked)
     canary = canary_of(algorithm, attack, calibration)
-    return run_audit(
+    return run_attack(
         canary, trials=trials, seed=seed, confidence=confidence, selection_trials=selection_trials, progress=progress
     )
 
@@ -192,7 +191,7 @@ def run_standard_attacks(
     for entry, attack in standard_attacks():
         held_out = attack.trials if trials is None else trials
         check_runs(held_out, seed, confidence)
-        result = run_audit(
+        result = run_attack(
             entry.load_canary(attack),
             trials=held_out,
             seed=seed,

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from dprl.audits.conformance.suite import Case, CaseFindings, with_progress
-from dprl.audits.lower_bound import Audit, audit
+from dprl.audits.lower_bound import Audit, run_attack
 from dprl.engine.algorithm import Algorithm
 from dprl.engine.options import ValueFunctionConfig, ValuesConfig
 from dprl.errors import DprlError
@@ -87,7 +87,7 @@ def check(
 
 
 def _attacked(entry: Entry, attack: Any, trials: int, seed: int) -> Audit:
-    return audit(entry.load_canary(attack), trials=trials, seed=seed)
+    return run_attack(entry.load_canary(attack), trials=trials, seed=seed)
 
 
 def _explained(part: Callable[[], Any]) -> Any:
