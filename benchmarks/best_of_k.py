@@ -20,7 +20,7 @@ import dprl
 from benchmarks.coverage.domains import Process
 from benchmarks.families import CHOOSING, JUDGING, Member, member
 from benchmarks.harness import goal, pin, table
-from dprl.protocols import Bounds
+from dprl.bounds import Bounds
 
 PEOPLE, POLICIES, BUDGET = 10_000, 100, dprl.Budget(1.0, 1e-5)
 DOMAINS = {1: ("random-mdp", "inventory", "bandit"), 10: ("random-mdp", "inventory", "clinic")}

@@ -53,7 +53,7 @@ class _Chain:
     def __init__(self) -> None:
         import numpy as np
 
-        from dprl.protocols import Bounds
+        from dprl.bounds import Bounds
         from dprl_papers.domains.chain import Chain
 
         self.environment = Chain(horizon=self.horizon)
@@ -94,7 +94,7 @@ class _Trial:
     features, ratio, horizon = "columns", 4.0, 1
 
     def __init__(self) -> None:
-        from dprl.protocols import Bounds
+        from dprl.bounds import Bounds
 
         self.states = self._people(99)[0]
         self.truth = 50.0 + 0.1 * (350.0 - self.states[:, 1])

@@ -100,12 +100,12 @@ def gpope_work(size: Size) -> Work:
     """
     import numpy as np
 
+    from dprl.bounds import Bounds
     from dprl.engine.layouts import unit_rows
     from dprl.engine.plan import program_at
     from dprl.engine.program import PublicFacts
     from dprl.engine.rows import Rows
     from dprl.evaluation import gpope
-    from dprl.protocols import Bounds
     from dprl.value_functions.features import make_features
 
     rng, rows = np.random.default_rng(0), size.units * size.length
@@ -136,12 +136,12 @@ def dptd_work(size: Size) -> Work:
 
     from benchmarks.dptd_problem import frames
     from dprl.accounting.budget import Budget
+    from dprl.bounds import Bounds
     from dprl.data.readers import read_log
     from dprl.engine.layouts import unit_rows
     from dprl.engine.rows import rows_of
     from dprl.evaluation import dptd
     from dprl.evaluation.plan import program_for
-    from dprl.protocols import Bounds
     from dprl.value_functions.network import MLP
 
     rng, count, inputs = np.random.default_rng(0), size.transitions, size.side**2

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from dprl.cli import app
 from dprl.config import documented, words_of
 from dprl.engine.columns import ALWAYS, COEFFICIENTS, COLUMNS
-from dprl.registry import ALGORITHMS, DEFAULT, LEARNING, Entry, of_others
+from dprl.registry import ALGORITHMS, DEFAULT, LEARNING, Entry, entries_of_others
 
 ROOT = Path(__file__).parents[1]
 TABLES, COLUMNS_PAGE, OPTIONS = "docs/algorithms.md", "docs/reference/engine.md", "docs/options.md"
@@ -29,7 +29,7 @@ def tables() -> dict[str, str]:
     kinds = {"private rewards": "reward function", "people": "user"}
     return {
         "algorithms": algorithms(ALGORITHMS.values()),
-        "baselines": algorithms(of_others().values()),
+        "baselines": algorithms(entries_of_others().values()),
         "columns": columns(),
         **{mark: algorithms(e for e in LEARNING.values() if e.unit == unit) for mark, unit in kinds.items()},
     }
@@ -99,7 +99,7 @@ def made() -> dict[str, str]:
         between, new = rf"(?<=<!-- {mark} -->\n).*?(?=<!-- end -->)", (table + "\n").replace("\\", r"\\")
         pages = {path: re.sub(between, new, page, flags=re.DOTALL) for path, page in pages.items()}
     head = "# Options\n\nWritten by `make docs` from the configurations of the algorithms. Do not edit.\n"
-    sections = [options(e) for e in (*ALGORITHMS.values(), *LEARNING.values(), *of_others().values())]
+    sections = [options(e) for e in (*ALGORITHMS.values(), *LEARNING.values(), *entries_of_others().values())]
     return {**pages, OPTIONS: "\n\n".join([head.rstrip(), *sections]) + "\n"}
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.coverage.domains import Paths, Process
-from dprl.protocols import Bounds
+from dprl.bounds import Bounds
 
 CHOOSING, JUDGING, LOCKED = range(10), range(100, 110), range(200, 210)
 """Seeds of the members of each family: for choosing defaults, for judging them, and for the test of a release."""

@@ -14,8 +14,8 @@ import numpy as np
 
 import dprl
 from benchmarks.harness import figure, goal, table
-from dprl.environment_spec import EnvironmentSpec
 from dprl.environments.interval_walk import IntervalWalk
+from dprl.protocols import EnvironmentSpec
 
 BUDGET, RUNS = dprl.Budget(0.9, 1e-4), 50
 PEOPLE = {30: 0.7, 100: 0.9}

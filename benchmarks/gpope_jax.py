@@ -30,6 +30,7 @@ def main(path: str, cores: int) -> None:
     import jax.numpy as jnp
 
     from benchmarks import gpope_numpy
+    from dprl.bounds import Bounds
     from dprl.engine.layouts import SharedTransitions
     from dprl.engine.loop import run_steps
     from dprl.engine.plan import program_at
@@ -37,7 +38,6 @@ def main(path: str, cores: int) -> None:
     from dprl.evaluation import gpope
     from dprl.mechanisms import threefry
     from dprl.mechanisms.noise import SeededNoise
-    from dprl.protocols import Bounds
     from dprl.value_functions.features import make_features
     from dprl_papers.harness.transitions import find_bands, slots_of
     from dprl_papers.one_unit import OneUnit

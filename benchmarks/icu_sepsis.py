@@ -22,9 +22,9 @@ import numpy as np
 import dprl
 from benchmarks.harness import ROOT, goal, table
 from benchmarks.markov_values import MarkovRatios
+from dprl.bounds import Bounds
 from dprl.data.readers import read_log
 from dprl.errors import DprlError
-from dprl.protocols import Bounds
 
 PAGE = ROOT / "docs" / "icu-sepsis.md"
 PATIENTS, HORIZON, SURVIVED, STATES, ACTIONS = 20_000, 100, 714, 713, 25

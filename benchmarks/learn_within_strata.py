@@ -19,10 +19,10 @@ import numpy as np
 
 from benchmarks.harness import pin, table
 from dprl.accounting.budget import Budget
+from dprl.bounds import Bounds
 from dprl.evaluation.fitted_q import TableQ
 from dprl.evaluation.strata import Strata
 from dprl.evaluation.strata_q import StrataBasis, StrataQ
-from dprl.protocols import Bounds
 
 CHOOSING, JUDGING = range(100), range(1000, 1100)
 EPSILONS, DELTA, LEAST = (0.3, 1.0, 4.0), 1e-5, 0.02

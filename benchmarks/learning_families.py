@@ -21,6 +21,7 @@ from benchmarks.coverage.domains import Process
 from benchmarks.families import JUDGING, member
 from benchmarks.harness import goal, table
 from dprl.accounting.budget import Budget
+from dprl.bounds import Interval
 from dprl.environments.cart_pole import CartPole
 from dprl.environments.simulators import facts_of
 from dprl.learning.policy_gradient.dp_pg import DPPG
@@ -30,7 +31,6 @@ from dprl.learning.policy_gradient.users import Simulated
 from dprl.mechanisms.action_coins import ActionCoins
 from dprl.mechanisms.noise import SeededNoise
 from dprl.policies.parametric import Parametric
-from dprl.protocols import Interval
 from dprl.release.returns import mean_return
 
 USERS, BUDGET, SHARE = 20_000, Budget(1.0, 1e-6), 0.8

@@ -21,6 +21,7 @@ from typing import Any, ClassVar
 import numpy as np
 from jaxtyping import Float
 
+from dprl.bounds import Bounds
 from dprl.data.trajectories import Trajectories
 from dprl.engine.algorithm import Algorithm, Setting
 from dprl.engine.columns import scale_of
@@ -30,7 +31,6 @@ from dprl.evaluation.blended import BlendedQuery, blend
 from dprl.evaluation.importance_sampling import ImportanceSampling
 from dprl.evaluation.intervals import ValueEstimate
 from dprl.mechanisms.gaussian_sum import GaussianSum
-from dprl.protocols import Bounds
 from dprl.value_functions.features import Columns
 
 START = 0.1

@@ -12,9 +12,9 @@ def walks(reward: tuple[float, float], columns: tuple[str, ...]) -> tuple[Any, A
     """Return bounds with rewards in ``reward``, the feature map, and rows with ``returns``, ``start`` or both."""
     import numpy as np
 
+    from dprl.bounds import Bounds
     from dprl.engine.columns import ALWAYS
     from dprl.engine.rows import Rows
-    from dprl.protocols import Bounds
     from dprl.value_functions.features import make_features
 
     rng = np.random.default_rng(0)

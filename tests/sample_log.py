@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from dprl.bounds import Bounds
 from dprl.data.trajectories import Trajectories
-from dprl.protocols import Bounds
 
 PEOPLE, HORIZON, ACTIONS = 60, 4, 2
 BOUNDS = Bounds(

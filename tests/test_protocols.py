@@ -9,8 +9,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from dprl.bounds import Bounds
 from dprl.errors import DprlError
-from dprl.protocols import Bounds, Policy
+from dprl.protocols import Policy
 
 from .sample_log import BOUNDS
 

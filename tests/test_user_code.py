@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from dprl.data import memory
-from dprl.environment_spec import EnvironmentSpec
 from dprl.environments.people import Interaction, UserStream
 from dprl.policies.loading import policy_probabilities
+from dprl.protocols import EnvironmentSpec
 from dprl.user_code import quietly, suppress_warnings
 
 SECRET = "PATIENT-ZERO"

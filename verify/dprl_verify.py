@@ -185,13 +185,13 @@ NOISE = {**ANY, "noise_multiplier": positive, "grid_step": positive, "steps": wh
 SUM = {**NOISE, "clip_norm": positive, "sampling_rate": share}
 SHARED = {**SUM, "share": share}
 FILTERED = {**SHARED, "levels": listed(positive, 64), "norm_multiplier": positive, "order": whole, "budget": positive}
-MOVED = {**NOISE, "sensitivity": positive, "std": positive}
+SENSITIVE = {**NOISE, "sensitivity": positive, "std": positive}
 USERS = {
-    **MOVED, "relation": text, "parts": listed(fields({"dimension": whole, "clip_norm": positive})), "noise": text,
+    **SENSITIVE, "relation": text, "parts": listed(fields({"dimension": whole, "clip_norm": positive})), "noise": text,
     "column_norm": positive, "epochs": whole, "batch": whole,
 }  # fmt: skip
 PATH = {
-    **MOVED, "sup": positive, "lipschitz": zero_or_positive, "decay": positive, "paths": whole, "dimensions": whole,
+    **SENSITIVE, "sup": positive, "lipschitz": zero_or_positive, "decay": positive, "paths": whole, "dimensions": whole,
     "spread": zero_or_positive, "largest_reward": zero_or_positive,
 }  # fmt: skip
 ROWS = {
@@ -203,8 +203,8 @@ ROWS = {
     "Gaussian noise on sums over sampled users": SUM,
     "Noisy maximum": {**ANY, "epsilon": positive, "candidates": whole, "spread": whole, "rate": positive},
     "Gaussian noise on sums over users": USERS,
-    "Gaussian noise on observed rewards": MOVED,
-    "Gaussian noise on reward gradients": {**MOVED, "clip_norm": positive},
+    "Gaussian noise on observed rewards": SENSITIVE,
+    "Gaussian noise on reward gradients": {**SENSITIVE, "clip_norm": positive},
     "Gaussian process": PATH,
 }
 """The fields of a mechanism's row, by its name."""

@@ -17,9 +17,9 @@ import dprl
 from benchmarks.coverage.domains import Domain
 from benchmarks.coverage.rows import Row
 from benchmarks.coverage.standard import PLANNED
+from dprl.bounds import Bounds
 from dprl.evaluation.learned_policy import plan_of_learned
 from dprl.evaluation.strata import read_axis
-from dprl.protocols import Bounds
 
 LOGS = 500
 TABLE, DEVELOPMENT, QUICK = 21, 7, 3

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from tests.evaluation import helpers
 
+from dprl.bounds import Bounds
 from dprl.data.trajectories import assemble
 from dprl.errors import DprlError
 from dprl.policies import check_policy
-from dprl.protocols import Bounds
 from dprl.value_functions.features import make_features
 from dprl_papers.domains.chain import Chain, draw_log
 from dprl_papers.harness import domain as domains

@@ -13,6 +13,7 @@ from dprl.accounting import events
 from dprl.accounting.accountant import epsilon_of
 from dprl.accounting.budget import Budget
 from dprl.accounting.calibration import gaussian_noise_multiplier
+from dprl.bounds import Bounds
 from dprl.data.readers import read_log
 from dprl.engine.layouts import padded_units
 from dprl.engine.loop import noiseless, run
@@ -21,7 +22,6 @@ from dprl.engine.rows import rows_of
 from dprl.errors import DprlError
 from dprl.evaluation.plan import program_for
 from dprl.mechanisms.noise import SeededNoise
-from dprl.protocols import Bounds
 from dprl.value_functions.features import make_features
 from dprl_papers.baselines import smooth_sensitivity as smooth
 from dprl_papers.baselines.first_visit import FirstVisit

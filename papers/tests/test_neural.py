@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 from dprl.accounting.budget import Budget
+from dprl.bounds import Bounds
 from dprl.engine import loop as engine
 from dprl.engine.layouts import padded_units
 from dprl.engine.rows import rows_of
 from dprl.evaluation.plan import program_for
 from dprl.mechanisms.noise import SeededNoise
 from dprl.policies import UniformPolicy
-from dprl.protocols import Bounds
 from dprl.value_functions.features import make_features
 from dprl_papers.baselines.recursive_momentum import DPSRM
 from dprl_papers.domains.chain import Chain, draw_log

@@ -18,9 +18,9 @@ from tests.evaluation.test_gpope import chain, program_of
 from tests.sample_log import BOUNDS
 
 import dprl
-from dprl import added
+from dprl import entry_points
 from dprl.accounting.budget import Budget
-from dprl.audits.lower_bound import audit
+from dprl.audits.lower_bound import run_attack
 from dprl.engine import loop
 from dprl.engine.layouts import padded_units
 from dprl.errors import DprlError
@@ -50,16 +50,16 @@ def test_they_are_found_by_their_name_and_are_none_of_dprls(name):
     kind, own = entry.load_config(), AUDITED[name].load_config()
     assert issubclass(kind, own)
     asked = own(calibration="as-published", provenance={"calibration": "public: the paper"})
-    found = added.in_calibration(asked)
+    found = entry_points.config_in_calibration(asked)
     assert type(found) is kind
     assert found.hyper_parameters() == asked.hyper_parameters() | {}
-    assert added.in_calibration(found) is found
-    assert added.in_calibration(own()) == own()
+    assert entry_points.config_in_calibration(found) is found
+    assert entry_points.config_in_calibration(own()) == own()
     assert not is_own(found)
 
 
 def test_without_the_distribution_it_is_one_sentence(monkeypatch):
-    monkeypatch.setattr(added.metadata, "entry_points", lambda **_: ())
+    monkeypatch.setattr(entry_points.metadata, "entry_points", lambda **_: ())
     with pytest.raises(DprlError, match="needs the distribution dprl-papers"):
         make_plan(dprl.GPOPE(calibration="as-published"), BOUNDS, Budget(1.0, 1e-5), ["uniform"])
 
@@ -88,7 +88,7 @@ def test_published_form_takes_one_trajectory_a_step():
 
 def test_gpope_as_published_is_caught():
     """Claimed (1, 1e-5) with the noise of Theorem 1; all iterates are seen. 4e5 trials an arm give more than 8."""
-    result = audit(canary("gpope"), trials=13_000, seed=3)
+    result = run_attack(canary("gpope"), trials=13_000, seed=3)
     assert result.claimed_epsilon == 1.0
     assert result.epsilon_lower > 4.0
     assert result.violated
@@ -103,19 +103,19 @@ def test_dptd_as_published_is_caught_and_verified_is_not():
     """n = 10,000, T = 1,000, claimed (1, 1e-5): the initial gradient alone costs more than 300. One of n is drawn."""
     pair = canary("dptd")
     assert pair.plan.steps == 1001
-    result = audit(pair, trials=200_000, seed=3)
+    result = run_attack(pair, trials=200_000, seed=3)
     assert result.claimed_epsilon == 1.0
     assert result.epsilon_lower > 3.0
     assert result.violated
     assert [condition.holds for condition in result.preconditions] == [False, False, False]
     assert "the first 17 noisy gradients" in result.description
     alike = Attack(units=10_000, options={"steps": 1001, "sampling_rate": 1e-4, "value_budget_fraction": 0.05})
-    verified = audit(find_audited("dptd").load_canary(alike), trials=20_000, seed=3)
+    verified = run_attack(find_audited("dptd").load_canary(alike), trials=20_000, seed=3)
     assert not verified.violated
     # where no release finds a record, the first hundred are looked at, and nothing is found
     weak = AS_PUBLISHED["dptd"].load_canary(Attack(units=1000, options={"steps": 100_001}))
     assert "the first 100 noisy gradients" in weak.description
-    assert not audit(weak, trials=4_000, seed=3).violated
+    assert not run_attack(weak, trials=4_000, seed=3).violated
 
 
 @pytest.mark.slow
@@ -145,7 +145,8 @@ def test_preconditions_of_theorem_1_are_computed(units, epsilon, holds):
 @pytest.mark.slow
 def test_the_last_iterate_tells_something_but_less_than_all_of_them():
     everything, last = (
-        audit(canary("gpope", released=released), trials=100_000, seed=5).epsilon_lower for released in ("all", "last")
+        run_attack(canary("gpope", released=released), trials=100_000, seed=5).epsilon_lower
+        for released in ("all", "last")
     )
     assert 2.0 < last < everything
 
@@ -154,7 +155,7 @@ def test_the_last_iterate_tells_something_but_less_than_all_of_them():
 @pytest.mark.parametrize(("released", "found"), [("all", 7.5), ("last", 3.5)])
 def test_gpope_as_published_at_length(released, found):
     """m = N = 200, claimed (1, 1e-5): all iterates are seen, or the last one at a wall that forgets the others."""
-    result = audit(canary("gpope", released=released), trials=400_000, seed=6)
+    result = run_attack(canary("gpope", released=released), trials=400_000, seed=6)
     assert result.epsilon_lower > found
 
 
@@ -164,7 +165,7 @@ def test_algorithm_1_as_published_at_length():
     (attack,) = AS_PUBLISHED["functional-q"].load().attacks
     assert attack.options == {"published_std": 0.32, "samples": 640}
     attack = replace(attack, options={"published_std": 0.32, "samples": 5000})
-    result = audit(AS_PUBLISHED["functional-q"].load_canary(attack), trials=400, seed=2)
+    result = run_attack(AS_PUBLISHED["functional-q"].load_canary(attack), trials=400, seed=2)
     assert result.epsilon_lower > 4.0
     assert "78 rounds of 64 samples with sigma 0.32" in result.description
 
@@ -192,7 +193,7 @@ def test_every_attack_on_them(name):
     for attack in entry.load().attacks:
         pair = entry.load_canary(attack)
         assert pair.preconditions
-        result = audit(pair, trials=400 if name == "functional-q" else 20_000, seed=1)
+        result = run_attack(pair, trials=400 if name == "functional-q" else 20_000, seed=1)
         assert result.violated == (name != "dp-pg")
         if result.gaussian is not None:  # Theorem 1 of paper 003 wastes half of its claim
             assert 0.1 < result.gaussian.epsilon_lower < 0.75

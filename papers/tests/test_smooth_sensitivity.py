@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.evaluation import helpers
 
+from dprl.bounds import Bounds
 from dprl.data.readers import read_log
 from dprl.errors import DprlError
 from dprl.mechanisms.noise import SeededNoise
-from dprl.protocols import Bounds
 from dprl_papers.baselines import smooth_sensitivity as smooth
 from dprl_papers.baselines.smooth_gaussian import SmoothGaussian
 from dprl_papers.baselines.smooth_sensitivity import FirstVisits

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from tests.evaluation import helpers
 
+from dprl.bounds import Bounds
 from dprl.data.readers import read_log
 from dprl.data.trajectories import Trajectories
 from dprl.engine.rows import rows_of
 from dprl.errors import DprlError
-from dprl.protocols import Bounds
 from dprl.value_functions.features import make_features
 from dprl_papers.baselines import lstd as module
 from dprl_papers.baselines.lstd import lstd, wis_lstd, wis_moments

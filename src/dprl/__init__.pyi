@@ -1,11 +1,11 @@
 from dprl.accounting.budget import Budget as Budget
 from dprl.accounting.ledger import Ledger as Ledger
 from dprl.audits.audit import audit as audit
+from dprl.bounds import Bounds as Bounds
 from dprl.data.bounds_file import read_bounds as read_bounds
 from dprl.data.readers import prepare as prepare
 from dprl.data.readers import read_log as read_log
 from dprl.data.trajectories import Trajectories as Trajectories
-from dprl.environment_spec import EnvironmentSpec as EnvironmentSpec
 from dprl.environments.bandit import Bandit as Bandit
 from dprl.environments.people import Interaction as Interaction
 from dprl.environments.people import UserStream as UserStream
@@ -31,7 +31,7 @@ from dprl.learning.functional_q import FunctionalQ as FunctionalQ
 from dprl.learning.policy_gradient.dp_pg import DPPG as DPPG
 from dprl.policies.loading import load_policy as load_policy
 from dprl.policies.parametric import ReleasedPolicy as ReleasedPolicy
-from dprl.protocols import Bounds as Bounds
+from dprl.protocols import EnvironmentSpec as EnvironmentSpec
 from dprl.release.certificate_formats import export_certificate as export_certificate
 from dprl.release.evaluate import Release as Release
 from dprl.release.evaluate import evaluate as evaluate

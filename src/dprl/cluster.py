@@ -14,6 +14,7 @@ from typing import Any
 
 from dprl.errors import DprlError
 from dprl.files import temporary_folder
+from dprl.machine import processors
 
 LOOPBACK = "127.0.0.1"
 KNOCK_SECONDS = 5.0
@@ -66,11 +67,6 @@ def cluster(ray: Any, workers: int | None, address: str | None) -> Iterator[Sequ
         return
     with _with_token():
         yield from _own_cluster(ray, workers, quiet)
-
-
-def processors() -> list[int]:
-    """Return the numbers of the processors that this process may use."""
-    return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
 
 
 def _own_cluster(ray: Any, workers: int | None, quiet: Mapping[str, Any]) -> Generator[Sequence[int], None, None]:

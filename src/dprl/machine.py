@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from dprl import __version__
-from dprl.cluster import processors
 
 _LIBRARIES = ("numpy", "jax", "jaxlib", "cryptography", "scipy", "dp-accounting", "pyarrow", "safetensors")
 _SETTINGS = ("JAX_", "XLA_", "TF_XLA_", "LIBTPU_", "CUDA_", "NVIDIA_TF32", "OMP_", "MKL_", "OPENBLAS_", "NPY_")
@@ -38,6 +37,11 @@ def device() -> dict[str, Any]:
         "cpus": len(processors()),
         "XLA_FLAGS": os.environ.get("XLA_FLAGS", ""),
     }
+
+
+def processors() -> list[int]:
+    """Return the numbers of the processors that this process may use."""
+    return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
 
 
 def settings() -> dict[str, str]:

@@ -10,12 +10,13 @@ from functools import cache
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, Literal
 
-from dprl import added
+from dprl import entry_points
 from dprl.errors import DprlError
 
 if TYPE_CHECKING:
+    from dprl.bounds import Bounds
     from dprl.engine.algorithm import Algorithm
-    from dprl.protocols import Attack, Bounds, Canary
+    from dprl.protocols import Attack, Canary
 
 
 Unit = Literal["unit of the log", "reward function", "user"]
@@ -45,7 +46,7 @@ class Entry:
     module: str
     summary: str
     unit: Unit = "unit of the log"
-    calibration: str = added.VERIFIED
+    calibration: str = entry_points.VERIFIED
     source: str = ""
     suite: str = ""
 
@@ -162,23 +163,25 @@ IN_TWO_PARTS: dict[str, Entry] = {
 
 
 @cache
-def of_others() -> dict[str, Entry]:
+def entries_of_others() -> dict[str, Entry]:
     """Return the entries that other distributions add by entry points; they cannot replace a name of dprl's own.
 
     Releases of these algorithms write statements, not certificates: :func:`is_own` is false for them.
     """
-    tables = [added.load(added.ALGORITHMS, name, name) for name in added.names(added.ALGORITHMS)]
+    tables = [
+        entry_points.load(entry_points.ALGORITHMS, name, name) for name in entry_points.names(entry_points.ALGORITHMS)
+    ]
     return {name: entry for table in tables for name, entry in table.items() if name not in AUDITED}
 
 
 def evaluating() -> dict[str, Entry]:
     """Return all algorithms that evaluate a log: dprl's own, and those that other distributions add."""
-    return ALGORITHMS | {name: entry for name, entry in of_others().items() if entry.unit == "unit of the log"}
+    return ALGORITHMS | {name: entry for name, entry in entries_of_others().items() if entry.unit == "unit of the log"}
 
 
 def audited() -> dict[str, Entry]:
     """Return all algorithms that can be audited: dprl's own, and those that other distributions add."""
-    return AUDITED | of_others()
+    return AUDITED | entries_of_others()
 
 
 def attacked() -> dict[str, Entry]:
@@ -186,15 +189,18 @@ def attacked() -> dict[str, Entry]:
     return audited() | IN_TWO_PARTS
 
 
-def find_audited(name: str, calibration: str = added.VERIFIED) -> Entry:
+def find_audited(name: str, calibration: str = entry_points.VERIFIED) -> Entry:
     """Return the entry called ``name`` in a calibration: an algorithm, or a release on two parts of the people."""
     entry = find_in(AUDITED if name in AUDITED else attacked(), name)
-    return entry if calibration == entry.calibration else added.calibrated(name, calibration)
+    return entry if calibration == entry.calibration else entry_points.entry_in_calibration(name, calibration)
 
 
 def in_every_calibration() -> list[Entry]:
     """Return everything that can be audited, each entry followed by its calibrations from other distributions."""
-    tables = [added.load(added.CALIBRATIONS, name, name) for name in added.names(added.CALIBRATIONS)]
+    tables = [
+        entry_points.load(entry_points.CALIBRATIONS, name, name)
+        for name in entry_points.names(entry_points.CALIBRATIONS)
+    ]
     return [
         found
         for name, entry in attacked().items()
@@ -211,7 +217,7 @@ def find_in(known: Mapping[str, Entry], name: str) -> Entry:
     if name in known:
         return known[name]
     close = get_close_matches(name, known, 1)
-    more = "" if of_others() else "; baselines of papers come with the distribution dprl-papers"
+    more = "" if entries_of_others() else "; baselines of papers come with the distribution dprl-papers"
     hint = f": did you mean {close[0]}?" if close else f"; there are {', '.join(known)}{more}."
     raise DprlError(f"There is no algorithm {name!r}{hint}")
 

@@ -12,10 +12,10 @@ import threading
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from types import ModuleType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -40,36 +40,68 @@ def quietly(call: Callable[[], T], otherwise: S) -> T | S:
     raise KeyboardInterrupt
 
 
-_lock, _inside, _filters = threading.Lock(), 0, warnings.catch_warnings()
+class _ProcessWide:
+    """A setting of the whole process, changed by blocks in several threads.
+
+    The first block that is entered changes it, and the last one that is left restores it.
+    """
+
+    def __init__(self, changed: Callable[[], AbstractContextManager[Any]]) -> None:
+        self._changed, self._lock, self._inside, self._context = changed, threading.Lock(), 0, changed()
+
+    @contextmanager
+    def __call__(self) -> Iterator[None]:
+        with self._lock:
+            if self._inside == 0:
+                self._context = self._changed()
+                self._context.__enter__()
+            self._inside += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._inside -= 1
+                if self._inside == 0:
+                    self._context.__exit__(None, None, None)
+
+
+_own_filters = _ProcessWide(warnings.catch_warnings)
 
 
 @contextmanager
 def suppress_warnings() -> Iterator[None]:
-    """Suppress warnings, also those of arithmetic, because a warning may depend on the rows.
-
-    Warning filters belong to the whole process, so they are restored when the last thread leaves the block.
-    """
-    global _inside, _filters
-    with _lock:
-        if _inside == 0:
-            _filters = warnings.catch_warnings()
-            _filters.__enter__()
+    """Suppress warnings, also those of arithmetic, because a warning may depend on the rows."""
+    with _own_filters(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
-        _inside += 1
+        yield
+
+
+@contextmanager
+def _nothing_cached() -> Iterator[None]:
+    import jax
+
+    seconds = "jax_persistent_cache_min_compile_time_secs"
+    before = getattr(jax.config, seconds)
+    jax.config.update(seconds, 1e18)
     try:
-        with np.errstate(all="ignore"):
-            yield
+        yield
     finally:
-        with _lock:
-            _inside -= 1
-            if _inside == 0:
-                _filters.__exit__(None, None, None)
+        jax.config.update(seconds, before)
+
+
+nothing_compiled_on_disk = _ProcessWide(_nothing_cached)
+"""Context that keeps programs that JAX compiles inside the block out of its persistent cache.
+
+Environments that users bring may hold private data and compile functions of their own. The cache is not switched off,
+because JAX checks only once whether it is on. Instead, the least compilation time of a cached program, which JAX checks
+for each program, is raised beyond reach.
+"""
 
 
 _PREFIX = "_dprl_"
 
 
-def place(error: BaseException) -> str:
+def place_in_user_code(error: BaseException) -> str:
     """Return file and line of the user's code in which an error was raised, or an empty text where there is none."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename!r}, line {error.lineno}"
@@ -114,7 +146,7 @@ def load_python(path: Path, what: str, *, quoted: bool = False) -> ModuleType:
             sys.modules[name] = previous
         if isinstance(error, KeyboardInterrupt):
             raise
-        more = str(error).rstrip(".") if quoted else place(error)
+        more = str(error).rstrip(".") if quoted else place_in_user_code(error)
         said = f"it raised {type(error).__name__}" + (f": {more}" if more else "")
         raise DprlError(f"The {what} file {str(path)!r} cannot be executed: {said}.") from None
     finally:

@@ -29,8 +29,8 @@ def test_json_and_back_is_the_same_event(parts, epsilon):
         again = events.from_json(json.loads(json.dumps(events.to_json(event), allow_nan=False)))
         assert again == event
     assert events.stated_parts(again) == [(epsilon,), *events.stated_parts(sampled)]
-    assert events.branches(again) == event.events
-    assert events.branches(sampled) == (sampled,)
+    assert events.events_by_part(again) == event.events
+    assert events.events_by_part(sampled) == (sampled,)
 
 
 def test_the_parts_of_an_event_are_stated_in_order():

@@ -16,8 +16,7 @@ from dp_accounting.pld.privacy_loss_mechanism import AdjacencyType, GaussianPriv
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from dprl.accounting.accountant import epsilon_of
-from dprl.accounting.gaussian_pld import _Losses, gaussian_pld
+from dprl.accounting.accountant import _Losses, epsilon_of, gaussian_pld
 
 
 @given(st.floats(-4.0, 0.0), st.floats(-0.3, 1.5))

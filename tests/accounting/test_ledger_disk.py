@@ -13,7 +13,7 @@ import pytest
 
 from dprl.accounting import ledger_file
 from dprl.accounting.budget import Budget
-from dprl.accounting.intents import Entry, intents_path
+from dprl.accounting.intents import Intent, intents_path
 from dprl.accounting.ledger import Ledger
 from dprl.errors import DprlError
 
@@ -142,7 +142,7 @@ def test_opening_looks_at_every_page(tmp_path):
         for i in range(150):
             token = f"{i:032x}"
             opened.enter(
-                Entry("charge", "trial", "0.001", "1e-09", "person", RELATION, "2001-02-03T04:05:06Z", "", token)
+                Intent("charge", "trial", "0.001", "1e-09", "person", RELATION, "2001-02-03T04:05:06Z", "", token)
             )
     sound = path.read_bytes()
     pages = range(4096, len(sound), 4096)

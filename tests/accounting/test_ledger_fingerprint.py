@@ -18,10 +18,10 @@ from dprl.accounting import fingerprint as module
 from dprl.accounting.budget import Budget
 from dprl.accounting.fingerprint import fingerprint
 from dprl.accounting.ledger import Ledger
+from dprl.bounds import Bounds
 from dprl.cli.ledger import ledger_app
 from dprl.data.readers import read_log
 from dprl.errors import DprlError
-from dprl.protocols import Bounds
 
 RELATION = "add or remove one"
 SECRET = bytes(range(32))

@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 
 from dprl.accounting import ledger_file
 from dprl.accounting.budget import Budget
-from dprl.accounting.intents import Entry, intents_path
+from dprl.accounting.intents import Intent, intents_path
 from dprl.accounting.ledger import Amount, Ledger
 from dprl.errors import DprlError, OverspendError
 
 from .test_ledger import CHARGE, DIGEST, RELATION, after, charge
 
 
-def enter_and_stop(path: Path, entry: Entry) -> None:
+def enter_and_stop(path: Path, entry: Intent) -> None:
     """Everything but the commit, as when Ctrl-C comes in between."""
     with ledger_file.writing(path) as opened:
         opened.enter(entry)
@@ -33,7 +33,9 @@ def interrupted(ledger: Ledger, epsilon: float = 0.1, token: str = "cd" * 16) ->
     with pytest.raises(KeyboardInterrupt):
         enter_and_stop(
             ledger.path,
-            Entry("charge", "trial", repr(epsilon), "1e-06", "person", RELATION, "2001-02-03T04:05:06Z", "test", token),
+            Intent(
+                "charge", "trial", repr(epsilon), "1e-06", "person", RELATION, "2001-02-03T04:05:06Z", "test", token
+            ),
         )
 
 
@@ -99,7 +101,7 @@ def committed(path: Path) -> list[tuple[int]]:
 
 def test_an_interrupted_declaration_is_entered(ledger, path):
     with pytest.raises(KeyboardInterrupt):
-        enter_and_stop(path, Entry("dataset", "cohort", "0.5", "1e-06", "person", RELATION, "2001-02-03T04:05:06Z"))
+        enter_and_stop(path, Intent("dataset", "cohort", "0.5", "1e-06", "person", RELATION, "2001-02-03T04:05:06Z"))
     assert [(d.name, d.budget.epsilon) for d in ledger.datasets()] == [("cohort", Decimal("0.5")), ("trial", 1)]
     with pytest.raises(DprlError, match="already has a dataset 'cohort'"):
         Ledger.create(path, "cohort", Budget(5.0, 1e-5), "person", RELATION)

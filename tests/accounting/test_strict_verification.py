@@ -166,11 +166,11 @@ def test_other_fields_are_of_their_type(tmp_path, changes, message):
 
 def test_only_algorithms_of_dprl_are_certified(tmp_path):
     """The names are those of the registry; another one, or none, is refused."""
-    assert set(verification.EVALUATING) - set(verification.MOVED) == set(ALGORITHMS)
+    assert set(verification.EVALUATING) - set(verification.FORMERLY_CERTIFIED) == set(ALGORITHMS)
     assert set(verification.LEARNING) == set(LEARNING)
     folder = fill(tmp_path / "r", sample())
     stated = json.loads((folder / "estimate.json").read_bytes())
-    for moved in verification.MOVED:  # what was certified once
+    for moved in verification.FORMERLY_CERTIFIED:  # what was certified once
         assert verify(restate(folder, json.dumps(stated | {"algorithm": moved}).encode())).private
     for wrong in ("mine", "dp-pg", None, ["td"], 3):
         restate(folder, json.dumps(stated | {"algorithm": wrong}).encode())

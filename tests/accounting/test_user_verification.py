@@ -11,7 +11,7 @@ import pytest
 
 from dprl.accounting import accountant, events
 from dprl.accounting.certificate import seal, write
-from dprl.accounting.user_relation import MECHANISM, WORDS
+from dprl.accounting.user_relation import RELATION_WORDS, USER_SUMS
 from dprl.accounting.verification import verify
 from dprl.errors import DprlError
 from dprl.mechanisms.gaussian_sum import GaussianSum
@@ -35,8 +35,8 @@ def certificate(mechanism: GaussianSum) -> dict[str, Any]:
     return sample() | {
         "epsilon": 2.0,
         "delta": DELTA,
-        "neighbouring_relation": WORDS[mechanism.relation],
-        "mechanisms": [mechanism.describe(MECHANISM, "gradients")],
+        "neighbouring_relation": RELATION_WORDS[mechanism.relation],
+        "mechanisms": [mechanism.describe(USER_SUMS, "gradients")],
         "event": events.to_json(event),
         "epsilon_of_event": accountant.epsilon_of(event, DELTA - sampler),
         "delta_of_event": DELTA - sampler,
@@ -86,7 +86,7 @@ def test_less_noise_than_the_relation_asks_for_is_refused(tmp_path, name):
     refused(lambda c, m: c["mechanisms"].append(m), "not those of its privacy event")
     refused(lambda _, m: m.update(grid_step=m["grid_step"] * 4.0))
     refused(lambda c, _: c.update(delta_sampler=c["delta_sampler"] / 2.0), "draws of noise cost")
-    other = next(words for words in WORDS.values() if words != content["neighbouring_relation"])
+    other = next(words for words in RELATION_WORDS.values() if words != content["neighbouring_relation"])
     refused(lambda c, _: c.update(neighbouring_relation=other))
     refused(lambda c, _: c.update(neighbouring_relation="add or remove one"), "which users are neighbours")
     for field in ("parts", "steps", "epochs", "dimension", "batch", "sensitivity", "column_norm", "std", "noise"):

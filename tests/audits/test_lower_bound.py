@@ -14,11 +14,11 @@ from scipy.stats import binom, norm
 
 from dprl.accounting.calibration import gaussian_delta
 from dprl.audits.lower_bound import (
-    audit,
     clopper_pearson,
     epsilon_lower_bound,
     gaussian_epsilon,
     gaussian_lower_bound,
+    run_attack,
 )
 from dprl.errors import DprlError
 
@@ -103,7 +103,7 @@ def test_gaussian_bound_holds_at_its_level(mu, trials):
 @pytest.mark.parametrize(("epsilon", "fraction"), [(1.0, 0.9), (4.0, 0.95)])
 def test_gaussian_bound_is_tight(epsilon, fraction):
     mu = brentq(lambda mu: gaussian_epsilon(mu, DELTA) - epsilon, 0.05, 3.0)
-    result = audit(GaussianCanary(mu), trials=100_000, seed=5)
+    result = run_attack(GaussianCanary(mu), trials=100_000, seed=5)
     assert result.gaussian is not None
     assert fraction * epsilon <= result.gaussian.epsilon_lower <= 1.001 * epsilon
 
@@ -162,15 +162,15 @@ def test_identical_arms_prove_nothing():
 
 @pytest.mark.parametrize("mu", [0.2683, 1.0])
 def test_honest_mechanism_passes_and_a_broken_one_is_caught(mu):
-    assert not audit(GaussianCanary(mu), trials=50_000, seed=8).violated
-    broken = audit(GaussianCanary(mu, noise=0.8), trials=50_000, seed=8)
+    assert not run_attack(GaussianCanary(mu), trials=50_000, seed=8).violated
+    broken = run_attack(GaussianCanary(mu, noise=0.8), trials=50_000, seed=8)
     assert broken.violated
     assert broken.gaussian is not None
     assert broken.gaussian.epsilon_lower > broken.claimed_epsilon
 
 
 def test_verdict_in_words_and_as_data():
-    honest, broken = (audit(GaussianCanary(1.0, noise=n), trials=20_000, seed=8) for n in (1.0, 0.5))
+    honest, broken = (run_attack(GaussianCanary(1.0, noise=n), trials=20_000, seed=8) for n in (1.0, 0.5))
     assert (honest.verdict, broken.verdict) == ("not violated", "violated")
     found = broken.as_dict()
     assert {"epsilon_lower", "claimed_epsilon", "delta", "trials", "verdict"} <= set(found)
@@ -197,7 +197,7 @@ def test_gaussian_bound_covers_at_the_level_of_the_tables(mu):
 
 
 def test_counts_alone_catch_a_mechanism_without_noise():
-    result = audit(GaussianCanary(1.0, noise=0.1), trials=5_000, seed=9)
+    result = run_attack(GaussianCanary(1.0, noise=0.1), trials=5_000, seed=9)
     assert result.epsilon_lower > result.claimed_epsilon
     assert result.violated
 
@@ -236,7 +236,7 @@ def test_nonsense_is_refused():
     with pytest.raises(DprlError, match="vary"):
         gaussian_lower_bound(np.zeros(20), np.ones(20), delta=DELTA)
     with pytest.raises(DprlError, match="at least 1 trial"):
-        audit(GaussianCanary(1.0), trials=0)
+        run_attack(GaussianCanary(1.0), trials=0)
 
 
 def test_power_against_the_oracle_threshold():

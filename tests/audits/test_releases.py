@@ -14,7 +14,7 @@ import dprl
 from dprl.audits.attacks.releases import LearnAudit, odds
 from dprl.audits.audit import canary_of
 from dprl.audits.conformance.best import BEST, LEARN
-from dprl.audits.lower_bound import audit
+from dprl.audits.lower_bound import run_attack
 from dprl.errors import DprlError
 from dprl.mechanisms.noisy_maximum import NoisyMaximum
 from dprl.protocols import Attack
@@ -74,7 +74,7 @@ def test_the_score_is_the_likelihood_ratio():
 @pytest.mark.slow
 @pytest.mark.parametrize("suite", [BEST, LEARN])
 def test_a_sound_release_withstands_a_good_attack(suite):
-    result = audit(canary(suite, choosing_share=0.95), trials=2000, seed=1, confidence=0.999)
+    result = run_attack(canary(suite, choosing_share=0.95), trials=2000, seed=1, confidence=0.999)
     assert 0.6 < result.epsilon_lower <= 1.0
     assert not result.violated
 
@@ -94,7 +94,7 @@ def test_a_person_in_both_parts_is_caught(monkeypatch, fault, shown):
 @pytest.mark.slow
 def test_a_choice_without_noise_is_caught(monkeypatch):
     monkeypatch.setattr(NoisyMaximum, "choose", lambda self, noise, total: int(np.argmax(total)))
-    result = audit(canary(choosing_share=0.95), trials=1000, seed=1, confidence=0.99)
+    result = run_attack(canary(choosing_share=0.95), trials=1000, seed=1, confidence=0.99)
     assert result.violated
     assert result.epsilon_lower > 2.0
 

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from dprl.audits import audit_page
+from dprl.audits import audit
 from dprl.registry import attacked
 
 PUBLISHED = ("audit", "gpope", "--calibration", "as-published", "--units", 200, "--steps", 200, "--epsilon", 1)
@@ -140,11 +140,11 @@ def quick(request, monkeypatch):
     long = ("functional-q", "as-published")
     everything = [
         (e, a)
-        for e, a in audit_page.standard_attacks()
+        for e, a in audit.standard_attacks()
         if (e.name, e.calibration) != long and (request.param == "all" or e.name in few)
     ]
     first = {(entry.name, entry.calibration): (entry, attack) for entry, attack in reversed(everything)}
-    monkeypatch.setattr(audit_page, "standard_attacks", lambda: iter(first.values()))
+    monkeypatch.setattr(audit, "standard_attacks", lambda: iter(first.values()))
     return list(first.values())
 
 

@@ -7,13 +7,13 @@ import re
 import subprocess
 import sys
 import tomllib
-from importlib.metadata import entry_points
+from importlib import metadata
 from pathlib import Path
 
 import jax
 import pytest
 
-from dprl import added
+from dprl import entry_points
 from dprl.accounting.budget import Budget
 from dprl.accounting.ledger import Ledger
 from dprl.cli.command import Progress
@@ -73,7 +73,7 @@ def test_the_commands_are_listed(dprl):
     assert dprl("-h").out == found.out
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
     assert dprl("--version").out == f"dprl {project['version']}\n"
-    (script,) = entry_points(group="console_scripts", name="dprl")
+    (script,) = metadata.entry_points(group="console_scripts", name="dprl")
     assert script.value == "dprl.cli:main"
 
 
@@ -402,16 +402,16 @@ def test_errors_of_values_in_words(sampling, most, words):
 
 
 def test_a_command_of_papers_is_listed_and_found(dprl):
-    assert "reproduce" in added.names(added.COMMANDS)
+    assert "reproduce" in entry_points.names(entry_points.COMMANDS)
     assert dprl("reproduce", "--list").code == 0
 
 
 def test_without_the_distribution_it_is_one_sentence(dprl, monkeypatch):
-    monkeypatch.setattr(added.metadata, "entry_points", lambda **_: ())
+    monkeypatch.setattr(entry_points.metadata, "entry_points", lambda **_: ())
     found = dprl("reproduce", "004")
     assert found.err == (
         "error: dprl reproduce needs the distribution dprl-papers: pip install ./papers in the sources of dprl.\n"
     )
     assert "reproduce" not in dprl("--help").out
     with pytest.raises(DprlError, match="dprl-papers"):
-        added.calibrated("gpope", "as-published")
+        entry_points.entry_in_calibration("gpope", "as-published")

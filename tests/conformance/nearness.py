@@ -14,14 +14,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from dprl.accounting.budget import Budget
-from dprl.audits.attacks.programs import Watched
+from dprl.audits.attacks.programs import ScoredProgram
 from dprl.audits.attacks.trials import PlanCanary
 from dprl.engine.loop import run
 from dprl.mechanisms.noise import SeededNoise
 
 
 @dataclass(frozen=True, eq=False)
-class _Near(Watched):
+class _Near(ScoredProgram):
     """A program whose state also holds the smallest norm that the canary's clipped vector had, over the clip norm."""
 
     def init(self) -> tuple[Any, Any]:

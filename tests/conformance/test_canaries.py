@@ -15,7 +15,7 @@ import pytest
 
 from dprl.accounting.budget import Budget
 from dprl.audits.attacks.programs import canary_of_plan
-from dprl.audits.lower_bound import audit
+from dprl.audits.lower_bound import run_attack
 from dprl.data import readers
 from dprl.engine.program import ValueFunctionConfig
 from dprl.errors import DprlError
@@ -57,7 +57,7 @@ def test_every_calibration_is_attacked(case):
     name, attack = case
     pair = ENTRIES[name].load_canary(attack)
     assert (pair.epsilon, pair.delta) == (attack.epsilon, attack.delta)
-    result = audit(pair, trials=13_000, seed=1, confidence=CONFIDENCE)
+    result = run_attack(pair, trials=13_000, seed=1, confidence=CONFIDENCE)
     assert result.description
     assert math.isfinite(result.epsilon_lower)
     assert not result.violated
@@ -88,7 +88,7 @@ def test_every_setting_of_a_program_is_attacked(name, setting):
     pair = canary_of_plan(plan)
     assert (pair.epsilon, pair.delta) == (plan.budget.epsilon, plan.budget.delta)
     assert nearness(pair, 16) > 0.999
-    result = audit(pair, trials=13_000, seed=1, confidence=1.0 - 1e-4)
+    result = run_attack(pair, trials=13_000, seed=1, confidence=1.0 - 1e-4)
     assert not result.violated
     assert pair.gaussian == all(stage.mechanism.sampling_rate == 1.0 for stage in plan.stages)
     if pair.gaussian:
@@ -101,7 +101,7 @@ def test_half_the_noise_is_caught(name):
     """The same audit with a plan that spends four times as much, held against the smaller claim."""
 
     attack = claiming(canary(name, steps=50, epsilon=4.0), Budget(EPSILON, DELTA))
-    result = audit(dataclasses.replace(attack, gaussian=True), trials=13_000, seed=2, confidence=CONFIDENCE)
+    result = run_attack(dataclasses.replace(attack, gaussian=True), trials=13_000, seed=2, confidence=CONFIDENCE)
     assert result.epsilon_lower > EPSILON
     assert result.violated
 
@@ -129,13 +129,13 @@ def test_a_unit_is_what_is_read_from_columns(unit):
 def test_a_person_in_three_units_is_caught(monkeypatch):
     """The attack through columns sees a reader that takes each trajectory for a unit."""
     attack = Attack(options={"unit": "person", "steps": 5})
-    sound = audit(ENTRIES["td"].load_canary(attack), trials=13_000, seed=1)
+    sound = run_attack(ENTRIES["td"].load_canary(attack), trials=13_000, seed=1)
     assert not sound.violated
     assemble = readers.assemble
     monkeypatch.setattr(
         readers, "assemble", lambda columns, *more: assemble({**columns, "person": columns["episode"]}, *more)
     )
-    split = audit(ENTRIES["td"].load_canary(attack), trials=13_000, seed=1)
+    split = run_attack(ENTRIES["td"].load_canary(attack), trials=13_000, seed=1)
     assert split.violated
     assert split.epsilon_lower > 1.5 > 0.6 > sound.epsilon_lower
 
@@ -159,7 +159,7 @@ def test_attacks_that_mean_nothing_are_refused(name, attack, words):
 
 def test_progress_is_told():
     told = []
-    audit(canary("importance-sampling"), trials=20_000, progress=told.append)
+    run_attack(canary("importance-sampling"), trials=20_000, progress=told.append)
     assert told == sorted(told)
     assert told[-1] == 50_000
 
@@ -205,6 +205,6 @@ def test_memory_is_bounded(steps):
     ("options", "fraction"), [({}, 0.65), ({"sampling_rate": 0.1, "value_budget_fraction": 0.05}, 0.45)]
 )
 def test_gpope_verified_is_tight_at_length(options, fraction):
-    result = audit(canary("gpope", **options), trials=600_000, seed=7)
+    result = run_attack(canary("gpope", **options), trials=600_000, seed=7)
     assert fraction * EPSILON <= result.epsilon_lower <= EPSILON
     assert not result.violated

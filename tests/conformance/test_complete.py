@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from dprl.accounting import events
-from dprl.added import VERIFIED
 from dprl.audits.conformance.suite import Suite
+from dprl.entry_points import VERIFIED
 from dprl.errors import DprlError
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.protocols import Attack

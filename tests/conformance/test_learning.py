@@ -11,7 +11,7 @@ import pytest
 from dprl.audits.attacks import reward_functions as attacks
 from dprl.audits.attacks.reward_functions import kernel_product, sawtooth_reward
 from dprl.audits.conformance.reward_functions import Walk, learned_from
-from dprl.audits.lower_bound import audit
+from dprl.audits.lower_bound import run_attack
 from dprl.audits.record_replay import record_replay
 from dprl.audits.record_rewards import compare_questions, kernel_norm2
 from dprl.registry import LEARNING
@@ -31,7 +31,7 @@ def test_every_variant_is_attacked(attack):
     """It stays below its claim, and near it."""
     canary = LEARNING["functional-q"].load_canary(attack)
     assert (canary.epsilon, canary.delta) == (0.9, 1e-4)
-    result = audit(canary, trials=13_000, seed=1, confidence=CONFIDENCE)
+    result = run_attack(canary, trials=13_000, seed=1, confidence=CONFIDENCE)
     assert not result.violated
     assert result.gaussian is not None
     share = SHARES.get(str(attack.options["variant"]), 0.75)
@@ -43,7 +43,7 @@ def test_every_variant_is_attacked(attack):
 def test_scores_are_the_likelihood_ratio_of_the_sawtooth():
     """Mean plus and minus mu^2 / 2, variance mu^2, with mu the norm of the sawtooth over the noise."""
     canary = LEARNING["functional-q"].load_canary(ATTACKS[0])
-    mechanism, points = canary.plan.mechanism, np.linspace(0.0, 1.0, attacks.TEETH + 1)
+    mechanism, points = canary.plan.mechanism, np.linspace(0.0, 1.0, attacks.SAWTOOTH_TEETH + 1)
     f = sawtooth_reward(mechanism.sup, mechanism.lipschitz, points)
     distance = np.abs(points[:, None] - points)
     dense = f @ np.linalg.solve(np.exp(-mechanism.decay * distance), f)

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dprl.accounting.user_relation import CLIPS
+from dprl.accounting.user_relation import CLIPS_MOVED
 from dprl.audits.attacks import users as attacks
-from dprl.audits.attacks.users import Pushing, canary_of_sums, exact_sums
+from dprl.audits.attacks.users import UsersAgainstCanary, canary_of_sums, exact_sums
 from dprl.audits.conformance.users import NOBODY, UNITS, Users
-from dprl.audits.lower_bound import audit
+from dprl.audits.lower_bound import run_attack
 from dprl.audits.people import CELLS
 from dprl.audits.record_replay import Comparison, RecordedRelease, ReleaseTrace, compare, record_replay
 from dprl.engine import loop as engine
@@ -55,7 +55,7 @@ def test_every_noise_is_attacked(attack):
     """It stays below its claim, and near it where scores are Gaussian."""
     tried = canary(attack)
     assert (tried.epsilon, tried.delta) == (1.0, 1e-6)
-    result = audit(tried, trials=20_000, seed=1, confidence=CONFIDENCE)
+    result = run_attack(tried, trials=20_000, seed=1, confidence=CONFIDENCE)
     assert not result.violated
     if not tried.gaussian:
         return
@@ -75,7 +75,7 @@ def test_every_noise_is_attacked(attack):
 def test_the_canary_moves_all_that_it_may(attack):
     """No other pair is further apart: the signal has the norm that the noise was made for."""
     mechanism = (tried := canary(attack)).plan.mechanism
-    sums = [exact_sums(tried.plan, Pushing(tried.plan, there)) for there in (False, True)]
+    sums = [exact_sums(tried.plan, UsersAgainstCanary(tried.plan, there)) for there in (False, True)]
     signal = np.linalg.norm(mechanism.correlation.whitened((sums[1] - sums[0]) * mechanism.grid_step))
     # the vectors of a network are clipped a little more, see docs/proofs/ghost-clipping.md
     assert signal == pytest.approx(
@@ -92,7 +92,7 @@ def test_the_canary_moves_all_that_it_may(attack):
 
 def arriving(plan: Any, present: bool) -> UserStream:
     """The canary's pair as persons who arrive, the canary once more in the second batch."""
-    context, action, reward = attacks.push(plan.facts)
+    context, action, reward = attacks.canary_answers(plan.facts)
 
     def answer(sign: float) -> Any:
         return lambda policy: Interaction(context, action, sign * reward)
@@ -116,7 +116,9 @@ def test_a_user_in_two_batches_is_caught(noise, monkeypatch):
     def attacked() -> Any:
         sums = [exact_sums(plan, arriving(plan, there)) for there in (False, True)]
         moved = np.abs(sums[1] - sums[0]).max(axis=1)
-        return int(np.count_nonzero(moved)), audit(canary_of_sums(plan, *sums, "comes back"), trials=20_000, seed=2)
+        return int(np.count_nonzero(moved)), run_attack(
+            canary_of_sums(plan, *sums, "comes back"), trials=20_000, seed=2
+        )
 
     rounds, result = attacked()
     assert rounds == 1
@@ -132,14 +134,14 @@ def test_a_user_in_two_batches_is_caught(noise, monkeypatch):
     ("owner", "name", "value", "options"),
     [
         pytest.param(GaussianSum, "column_norm", property(lambda self: 1.0), {}, id="column norm left out"),
-        pytest.param(CLIPS, "replace one", 1.0, {"relation": "replace-one"}, id="relation left out"),
+        pytest.param(CLIPS_MOVED, "replace one", 1.0, {"relation": "replace-one"}, id="relation left out"),
     ],
 )
 def test_noise_that_is_too_small_is_caught(owner, name, value, options, monkeypatch):
     (monkeypatch.setitem if isinstance(owner, dict) else monkeypatch.setattr)(owner, name, value)
     suite = replace(SUITE)  # whose plans are made anew
     attack = Attack(epsilon=1.0, delta=1e-6, options={**options, "step_size": 1.0})
-    result = audit(suite.canary(attack), trials=20_000, seed=1)
+    result = run_attack(suite.canary(attack), trials=20_000, seed=1)
     assert result.violated
 
 
@@ -235,5 +237,5 @@ def test_faults_are_caught_at_the_door(faults, words, tmp_path):
 def test_a_relation_half_as_strong_is_caught_by_replay(monkeypatch, tmp_path):
     least = CELLS["paid the least"]
     assert 0.5 < compared(tmp_path, "replace one", least).largest <= 1.0
-    monkeypatch.setitem(CLIPS, "replace one", 1.0)
+    monkeypatch.setitem(CLIPS_MOVED, "replace one", 1.0)
     assert compared(tmp_path, "replace one", least).largest > 1.0

@@ -19,7 +19,7 @@ from dprl.accounting import events, renyi_filter
 from dprl.accounting.renyi_filter import WHOLE
 from dprl.audits.attacks.programs import canary_of_plan
 from dprl.audits.conformance.evaluation import EvaluationConformance
-from dprl.audits.lower_bound import audit
+from dprl.audits.lower_bound import run_attack
 from dprl.audits.record_replay import Call, ReleaseTrace, record_replay
 from dprl.engine.algorithm import Setting
 from dprl.engine.plan import Plan
@@ -383,12 +383,12 @@ def test_protected_releases_are_attacked(scheduler, rate, tmp_path):
 
     sound = pair(1.0)
     assert sound.plan.stages[0].mechanism.steps == 20
-    result = audit(sound, trials=13_000, seed=1, confidence=1.0 - 1e-3)
+    result = run_attack(sound, trials=13_000, seed=1, confidence=1.0 - 1e-3)
     assert not result.violated
     assert result.epsilon_lower > 0.02
 
     overspent = claiming(pair(8.0), sound.plan.budget)
-    assert audit(overspent, trials=13_000, seed=2, confidence=1.0 - 1e-3).violated
+    assert run_attack(overspent, trials=13_000, seed=2, confidence=1.0 - 1e-3).violated
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dprl.audits.neighbours import HEADING, Case, Found, cases, section, with_section
+from dprl.audits.conformance.suite import HEADING, Case, CaseFindings, cases, section, with_section
 from dprl.registry import attacked, find_audited
 
 ROOT = Path(__file__).parents[2]
@@ -42,14 +42,14 @@ def _quick() -> list[Case]:
         setting = SETTINGS.get(name, next(iter(entry.load().settings)))
         source = {"user": "stream", "reward function": "unhashable environments"}.get(entry.unit)
         chosen.add((name, setting, source or SOURCES[number % len(SOURCES)]))
-    return [replace(case, thin=3) for case in CASES if (case.entry.name, case.setting, case.source) in chosen]
+    return [replace(case, one_in=3) for case in CASES if (case.entry.name, case.setting, case.source) in chosen]
 
 
 def named(case: Case) -> str:
     return f"{case.entry.name}, {case.setting}, {case.source}"
 
 
-def check(found: Found) -> None:
+def check(found: CaseFindings) -> None:
     assert found.problems == ()
     assert found.largest <= 1.0 + 1e-9
     assert found.pairs
@@ -94,7 +94,9 @@ def test_nothing_that_is_registered_is_left_out():
 
 
 def test_the_section_takes_the_place_of_the_one_before():
-    found = Found("td", "full batches", "add or remove one", "arrays", 3, 1.5, ("far apart: refused",), ("too far",))
+    found = CaseFindings(
+        "td", "full batches", "add or remove one", "arrays", 3, 1.5, ("far apart: refused",), ("too far",)
+    )
     text = section([found, found])
     assert "| `td` | full batches | add or remove one | arrays | 6 | 1.500 | far apart: refused |" in text
     assert text.count("* `td`, full batches, arrays: too far.") == 1

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dprl.audits.conformance.best import BEST, LEARN
-from dprl.audits.people import ROWS, LogOf, without
+from dprl.audits.people import ROWS, PeopleWithTrajectories, without
 from dprl.audits.record_replay import SEED, Recorder, compare
 from dprl.data.readers import read_log
 from dprl.mechanisms.noise import SeededNoise
@@ -25,7 +25,7 @@ CASES = [
 @pytest.mark.parametrize(("suite", "setting"), CASES)
 def test_one_more_person_moves_the_sums_of_one_part(suite, setting, first):
     bounds = replace(suite.bounds, **suite.algorithm.settings[setting].facts)
-    people, everybody = LogOf(bounds, trajectories=2, persons=True), range(bounds.units)
+    people, everybody = PeopleWithTrajectories(bounds, trajectories=2, persons=True), range(bounds.units)
     coins = suite.plan(setting).first.parts.in_first(SeededNoise.from_seed(SEED), bounds.units)
     moved = []
     for place in np.flatnonzero(coins == first)[:2]:

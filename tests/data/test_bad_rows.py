@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dprl.bounds import Bounds
 from dprl.data.readers import read_log
 from dprl.data.trajectories import assemble
-from dprl.protocols import Bounds
 
 from .. import sample_log
 from ..sample_log import BOUNDS, Columns, columns, in_lists, records, rows_of_episode, without

@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from dprl.bounds import Bounds
 from dprl.data.describe import describe_log
 from dprl.data.readers import read_log
-from dprl.protocols import Bounds
 
 from ..sample_log import BOUNDS, columns
 from .test_prepare import LONG as LONG_BOUNDS

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dprl.bounds import Bounds
 from dprl.data.readers import read_log
 from dprl.errors import DprlError
-from dprl.protocols import Bounds
 
 from ..sample_log import assert_same
 

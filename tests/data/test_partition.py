@@ -11,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dprl.accounting.fingerprint import fingerprint
+from dprl.bounds import Bounds
 from dprl.data import partition as partitioning
 from dprl.data.describe import describe_log
 from dprl.data.partition import partition
 from dprl.data.readers import read_log
 from dprl.data.trajectories import Trajectories
 from dprl.errors import DprlError
-from dprl.protocols import Bounds
 
 from ..sample_log import BOUNDS, PER_TRANSITION
 from .logs_in_files import LOGS, TABLE, changed, shuffled, write

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dprl.bounds import Bounds
 from dprl.data.readers import read_log
 from dprl.errors import DprlError
-from dprl.protocols import Bounds
 
 from .. import sample_log
 from ..sample_log import BOUNDS, assert_same, columns, in_arrays, in_lists

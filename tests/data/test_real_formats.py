@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dprl.bounds import Bounds
 from dprl.data.partition import partition
 from dprl.data.readers import read_log
 from dprl.data.template import bounds_template
-from dprl.protocols import Bounds
 
 ITEMS, IMPRESSIONS = 3, 40
 HASHES = ("81ce123cbb5bd8ce818f60fb3586bba5", "cef3390ed299c09874189c387777674a", "03a5648a76832f83c859d46bc06cb64a")

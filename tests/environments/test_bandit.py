@@ -8,9 +8,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from dprl.bounds import Bounds
 from dprl.environments.bandit import Bandit, LinearBandit
 from dprl.errors import DprlError
-from dprl.protocols import Bounds
 
 BOUNDS = {"units": 4, "observation": [[0, 10], [-1, 1]], "reward": [0, 1], "actions": 2}
 PEOPLE = ["x", "y", "x", "", "z", "y", "w", "v", "y"]

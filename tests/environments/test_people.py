@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dprl.environment_spec import EnvironmentSpec
 from dprl.environments.people import Interaction, UserStream, to_environment
 from dprl.errors import DprlError
+from dprl.protocols import EnvironmentSpec
 
 FACTS = EnvironmentSpec(
     name="shop", observation=((-1.0, 1.0), (0.0, 4.0)), actions=3, horizon=2, discount=0.9, reward_bounds=(0.0, 1.0)

@@ -9,6 +9,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
+from dprl.bounds import Bounds
 from dprl.environments.chain import Chain
 from dprl.environments.hiv import HIV
 from dprl.environments.mountain_car import MountainCar
@@ -24,7 +25,6 @@ from dprl.environments.rollout import (
 )
 from dprl.errors import DprlError
 from dprl.policies import SoftmaxPolicy, TabularPolicy, UniformPolicy
-from dprl.protocols import Bounds
 
 KEY = jax.random.key(11)
 COLUMNS = {

@@ -9,9 +9,9 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
+from dprl.bounds import Bounds
 from dprl.cli.logs import simulate
 from dprl.errors import DprlError
-from dprl.protocols import Bounds
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from dprl.bounds import Bounds
 from dprl.data.trajectories import Trajectories
-from dprl.protocols import Bounds
 
 from .helpers import bandit_bounds
 

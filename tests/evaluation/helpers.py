@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from dprl.protocols import Bounds
+from dprl.bounds import Bounds
 
 DISCOUNT = 0.99
 STATES = 39  # non-terminal states of the 40-state chain

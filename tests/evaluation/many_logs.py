@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from dprl.accounting.budget import Budget
+from dprl.bounds import Bounds
 from dprl.data.readers import read_log
 from dprl.evaluation.importance_sampling import ImportanceSampling
 from dprl.evaluation.plan import make_plan
-from dprl.protocols import Bounds
 
 from .helpers import bandit_bounds as one_decision
 from .helpers import columns_of

@@ -9,6 +9,7 @@ import jax
 import numpy as np
 
 from dprl.accounting.budget import Budget
+from dprl.bounds import Bounds
 from dprl.data.readers import read_log
 from dprl.engine.layouts import padded_units
 from dprl.engine.loop import noiseless, run
@@ -18,7 +19,6 @@ from dprl.engine.value_query import value_mechanism
 from dprl.evaluation.plan import program_for
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.noise import SeededNoise
-from dprl.protocols import Bounds
 from dprl.value_functions.features import make_features
 
 from . import helpers

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dprl.bounds import Bounds
 from dprl.engine.loop import run
 from dprl.engine.program import PublicFacts
 from dprl.errors import DprlError
 from dprl.evaluation import adassp
 from dprl.evaluation.adassp import AdaSSP
 from dprl.mechanisms.noise import SeededNoise
-from dprl.protocols import Bounds
 from dprl.value_functions.features import make_features
 
 from . import helpers, one_shot

@@ -10,6 +10,7 @@ from scipy.stats import binom
 
 import dprl
 from dprl.accounting import accountant, events
+from dprl.bounds import Bounds
 from dprl.data.readers import read_log
 from dprl.engine.ratios import step_ratios
 from dprl.engine.sample_split import SHARE, SampleSplit
@@ -19,7 +20,6 @@ from dprl.evaluation.importance_vectors import further_columns, unit_parts
 from dprl.evaluation.plan import make_plan, plan_of_best
 from dprl.mechanisms.gaussian_sum import ALTERS_ONE_PLACE
 from dprl.mechanisms.noise import SecureNoise
-from dprl.protocols import Bounds
 
 from . import helpers
 

@@ -17,6 +17,7 @@ from scipy.stats import chi2
 
 import dprl
 from dprl.accounting.budget import Budget
+from dprl.bounds import Bounds
 from dprl.cli.evaluate import release_lines
 from dprl.data.readers import read_log
 from dprl.errors import DprlError
@@ -24,7 +25,6 @@ from dprl.evaluation.best_linear_projection import MOST_COVARIATES, BestLinearPr
 from dprl.evaluation.plan import make_plan
 from dprl.evaluation.projections import Moments, critical_value, load_projections, powers, solve, tensor
 from dprl.policies.loading import load_policy
-from dprl.protocols import Bounds
 
 from .helpers import columns_of
 

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 import dprl
 from dprl.accounting.budget import Budget
+from dprl.bounds import Bounds
 from dprl.engine.plan import Plan
 from dprl.evaluation import blended
 from dprl.evaluation.blended import BlendedQuery
 from dprl.evaluation.importance_sampling import ImportanceQuery, ImportanceSampling, make_query
 from dprl.evaluation.intervals import ValueEstimate
 from dprl.evaluation.plan import make_plan
-from dprl.protocols import Bounds
 from dprl.value_functions.features import make_features
 from dprl.value_functions.value_function import ValueFunction
 

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from dprl.accounting.budget import Budget
+from dprl.bounds import Bounds
 from dprl.data.bounds_file import read_bounds
 from dprl.data.readers import read_log
 from dprl.environments.bandit import bandit_bounds
 from dprl.errors import DprlError
 from dprl.evaluation.importance_sampling import ImportanceSampling
 from dprl.evaluation.plan import make_plan
-from dprl.protocols import Bounds
 
 BUDGET = Budget(1.0, 1e-5)
 STAYS = (0.75, 0.5)  # in states 0 and 1, whose rewards are the state and the action

@@ -14,13 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dprl.accounting.budget import Budget
+from dprl.bounds import Bounds
 from dprl.data.trajectories import Trajectories
 from dprl.engine import loop as engine
 from dprl.errors import DprlError
 from dprl.evaluation.return_regression import ReturnRegression
 from dprl.evaluation.td import NORM_MARGIN, TD, DescentConfig, DescentState, feature_scale, signal_to_noise
 from dprl.mechanisms.noise import SeededNoise
-from dprl.protocols import Bounds
 from dprl.value_functions.features import Features, make_features
 from dprl_papers.baselines.lstd import lstd
 

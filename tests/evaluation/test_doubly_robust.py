@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dprl.accounting.budget import Budget
+from dprl.bounds import Bounds
 from dprl.engine.columns import RemainingReturn, remaining_return
 from dprl.engine.layouts import unit_rows
 from dprl.engine.loop import noiseless, run_on_host
@@ -25,7 +26,6 @@ from dprl.evaluation.doubly_robust import DoublyRobust
 from dprl.evaluation.doubly_robust_query import DoublyRobustQuery
 from dprl.evaluation.plan import make_plan
 from dprl.mechanisms.noise import SeededNoise
-from dprl.protocols import Bounds
 from dprl.value_functions.features import make_features
 from dprl.value_functions.value_function import in_public_units
 

@@ -10,6 +10,7 @@ import pytest
 
 import dprl
 from dprl.accounting import events
+from dprl.bounds import Bounds
 from dprl.engine.layouts import gather, unit_rows
 from dprl.engine.loop import run_on_host
 from dprl.engine.program import Stage
@@ -23,7 +24,6 @@ from dprl.evaluation.learning_question import make_question
 from dprl.mechanisms.noise import SeededNoise
 from dprl.policies.greedy import Basis
 from dprl.policies.loading import LoggedPolicy
-from dprl.protocols import Bounds
 
 from .helpers import columns_of
 

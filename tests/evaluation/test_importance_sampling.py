@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dprl.accounting.budget import Budget
+from dprl.bounds import Bounds
 from dprl.data.readers import read_log
 from dprl.engine.ratios import cumulative_ratios, step_ratios
 from dprl.engine.value_query import release_vector
@@ -18,7 +19,6 @@ from dprl.evaluation.importance_sampling import ImportanceSampling
 from dprl.evaluation.least_noise import least_noise_strategy, public_patterns
 from dprl.evaluation.plan import make_plan
 from dprl.mechanisms.noise import SeededNoise
-from dprl.protocols import Bounds
 
 from . import helpers, one_shot
 

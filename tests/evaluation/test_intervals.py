@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from dprl.accounting.budget import Budget
+from dprl.bounds import Bounds
 from dprl.data.readers import read_log
 from dprl.engine.ratios import step_ratios
 from dprl.errors import DprlError
@@ -22,7 +23,6 @@ from dprl.evaluation import importance_sampling as importance
 from dprl.evaluation.importance_sampling import ImportanceSampling
 from dprl.evaluation.intervals import ValueEstimate, with_missing_people
 from dprl.evaluation.plan import make_plan
-from dprl.protocols import Bounds
 
 from .helpers import columns_of
 from .many_logs import LOGS, bernoulli, estimates, first, hits, one_decision, several, without

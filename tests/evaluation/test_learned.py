@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 import dprl
 from dprl.accounting import events
+from dprl.bounds import Bounds
 from dprl.errors import DprlError
 from dprl.evaluation.importance_vectors import further_columns, mixed, unit_parts
 from dprl.evaluation.intervals import ValueEstimate, difference_of_means
 from dprl.evaluation.learned_policy import LEVELS, MOST_BESIDE, TOO_FAR, declared_cuts, plan_of_learned
 from dprl.evaluation.least_noise import UnknownPolicy, public_patterns
 from dprl.policies.loading import AlwaysPolicy, LoggedPolicy
-from dprl.protocols import Bounds
 
 BUDGET = dprl.Budget(1.0, 1e-5)
 BOUNDS = Bounds(

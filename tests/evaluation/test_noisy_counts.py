@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dprl.bounds import Bounds
 from dprl.engine.loop import run
 from dprl.engine.program import PublicFacts
 from dprl.engine.ratios import step_ratios
@@ -17,7 +18,6 @@ from dprl.errors import DprlError
 from dprl.evaluation.noisy_counts import NoisyCounts, reward_bound, support_of
 from dprl.mechanisms.noise import SeededNoise
 from dprl.policies.loading import AlwaysPolicy
-from dprl.protocols import Bounds
 from dprl.value_functions.features import make_features
 
 from . import helpers, one_shot

@@ -12,6 +12,7 @@ import pytest
 from scipy.stats import chi2
 
 from dprl.accounting.budget import Budget
+from dprl.bounds import Bounds
 from dprl.engine.layouts import Block
 from dprl.engine.plan import make_stage, program_at
 from dprl.engine.program import PublicFacts
@@ -21,7 +22,6 @@ from dprl.evaluation.plan import program_for
 from dprl.evaluation.primal_dual import FUNCTION, PrimalDualConfig, PrimalDualProgram
 from dprl.evaluation.private_constant import START, ConstantLSTD, constant_start
 from dprl.mechanisms.noise import SeededNoise
-from dprl.protocols import Bounds
 from dprl.value_functions.features import make_features
 
 BOUNDS = Bounds(units=500, horizon=20, reward=(0.0, 2.0), observation=((0.0, 1.0),), actions=2)

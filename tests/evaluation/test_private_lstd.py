@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dprl.bounds import Bounds
 from dprl.errors import DprlError
 from dprl.evaluation import adassp
 from dprl.evaluation.private_lstd import PrivateLSTD
 from dprl.policies.loading import AlwaysPolicy
-from dprl.protocols import Bounds
 
 from . import helpers, one_shot
 

@@ -11,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dprl
+from dprl.bounds import Bounds
 from dprl.errors import DprlError
 from dprl.evaluation import propensity_regression, regression_values
 from dprl.evaluation.plan import make_plan
 from dprl.evaluation.propensities import PropensityModel
 from dprl.evaluation.propensity_regression import RegressionTerms
 from dprl.evaluation.stratified import Stratified
-from dprl.protocols import Bounds
 
 from . import one_shot
 from .helpers import columns_of

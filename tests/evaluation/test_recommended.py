@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from dprl.accounting.budget import Budget
+from dprl.bounds import Bounds
 from dprl.engine.layouts import padded_units
 from dprl.engine.loop import run
 from dprl.engine.program import PublicFacts, Stage
@@ -26,7 +27,6 @@ from dprl.evaluation.return_regression import ReturnRegression
 from dprl.evaluation.td import TD, TDProgram
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.noise import SeededNoise
-from dprl.protocols import Bounds
 from dprl.value_functions.features import make_features
 from dprl.value_functions.value_function import ValueFunction
 from dprl_papers.domains.chain import Chain, draw_log

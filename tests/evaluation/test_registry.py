@@ -85,7 +85,7 @@ def test_a_class_that_pretends_to_come_from_the_package_is_a_stranger():
 
 def test_what_others_add_is_found_and_is_no_own():
     """A name of dprl's own is never another's; what is added is found by its name, and certifies nothing."""
-    others = registry.of_others()
+    others = registry.entries_of_others()
     assert "first-visit" in others
     assert not others.keys() & AUDITED.keys()
     for name, entry in others.items():
@@ -94,6 +94,6 @@ def test_what_others_add_is_found_and_is_no_own():
 
 
 def test_without_them_a_refusal_says_where_baselines_are(monkeypatch):
-    monkeypatch.setattr(registry, "of_others", dict)
+    monkeypatch.setattr(registry, "entries_of_others", dict)
     with pytest.raises(DprlError, match=r"no algorithm 'first-visit'; .*; baselines .* come with .* dprl-papers"):
         registry.find("first-visit")

@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dprl
+from dprl.bounds import Bounds
 from dprl.errors import DprlError
 from dprl.evaluation.learned_policy import plan_of_learned
 from dprl.evaluation.strata import Strata
 from dprl.evaluation.strata_q import StrataBasis, StrataQ
 from dprl.policies.rules import read_rule
-from dprl.protocols import Bounds
 
 BOUNDS = Bounds(
     units=50_000, horizon=1, reward=(-1.0, 3.0), observation=((0.0, 3.0), (0.0, 1.0), (0.0, 1.0), (20.0, 80.0)),

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 import dprl
 from dprl.accounting.verification import verify
+from dprl.bounds import Bounds
 from dprl.errors import DprlError
 from dprl.evaluation.plan import make_plan
 from dprl.evaluation.propensities import Propensities
 from dprl.evaluation.strata import Strata
 from dprl.evaluation.stratified import StrataGroupedQuery, Stratified, with_subgroups_of_strata
 from dprl.evaluation.subgroups import subgroups_of
-from dprl.protocols import Bounds
 from dprl.release.plan import plan_release
 
 from . import one_shot

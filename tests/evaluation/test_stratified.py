@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 import dprl
 from dprl.accounting.verification import verify
+from dprl.bounds import Bounds
 from dprl.engine.ratios import step_ratios
 from dprl.errors import DprlError
 from dprl.evaluation.importance_vectors import unit_pairs
@@ -25,7 +26,6 @@ from dprl.evaluation.strata import Strata
 from dprl.evaluation.stratified import Stratified
 from dprl.evaluation.stratified_steps import StratifiedStepsQuery, WeightNoise
 from dprl.policies.loading import ColumnPolicy, LoggedPolicy
-from dprl.protocols import Bounds
 from dprl.registry import default_for
 
 from . import one_shot

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import dprl
 from dprl.accounting.budget import Budget
 from dprl.accounting.ledger import Ledger
+from dprl.bounds import Bounds
 from dprl.engine.plan import Plan
 from dprl.errors import DprlError
 from dprl.evaluation.plan import make_plan
@@ -27,7 +28,6 @@ from dprl.evaluation.subgroups import (
     with_subgroups,
 )
 from dprl.mechanisms.gaussian_sum import RELATION
-from dprl.protocols import Bounds
 
 from . import one_shot
 from .helpers import bandit_bounds, bandit_log

@@ -13,6 +13,7 @@ from lifelines import KaplanMeierFitter
 
 import dprl
 from dprl.accounting.budget import Budget
+from dprl.bounds import Bounds
 from dprl.data.readers import read_log
 from dprl.errors import DprlError
 from dprl.evaluation.intervals import SAYS_NOTHING
@@ -20,7 +21,6 @@ from dprl.evaluation.plan import make_plan
 from dprl.evaluation.survival import Survival
 from dprl.evaluation.survival_intervals import EXPOSURE, ReleasedShares, at_risk_matrix, event_free, nominal_shares
 from dprl.policies.loading import load_policy
-from dprl.protocols import Bounds
 
 BUDGET, UNTIL, BINS = Budget(1.0, 1e-5), 8.0, 8
 TRIAL = Bounds(units=400, horizon=1, reward=(0.0, 12.0), observation=((0.0, 1.0),), actions=2, max_importance_ratio=2.5)

@@ -25,7 +25,7 @@ import numpy as np
 
 from dprl.audits.conformance.reward_functions import Walk, learned_from, ways_of
 from dprl.audits.conformance.users import UNITS, Users
-from dprl.audits.people import LogOf
+from dprl.audits.people import PeopleWithTrajectories
 from dprl.data.readers import read_log
 from dprl.engine.program import ValuesConfig
 from dprl.registry import Entry, audited
@@ -66,7 +66,7 @@ def _of_log(entry: Entry, setting: str, folder: Path) -> Mapping[str, np.ndarray
     config, budget = chosen.config, suite.budget
     if isinstance(config, ValuesConfig) or config.around_function:
         budget = replace(budget, epsilon=16.0)
-    log = LogOf(bounds, trajectories=2, persons=True).columns(list(range(UNITS)), None, None)
+    log = PeopleWithTrajectories(bounds, trajectories=2, persons=True).columns(list(range(UNITS)), None, None)
     return suite.releasing(setting, read_log(log, bounds=bounds, unit="person"), budget)(_SEED)
 
 

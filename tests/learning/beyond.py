@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from dprl.environment_spec import EnvironmentSpec
+from dprl.protocols import EnvironmentSpec
 
 BELOW = -0.75
 """Of an environment's observation range: how far it goes beyond the domain that it declares."""

@@ -17,10 +17,9 @@ from dprl.accounting.budget import Budget
 from dprl.accounting.reward_relation import DEPTHS
 from dprl.audits.conformance.reward_functions import learned_from
 from dprl.audits.record_replay import Recorder, compare
-from dprl.compiled import nothing_compiled_on_disk
 from dprl.learning.asking import EnvironmentSession, number, rewards_at
 from dprl.learning.functional_q import FunctionalQ
-from dprl.user_code import quietly
+from dprl.user_code import nothing_compiled_on_disk, quietly
 
 from .beyond import Beyond, saw
 

@@ -14,13 +14,13 @@ from jax import random
 
 from dprl.accounting.budget import Budget
 from dprl.audits.conformance.reward_functions import Walk
-from dprl.environment_spec import EnvironmentSpec
 from dprl.learning import q_learner, q_updates
 from dprl.learning.functional_q import FunctionalQ
 from dprl.learning.learning_plan import make_learning_plan
 from dprl.learning.q_learner import AddressedCoins
 from dprl.mechanisms import keystream
 from dprl.mechanisms.noise import SecureNoise
+from dprl.protocols import EnvironmentSpec
 from dprl.release.train import train
 from dprl.value_functions.q_function import q_values
 

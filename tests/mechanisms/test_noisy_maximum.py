@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scipy.stats import chi2
 
 from dprl.accounting import events
-from dprl.accounting.rows import KINDS, read
+from dprl.accounting.rows import KINDS, read_rows
 from dprl.errors import DprlError
 from dprl.mechanisms.noise import SecureNoise, SeededNoise
 from dprl.mechanisms.noisy_maximum import NoisyMaximum, heads_of, heads_of_exponential, uniform_below, words_of
@@ -167,7 +167,7 @@ def test_words_are_a_function_of_key_stream_step_and_block(source):
 
 def test_its_row_is_read_back_and_its_event_is_pure():
     row = mechanism(7).describe("choice of a policy")
-    assert KINDS[row["name"]](**row) == read("certificate.json", {"mechanisms": [row]})[0]
+    assert KINDS[row["name"]](**row) == read_rows("certificate.json", {"mechanisms": [row]})[0]
     assert mechanism(7).event() == events.pure(1.0)
 
 

@@ -14,7 +14,7 @@ import pytest
 from scipy.stats import chi2
 
 from dprl.accounting import events
-from dprl.accounting.user_relation import MECHANISM
+from dprl.accounting.user_relation import USER_SUMS
 from dprl.engine import loop as engine
 from dprl.engine.program import Stage
 from dprl.errors import DprlError
@@ -313,7 +313,7 @@ def test_what_it_costs_and_says():
         assert mechanism.column_norm > column
         assert mechanism.noise_std == pytest.approx(4.0 * 0.5 * clips * column, rel=1e-8)
         assert mechanism.delta(0.7) == events.sampler_delta(0.7, 60)
-        row = mechanism.describe(MECHANISM, "gradients")
+        row = mechanism.describe(USER_SUMS, "gradients")
         assert row["steps"] * row["dimension"] == 60
         assert row["sensitivity"] * row["column_norm"] * row["noise_multiplier"] == pytest.approx(row["std"])
         assert row["relation"] == relation
@@ -321,7 +321,7 @@ def test_what_it_costs_and_says():
     assert epochs.event() == events.poisson_gaussian(1.0, 4.0, 3)
     assert epochs.noise_std == 4.0 * epochs.sensitivity
     assert epochs.delta(0.7) == events.sampler_delta(0.7, 30)
-    assert epochs.describe(MECHANISM, "gradients")["epochs"] == 3
+    assert epochs.describe(USER_SUMS, "gradients")["epochs"] == 3
 
 
 @pytest.mark.parametrize(

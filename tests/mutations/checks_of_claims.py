@@ -15,7 +15,7 @@ import numpy as np
 import dprl
 from dprl.accounting import events, verification
 from dprl.accounting.ledger import Ledger
-from dprl.audits.lower_bound import audit
+from dprl.audits.lower_bound import run_attack
 from dprl.data.readers import Log
 from dprl.errors import DprlError, OverspendError
 from dprl.mechanisms.gaussian_sum import RELATION
@@ -35,7 +35,7 @@ def the_canary_stays_below_the_claim() -> None:
     options: dict[str, Any] = {"importance-sampling": {}, "gpope": {"steps": 4}}
     for name, chosen in options.items():
         attack = evaluating()[name].load_canary(Attack(options=chosen))
-        result = audit(attack, trials=8_000, seed=1, confidence=0.9999)
+        result = run_attack(attack, trials=8_000, seed=1, confidence=0.9999)
         require(not result.violated, f"{name}: the audit disproves the claim")
 
 
@@ -44,7 +44,7 @@ def the_canary_of_a_program_stays_below_the_claim() -> None:
     """The attack that fits all programs, on one whose stage has most of the budget."""
     attack = evaluating()["constant"].load_canary(Attack(options={"value_budget_fraction": 0.2}))
     require(attack.gaussian, "full batches are Gaussian")
-    require(not audit(attack, trials=8_000, seed=1, confidence=0.9999).violated, "the audit disproves the claim")
+    require(not run_attack(attack, trials=8_000, seed=1, confidence=0.9999).violated, "the audit disproves the claim")
 
 
 def _watched(owner: Any, name: str, note: Callable[..., None]) -> Any:

@@ -13,7 +13,7 @@ from dprl.accounting.budget import Budget
 from dprl.accounting.verification import verify
 from dprl.audits.attacks.reward_functions import canary_of_plan
 from dprl.audits.conformance.reward_functions import Walk
-from dprl.audits.lower_bound import audit
+from dprl.audits.lower_bound import run_attack
 from dprl.learning.functional_q import FunctionalQ
 from dprl.learning.learning_plan import make_learning_plan
 from dprl.mechanisms.noise import SecureNoise
@@ -31,7 +31,7 @@ def four_actions_are_told_apart_no_better_than_claimed() -> None:
     """The canary: all of them change at once."""
     facts = replace(Walk().facts, actions=4)
     plan = make_learning_plan(FunctionalQ(variant="functional", reward_radius=0.01), facts, BUDGET)
-    found = audit(canary_of_plan(plan), trials=4_000, seed=1, confidence=0.999)
+    found = run_attack(canary_of_plan(plan), trials=4_000, seed=1, confidence=0.999)
     require(not found.violated, "the audit's lower bound is above the claim")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 
-from dprl.audits.neighbours import Case
+from dprl.audits.conformance.suite import Case
 from dprl.registry import find_audited
 
 from .lab import Lab, check, require

@@ -8,7 +8,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from dprl.accounting import advisories, field_verification, rows, verification
+from dprl.accounting import advisories, certificate, claim_verification, rows, verification
 from dprl.engine import value_query
 from dprl.mechanisms.filtered_sum import FilteredGaussianSum
 from dprl.release import pipeline
@@ -21,26 +21,26 @@ ROWS = "certificates are held to their rows"
 
 @fault("a negative dimension, for which no draw costs anything", ROWS)
 def _(planting: Planting) -> None:
-    for kind in (rows.Row, rows.SumRow, rows.FilteredSumRow, rows.MovedRow, rows.PathRow):
+    for kind in (rows.GaussianRow, rows.SumRow, rows.FilteredSumRow, rows.SensitivityRow, rows.PathRow):
         planting.replace(kind, "proved", lambda original: lambda self: True)
     planting.replace(
         rows, "schema_of", lambda original: lambda kind: original(kind) | {"dimension": lambda value: True}
     )
 
 
-fault("a delta of one half for thirty units", ROWS, (verification, "check_units"))(gives(None))
+fault("a delta of one half for thirty units", ROWS, (claim_verification, "check_units"))(gives(None))
 
 
-fault("a ledger block that nobody compares", ROWS, (field_verification, "_check_ledger_block"))(gives(None))
+fault("a ledger block that nobody compares", ROWS, (certificate, "_check_ledger_block"))(gives(None))
 
 
-@fault("a date that does not exist", ROWS, (field_verification, "check_fields"))
+@fault("a date that does not exist", ROWS, (certificate, "check_fields"))
 def _(original: Any, what: Any, fields: Any, content: Any) -> Any:
     any_date = {"created": lambda value: True} if "created" in fields else {}
     return original(what, fields | any_date, content)
 
 
-fault("fields of a filter's row that nobody recomputes", ROWS, (rows, "check_filter"))(gives(None))
+fault("fields of a filter's row that nobody recomputes", ROWS, (claim_verification, "_check_filter"))(gives(None))
 
 
 fault("whatever class is released is certified", "only proved algorithms are certified", (pipeline, "is_own"))(

@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from dprl.bounds import Bounds
 from dprl.engine.plan import Plan
 from dprl.evaluation import importance_intervals as intervals
 from dprl.evaluation import importance_sampling as importance
-from dprl.protocols import Bounds
 
 from .planting import Planting, fault, gives
 

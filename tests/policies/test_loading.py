@@ -6,6 +6,7 @@ import warnings
 import numpy as np
 import pytest
 
+from dprl.bounds import Bounds
 from dprl.errors import DprlError
 from dprl.policies import (
     ColumnPolicy,
@@ -16,7 +17,6 @@ from dprl.policies import (
     policy_probabilities,
     synthetic_states,
 )
-from dprl.protocols import Bounds
 
 
 def bounds(size: int = 2, actions: int | None = 3) -> Bounds:

@@ -7,9 +7,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from dprl.bounds import Bounds
 from dprl.errors import DprlError
 from dprl.policies.loading import check_policy, load_policy, policy_name, policy_probabilities, synthetic_states
-from dprl.protocols import Bounds
 
 BOUNDS = Bounds(
     units=10, horizon=1, reward=(0.0, 1.0), observation=((0.0, 1.0),) * 2, actions=3, action_names=("a", "b", "c"),

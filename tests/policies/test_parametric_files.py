@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
+from dprl.bounds import Bounds
 from dprl.errors import DprlError
 from dprl.policies.loading import check_policy, load_policy, policy_name
 from dprl.policies.parametric import CONSTANT, FILE, Parametric, ReleasedPolicy, read_policy
-from dprl.protocols import Bounds
 
 SEEN = ((-1.0, 1.0), (0.0, 10.0))
 

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dprl.bounds import Bounds
 from dprl.errors import DprlError
 from dprl.policies.loading import check_policy, load_policy, policy_name
 from dprl.policies.rules import FILE, Rule, Split, fixed_actions, public_cuts, read_rule, thresholds, trees
-from dprl.protocols import Bounds
 
 NAMES = ("age", "CD4 count", "site")
 FINITE = st.floats(-1e6, 1e6, allow_nan=False).map(float)

@@ -7,9 +7,9 @@ import pytest
 from scipy.special import softmax
 
 import dprl.x64  # noqa: F401
+from dprl.bounds import Bounds
 from dprl.errors import DprlError
 from dprl.policies import SoftmaxPolicy, TabularPolicy, check_policy, policy_probabilities
-from dprl.protocols import Bounds
 
 RNG = np.random.default_rng(3)
 BOUNDS = Bounds(units=10, horizon=5, reward=(0, 1), observation=((3.0, 8.0),), actions=4)

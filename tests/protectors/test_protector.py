@@ -10,7 +10,7 @@ from importlib.metadata import EntryPoint, EntryPoints
 import numpy as np
 import pytest
 
-from dprl import added
+from dprl import entry_points
 from dprl.errors import DprlError
 from dprl.protectors.projector import Architecture, HandSchedule
 from dprl.protectors.protector import FACTS, WEIGHTS, Protector
@@ -154,6 +154,6 @@ def test_the_families_by_name(monkeypatch):
         find_family("bowl")
     assert find_family("policy-evaluation").name == "policy-evaluation"
     # a family that an installed distribution adds
-    entry = EntryPoint("bowl", "tests.protectors.small:Bowl", added.TASKS)
+    entry = EntryPoint("bowl", "tests.protectors.small:Bowl", entry_points.TASKS)
     monkeypatch.setattr(metadata, "entry_points", lambda **asked: EntryPoints([entry]).select(**asked))
     assert find_family("bowl").name == "bowl"

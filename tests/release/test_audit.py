@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import dprl
-from dprl.audits.audit_page import Row, page, standard_attacks
+from dprl.audits.audit import AuditRow, page, standard_attacks
 from dprl.audits.lower_bound import Audit, gaussian_epsilon
 from dprl.config import Config
 from dprl.protocols import Attack
@@ -67,8 +67,8 @@ def test_refusals(algorithm, options, sentence):
         dprl.audit(algorithm, BUDGET, **options)
 
 
-def row_of(algorithm: str, result: Audit) -> Row:
-    return Row(*next(found for found in standard_attacks() if found[0].name == algorithm), result)
+def row_of(algorithm: str, result: Audit) -> AuditRow:
+    return AuditRow(*next(found for found in standard_attacks() if found[0].name == algorithm), result)
 
 
 def test_a_printed_bound_is_rounded_down():
@@ -83,9 +83,11 @@ def test_a_printed_bound_is_rounded_down():
 def test_a_unit_is_said_in_the_page_and_in_the_command():
     result = dprl.audit("importance-sampling", BUDGET, trials=100)
     attack = Attack(options={"unit": "person", "steps": 20, "sampling_rate": 0.5})
-    (line,) = [x for x in page([Row(find_audited("td"), attack, result)], "c").splitlines() if x.startswith("| `")]
+    (line,) = [x for x in page([AuditRow(find_audited("td"), attack, result)], "c").splitlines() if x.startswith("| `")]
     assert "| 200 units, unit person, steps 20, sampling_rate 0.5 |" in line
-    assert "--unit person --steps 20 --sampling-rate 0.5 --trials" in Row(find_audited("td"), attack, result).command
+    assert (
+        "--unit person --steps 20 --sampling-rate 0.5 --trials" in AuditRow(find_audited("td"), attack, result).command
+    )
 
 
 def published() -> list[list[str]]:

@@ -10,10 +10,10 @@ import pytest
 import dprl
 from dprl.accounting import verification
 from dprl.accounting.budget import Budget
+from dprl.bounds import Bounds
 from dprl.errors import DprlError
 from dprl.evaluation.advantage import ADVANTAGE
 from dprl.evaluation.fitted_q import FITTED_Q
-from dprl.protocols import Bounds
 from dprl.release import run_folder
 
 from ..resealed import resealed

@@ -14,7 +14,7 @@ import pytest
 import dprl
 from dprl.accounting import verification
 from dprl.accounting.budget import Budget
-from dprl.protocols import Bounds
+from dprl.bounds import Bounds
 from dprl.report.comparisons import learned_words
 
 from .resumable import Learning, fix_key, on_the_command_line, refused_before_the_charge

@@ -13,6 +13,7 @@ import pytest
 import dprl
 from dprl.accounting import verification
 from dprl.accounting.budget import Budget
+from dprl.bounds import Bounds
 from dprl.data.partition import partition
 from dprl.errors import DprlError
 from dprl.evaluation.learned_policy import plan_of_learned
@@ -20,7 +21,6 @@ from dprl.mechanisms.noise import SeededNoise
 from dprl.mechanisms.noisy_maximum import NoisyMaximum
 from dprl.policies.loading import AlwaysPolicy
 from dprl.policies.rules import Rule
-from dprl.protocols import Bounds
 from dprl.report.comparisons import learned_words
 
 from ..resealed import reseal

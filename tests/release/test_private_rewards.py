@@ -15,10 +15,10 @@ import pytest
 import dprl
 from dprl.accounting.ledger import Ledger
 from dprl.accounting.reward_relation import RewardRelation
-from dprl.environment_spec import EnvironmentSpec
 from dprl.environments.interval_walk import IntervalWalk
 from dprl.environments.learning_source import open_environment
 from dprl.learning.functional_q import relation, resolve
+from dprl.protocols import EnvironmentSpec
 from dprl.release.train import train
 
 from ..compilation_cache import on_disk, persistent_cache

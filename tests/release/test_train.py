@@ -16,10 +16,10 @@ import dprl.release.train as release_module
 from dprl.accounting.ledger import Ledger
 from dprl.accounting.reward_relation import RewardRelation
 from dprl.accounting.verification import verify
-from dprl.environment_spec import EnvironmentSpec
 from dprl.environments.interval_walk import IntervalWalk
 from dprl.learning import planner
 from dprl.mechanisms.noise import SecureNoise
+from dprl.protocols import EnvironmentSpec
 from dprl.release.learning_artifacts import REWARDS_NOT_PROTECTED
 
 from ..resealed import reseal

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from benchmarks.markov_values import ALGORITHM, MarkovQuery, MarkovRatios, within
 
-from dprl.audits.neighbours import Case
+from dprl.audits.conformance.suite import Case
+from dprl.bounds import Bounds
 from dprl.data.readers import read_log
 from dprl.data.trajectories import Trajectories
 from dprl.engine.value_query import value_mechanism
 from dprl.policies.given import TabularPolicy
-from dprl.protocols import Bounds
 from dprl.registry import Entry
 
 SECOND = TabularPolicy(np.array([[0.0, 1.0], [0.0, 1.0]]))

@@ -13,8 +13,8 @@ import pytest
 from safetensors.numpy import load, save_file
 
 from dprl import x64 as x64
+from dprl.arrays import unit_states
 from dprl.errors import DprlError
-from dprl.states import unit_states
 from dprl.value_functions.q_function import (
     FILE,
     QFunction,

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from dprl import strict_json
-from dprl.accounting import certificate, events, field_verification, ledger_schema, renyi_filter, rows, verification
+from dprl import untrusted_files
+from dprl.accounting import certificate, events, ledger_schema, renyi_filter, rows, verification
 from dprl.accounting.accountant import epsilon_of
 
 from .conftest import SCRIPT
@@ -98,7 +98,7 @@ def test_its_fields_are_those_of_this_version(alone):
     """By name, and by what they let pass."""
     assert set(alone.ROWS) == set(rows.KINDS)
     tables = [(alone.ROWS[name], rows.schema_of(kind)) for name, kind in rows.KINDS.items()]
-    tables += [(alone.FIELDS, field_verification.FIELDS), (alone.PUBLIC, field_verification.PUBLIC)]
+    tables += [(alone.FIELDS, certificate.FIELDS), (alone.PUBLIC, certificate.PUBLIC)]
     for own, theirs in tables:
         assert set(own) == set(theirs)
         for name, check in own.items():
@@ -116,4 +116,4 @@ def test_its_page_says_how_to_run_it(alone):
 
 def test_files_of_a_release_may_be_as_large_for_both(alone):
     """With room for a thousand values and differences, each with linear projections and their curves."""
-    assert inspect.signature(alone.read).parameters["most"].default == strict_json.MOST_BYTES > 1000 * 26_200
+    assert inspect.signature(alone.read).parameters["most"].default == untrusted_files.MOST_JSON_BYTES > 1000 * 26_200

@@ -14,14 +14,14 @@ from typing import Any, Self, TypeVar
 import jax
 import jax.numpy as jnp
 
-from dprl.accounting.user_relation import CLIPS
+from dprl.accounting.user_relation import CLIPS_MOVED
 from dprl.config import Config, Provenance
 from dprl.engine.program import Claimed, PublicFacts, Query, Stage
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.protocols import Claim, Precondition
 
 RELATION = "replace one"
-SENSITIVITY_IN_CLIPS = CLIPS[RELATION]
+SENSITIVITY_IN_CLIPS = CLIPS_MOVED[RELATION]
 """How many clip norms replacing one unit moves a clipped sum."""
 C = TypeVar("C", bound=Config)
 

@@ -23,7 +23,7 @@ from dprl.accounting import events
 from dprl.accounting.accountant import epsilon_of
 from dprl.accounting.budget import Budget
 from dprl.accounting.ledger import Ledger
-from dprl.accounting.reward_relation import UNIT
+from dprl.accounting.reward_relation import REWARD_FUNCTION
 from dprl.accounting.rows import OF_SAMPLED_USERS, PATHS, draws
 from dprl.errors import DprlError, require
 
@@ -151,7 +151,7 @@ ADVISORIES = (
     ),
     Advisory(
         "DPRL-2026-03",
-        lambda content: content["privacy_unit"] == UNIT,
+        lambda content: content["privacy_unit"] == REWARD_FUNCTION,
         "a second functional-q release of one process could be made of the first one's rewards; rely on the "
         "certificate only if it was the first of its process",
         withdraws=False,

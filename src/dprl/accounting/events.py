@@ -99,7 +99,7 @@ def parallel(events: Sequence[DpEvent]) -> ParallelDpEvent:
     return ParallelDpEvent(tuple(events))
 
 
-def branches(event: DpEvent) -> tuple[DpEvent, ...]:
+def events_by_part(event: DpEvent) -> tuple[DpEvent, ...]:
     """Return the event of each part of the people; only the event itself where the people are not divided."""
     return event.events if isinstance(event, ParallelDpEvent) else (event,)
 

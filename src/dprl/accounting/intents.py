@@ -30,7 +30,7 @@ _HEADER = b'{"n": 0, "kind": "ledger", "version": 2, "ledger": "'
 
 
 @dataclass(frozen=True)
-class Entry:
+class Intent:
     """Line of the intents: a declared dataset, a charge, or a charge's binding; fields that do not apply are empty.
 
     Attributes:
@@ -98,7 +98,7 @@ class Intents:
         # the mark's digest proves all these lines, as the checksum of each line does beyond the mark
         return "[" + _CHECKSUM.sub(b",", content).decode()[:-1] + "]"
 
-    def unmatched(self, mark: Mark) -> tuple[list[Entry], Mark]:
+    def unmatched(self, mark: Mark) -> tuple[list[Intent], Mark]:
         """Return the entries that the database lacks, in order, and the mark after them; cut off a torn last line."""
         *lines, torn = self.read(mark)[1].split(b"\n")
         if lines and not torn and b"\0" in lines[-1]:
@@ -114,7 +114,7 @@ class Intents:
             os.fsync(self._file.fileno())
         return entries, after
 
-    def append(self, mark: Mark, entry: Entry) -> Mark:
+    def append(self, mark: Mark, entry: Intent) -> Mark:
         """Write ``entry`` after ``mark``, wait until it is on disk, and return the mark after it.
 
         When writing fails, the file is cut back, and nothing was spent.
@@ -138,14 +138,14 @@ class Intents:
         self._file.truncate(size)
         os.fsync(self._file.fileno())
 
-    def _entry(self, line: bytes, number: int) -> Entry:
+    def _entry(self, line: bytes, number: int) -> Intent:
         body, _, checksum = line.rpartition(b" ")
         if checksum != _checksum(body, self._key):
             raise self._changed()
         found = json.loads(body)
-        if found.pop("n") != number or not set(found) <= {f.name for f in fields(Entry)}:
+        if found.pop("n") != number or not set(found) <= {f.name for f in fields(Intent)}:
             raise self._changed()
-        return Entry(**found)
+        return Intent(**found)
 
     def _changed(self) -> DprlError:
         return DprlError(

@@ -25,9 +25,9 @@ from typing import Any
 
 from dprl.accounting import ledger_file
 from dprl.accounting.budget import Budget
-from dprl.accounting.intents import Entry
+from dprl.accounting.intents import Intent
 from dprl.accounting.ledger_schema import RELATIONS, UNITS
-from dprl.accounting.reward_relation import UNIT, parse_relation
+from dprl.accounting.reward_relation import REWARD_FUNCTION, parse_relation
 from dprl.accounting.schema import hexadecimal, text
 from dprl.errors import DprlError, OverspendError, require
 
@@ -122,7 +122,7 @@ class Ledger:
                 keeps = f"The ledger {path} keeps the unit {kept[0]!r} and the relation {kept[1]!r}"
                 raise DprlError(f"{keeps}; declare {dataset!r} by {unit!r} and {relation!r} in a ledger of its own.")
             try:
-                opened.enter(Entry("dataset", dataset, *amount.as_text(), unit, relation, ledger_file.now()))
+                opened.enter(Intent("dataset", dataset, *amount.as_text(), unit, relation, ledger_file.now()))
             except sqlite3.IntegrityError as error:  # nothing is declared in it yet, and its tables refuse the unit
                 older = f"The ledger {path} was made before dprl knew the unit {unit!r}"
                 raise DprlError(f"{older}: declare {dataset!r} in a new one.") from error
@@ -180,7 +180,7 @@ class Ledger:
                     f"The ledger has epsilon {_show(left.epsilon)} and delta {_show(left.delta)} left for {dataset!r}; "
                     f"this release asks for epsilon {_show(amount.epsilon)} and delta {_show(amount.delta)}."
                 )
-            entry = Entry("charge", dataset, *amount.as_text(), unit, relation, ledger_file.now(), purpose, token)
+            entry = Intent("charge", dataset, *amount.as_text(), unit, relation, ledger_file.now(), purpose, token)
             return opened.enter(entry)
 
     def commit(self, charge_id: int, digest: str) -> None:
@@ -219,7 +219,7 @@ class Ledger:
             ).fetchone()
             require(row, f"The ledger {self.path} has no charge {charge_id}.")
             if row[2] is None:
-                opened.enter(Entry("binding", row[0], time=ledger_file.now(), token=row[1], content=content))
+                opened.enter(Intent("binding", row[0], time=ledger_file.now(), token=row[1], content=content))
         return row[2] in (None, content)
 
     def claim(self, dataset: str, columns: Mapping[str, Any] | Iterable[Mapping[str, Any]]) -> None:
@@ -335,7 +335,7 @@ def _show(number: Decimal) -> str:
 
 def _check_names(unit: str, relation: str) -> None:
     require(unit in UNITS, f"The privacy unit must be one of: {', '.join(UNITS)}.")
-    if unit == UNIT:
+    if unit == REWARD_FUNCTION:
         known = isinstance(relation, str) and parse_relation(relation)
         words = "The neighbouring relation must be in words such as 'reward functions at most 0.01 apart'"
         require(known, f"{words}: `dprl train` says which words fit what it is asked for.")

@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from dprl.accounting import intents as intent_file
-from dprl.accounting.intents import Entry, Intents, Mark, intents_path, open_intents
+from dprl.accounting.intents import Intent, Intents, Mark, intents_path, open_intents
 from dprl.accounting.ledger_schema import APPLICATION, BINDING, DIFFERENCES, KNOWN, SCHEMA, VERSION
 from dprl.errors import DprlError, explained, require
 
@@ -34,7 +34,7 @@ class OpenLedger:
         self._intents = intents
         self._entered: tuple[Mark, Mark] | None = None
 
-    def enter(self, entry: Entry) -> int:
+    def enter(self, entry: Intent) -> int:
         """Insert an entry, make its intent durable, and return the row's number; the caller commits."""
         before = self._mark()
         row = self._insert(entry, None)
@@ -92,7 +92,7 @@ class OpenLedger:
     def _advance(self, mark: Mark) -> None:
         self.db.execute("UPDATE book SET entries = ?, size = ?, digest = ?", astuple(mark))
 
-    def _insert(self, entry: Entry, settled: str | None) -> int:
+    def _insert(self, entry: Intent, settled: str | None) -> int:
         cursor = self.db.execute(_INSERT[entry.kind], asdict(entry) | {"settled": settled})
         assert cursor.lastrowid is not None
         return cursor.lastrowid

@@ -9,7 +9,7 @@ import re
 from dataclasses import fields
 from importlib import resources
 
-from dprl.accounting.intents import Entry
+from dprl.accounting.intents import Intent
 
 UNITS = ("person", "trajectory", "transition", "reward function")
 RELATIONS = ("add or remove one", "zero out one", "replace one")
@@ -38,7 +38,7 @@ BINDING = tuple(statement for statement in SCHEMA if "binding" in statement)
 KNOWN = {2: _known(tuple(statement for statement in SCHEMA if statement not in BINDING)), VERSION: _known(SCHEMA)}
 """Schemas that a ledger of each version may have. A ledger of version 2 gets its bindings when it is next written."""
 
-_FIELDS = ", ".join(f"coalesce(json_extract(value, '$.{field.name}'), '') AS {field.name}" for field in fields(Entry))
+_FIELDS = ", ".join(f"coalesce(json_extract(value, '$.{field.name}'), '') AS {field.name}" for field in fields(Intent))
 _ENTRY = f"WITH entry AS MATERIALIZED (SELECT key AS place, {_FIELDS} FROM json_each(?))"
 _CHARGED = """SELECT row_number() OVER (ORDER BY place) AS id, dataset,
   row_number() OVER (PARTITION BY dataset ORDER BY place) AS sequence, token, epsilon, delta, purpose, time

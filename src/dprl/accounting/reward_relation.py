@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from dprl.accounting.schema import positive, zero_or_positive
 from dprl.errors import DprlError, require
 
-UNIT = "reward function"
+REWARD_FUNCTION = "reward function"
 DEPTHS = {1: 20, 2: 10, 3: 7}
 """Bits of a position, by the number of dimensions of the observation: a path is known at multiples of ``2**-bits``."""
 LARGEST_DECAY = 2.0**16

@@ -1,17 +1,15 @@
 """Mechanism rows of a certificate: one class for each kind, by which a row is written, read strictly and checked.
 
 The fields of a class are the row's fields, each annotated with its check. A mechanism writes its row by
-:func:`written`, and :func:`read` reads it. :func:`check_noise` computes again the noise that a relation asks for:
-docs/proofs/functional-noise.md, observed-reward.md, reward-gradient.md, output-perturbation.md, one-pass-users.md,
-correlated-noise.md, renyi-filter.md and noisy-maximum.md. :mod:`dprl.accounting.verification` compares the rows with
-the privacy event.
+:func:`certificate_row`, and :func:`read_rows` reads it. :mod:`dprl.accounting.claim_verification` compares the rows
+with the privacy event and with the relation.
 """
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -19,10 +17,9 @@ from typing import Annotated, Any, get_type_hints
 
 from dprl.accounting import reward_relation as rewards
 from dprl.accounting import schema
-from dprl.accounting.renyi_filter import WHOLE, RenyiFilterEvent, effective_multiplier, gaussian_cost, integer_cost
 from dprl.accounting.reward_relation import RewardRelation
 from dprl.accounting.schema import SLACK
-from dprl.accounting.user_relation import CLIPS, MECHANISM, WORDS, column_norm_of
+from dprl.accounting.user_relation import CLIPS_MOVED, USER_SUMS, column_norm_of
 from dprl.errors import DprlError, require
 
 LEAST_STD, LARGEST_STD = 2.0**24, 2.0**44
@@ -34,7 +31,6 @@ MOST_CANDIDATES = 1000
 SPREADS = (2**24, 2**23)
 """Spreads of the scores of policies: where nothing is cut, and where products of importance ratios are cut."""
 _LEAST = 1.0 - SLACK
-_CALIBRATED = 1e-5  # relative precision to which a multiplier is calibrated, with room
 
 Text = Annotated[str, schema.text]
 Whole = Annotated[int, schema.whole]
@@ -50,7 +46,7 @@ Parts = Annotated[
 
 
 @dataclass(frozen=True, kw_only=True)
-class AnyRow:
+class MechanismRow:
     """Row with the fields that every mechanism states."""
 
     name: Text
@@ -62,7 +58,7 @@ class AnyRow:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MaximumRow(AnyRow):
+class MaximumRow(MechanismRow):
     """Row of a noisy maximum, with the ``rate`` of its coins for each point of a score.
 
     ``spread`` is how far one unit can move two scores apart. The coins are exact, so they add nothing to delta.
@@ -79,7 +75,7 @@ class MaximumRow(AnyRow):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row(AnyRow):
+class GaussianRow(MechanismRow):
     """Row of Gaussian noise: how much there is, how often it is drawn, and over how many numbers."""
 
     noise_multiplier: Positive
@@ -97,7 +93,7 @@ class Row(AnyRow):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SumRow(Row):
+class SumRow(GaussianRow):
     """Row of a sum of the clipped contributions of units, for adding or removing one unit."""
 
     clip_norm: Positive
@@ -141,7 +137,7 @@ class FilteredSumRow(SharedSumRow):
 
 
 @dataclass(frozen=True, kw_only=True)
-class MovedRow(Row):
+class SensitivityRow(GaussianRow):
     """Row of noise for a stated sensitivity, which must follow from the certificate's own relation."""
 
     sensitivity: Positive
@@ -174,7 +170,7 @@ class MovedRow(Row):
 
 
 @dataclass(frozen=True, kw_only=True)
-class UserSumRow(MovedRow):
+class UserSumRow(SensitivityRow):
     """Row of sums over batches of users, each of whom takes part once, or in a stated number of epochs."""
 
     relation: Text
@@ -193,7 +189,7 @@ class UserSumRow(MovedRow):
         require(not comes_back or self.noise == "independent", "There is no proof for users who come back.")
         require(sum(part["dimension"] for part in self.parts) == self.dimension, "The parts have another dimension.")
         require(self.grid_step <= clip_norm * 2.0**-32, "The grid is too coarse.")
-        return CLIPS[relation] * clip_norm
+        return CLIPS_MOVED[relation] * clip_norm
 
     def column(self) -> tuple[float, float]:
         """Return the column norm of the noise, as stated and the least that is proved."""
@@ -201,7 +197,7 @@ class UserSumRow(MovedRow):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RewardRow(MovedRow):
+class RewardRow(SensitivityRow):
     """Row of noise on every observed reward."""
 
     def least_sensitivity(self, relation: RewardRelation, content: Mapping[str, Any]) -> float:
@@ -277,12 +273,12 @@ UNDER_FILTER = " and its norm, under a Renyi filter"
 OF_SAMPLED_USERS = "Gaussian noise on sums over sampled users"
 MAXIMUM = "Noisy maximum"
 _SUMS = ("Clipped Gaussian sum", "Poisson-sampled clipped Gaussian sum")
-KINDS: dict[str, type[AnyRow]] = {
+KINDS: dict[str, type[MechanismRow]] = {
     **dict.fromkeys(("Gaussian vector", *_SUMS), SharedSumRow),
     **{name + UNDER_FILTER: FilteredSumRow for name in _SUMS},
     OF_SAMPLED_USERS: SumRow,
     MAXIMUM: MaximumRow,
-    MECHANISM: UserSumRow,
+    USER_SUMS: UserSumRow,
     REWARDS: RewardRow,
     GRADIENTS: GradientRow,
     PATHS: PathRow,
@@ -293,12 +289,12 @@ KINDS: dict[str, type[AnyRow]] = {
 
 
 @functools.cache
-def schema_of(kind: type[AnyRow]) -> dict[str, schema.Check]:
+def schema_of(kind: type[MechanismRow]) -> dict[str, schema.Check]:
     """Return the check of each field of a row, by the field's name."""
     return {name: hint.__metadata__[0] for name, hint in get_type_hints(kind, include_extras=True).items()}
 
 
-def written(kind: type[AnyRow], mechanism: Any, **stated: Any) -> dict[str, Any]:
+def certificate_row(kind: type[MechanismRow], mechanism: Any, **stated: Any) -> dict[str, Any]:
     """Return a mechanism's row for a certificate, without ``share``, which the plan that divides the budget adds.
 
     Args:
@@ -310,12 +306,12 @@ def written(kind: type[AnyRow], mechanism: Any, **stated: Any) -> dict[str, Any]
     return {name: stated[name] if name in stated else getattr(mechanism, name) for name in names}
 
 
-def read(path: Path, content: Mapping[str, Any]) -> list[AnyRow]:
+def read_rows(path: Path, content: Mapping[str, Any]) -> list[MechanismRow]:
     """Return the rows of a verified certificate; refuse, in one sentence, a row that is not of a dprl mechanism."""
     return [_read(path, row) for row in content["mechanisms"]]
 
 
-def _read(path: Path, row: Any) -> AnyRow:
+def _read(path: Path, row: Any) -> MechanismRow:
     name = row.get("name") if isinstance(row, dict) else None
     kind = KINDS.get(name) if isinstance(name, str) else None
     if kind is None:
@@ -327,86 +323,11 @@ def _read(path: Path, row: Any) -> AnyRow:
     return found
 
 
-def counted(row: Mapping[str, Any]) -> Any:
+def counted_steps(row: Mapping[str, Any]) -> Any:
     """Return how many steps of a mechanism the event counts; for sums over users, the number of sums with one user."""
-    return row.get("epochs" if row.get("name") == MECHANISM else "steps")
+    return row.get("epochs" if row.get("name") == USER_SUMS else "steps")
 
 
 def draws(content: Mapping[str, Any]) -> int:
     """Return how many Gaussian numbers a certificate's mechanisms draw, each of which costs the sampler's error."""
     return sum(row["dimension"] * row["steps"] for row in content["mechanisms"] if row.get("name") != MAXIMUM)
-
-
-# --- what must agree --------------------------------------------------------------------------------------------------
-
-
-def check_noise(path: Path, content: Mapping[str, Any], rows: Sequence[AnyRow], accounted: str) -> float:
-    """Refuse rows with less noise than the certificate's relation asks for.
-
-    Args:
-        path: the certificate's file, for messages.
-        content: the certificate.
-        rows: the certificate's rows, as :func:`read` returns them.
-        accounted: the relation for which the accountant answers, where rows state no other.
-
-    Returns:
-        What the finite precision of all rows adds to delta, at least, beyond the sampler of rounded Gaussians.
-
-    Raises:
-        DprlError: one sentence that says what is not protected.
-    """
-    stated = content["neighbouring_relation"]
-    if content["privacy_unit"] == rewards.UNIT:
-        kind, whom, relation = RewardRow, "reward functions", rewards.parse_relation(stated)
-        require(relation, f"The neighbouring relation of {path} does not say how far apart two reward functions are.")
-        asked = isinstance(content["assumed_public"].get("environment"), dict) and rows
-        require(asked, f"{path} does not say in which environment, and by which mechanism, rewards were asked for.")
-    elif any(isinstance(row, UserSumRow) for row in rows):
-        kind, whom = UserSumRow, "users"
-        relation = {words: name for name, words in WORDS.items()}.get(stated)
-        require(relation, f"The neighbouring relation of {path} does not say which users are neighbours.")
-    else:
-        other = f"The accountant answers for {accounted!r}, which is not the relation that {path} claims."
-        require(stated == accounted, other)
-        sums = all(isinstance(row, SumRow | MaximumRow) for row in rows)
-        require(sums, f"A mechanism of {path} does not protect the units of its relation.")
-        return 0.0  # a noise multiplier is relative to the clip norm, which is what one unit moves
-    delta = 0.0
-    for row in rows:
-        try:
-            require(isinstance(row, kind), "The mechanism is for other neighbours.")
-            sound = row.enough(relation, content)  # type: ignore[attr-defined]
-            delta += row.precision(content)  # type: ignore[attr-defined]
-        except (KeyError, TypeError, ValueError, ArithmeticError) as error:
-            raise DprlError(f"A mechanism of {path} does not protect the {whom} of its relation.") from error
-        require(sound, f"A mechanism of {path} states less noise than its relation asks for.")
-    return delta
-
-
-def check_shares(path: Path, rows: Sequence[AnyRow]) -> None:
-    """Refuse rows whose shares do not add up to the whole budget."""
-    shares = [row.share for row in rows if isinstance(row, SharedSumRow)]
-    complete = not shares or abs(math.fsum(shares) - 1.0) <= 1e-6
-    require(complete, f"The shares of the mechanisms of {path} do not add up to the whole budget.")
-
-
-def check_filter(path: Path, rows: Sequence[AnyRow], event: RenyiFilterEvent) -> None:
-    """Refuse rows of a Renyi filter whose ``noise_multiplier`` or shares are not what its event gives.
-
-    Both are computed again. The ``noise_multiplier`` is the least constant one with which the budget lasts to the last
-    step. The shares are those of the releases before the steps, and of the steps, in the Renyi divergence.
-    """
-    parts = [Fraction(gaussian_cost(event.order, z)) for z in event.before] + [Fraction(event.budget)]
-    for row, part in zip(rows, parts, strict=True):
-        same = isinstance(row, SharedSumRow) and math.isclose(row.share, float(part / sum(parts)), rel_tol=1e-6)
-        require(same, f"The shares of the mechanisms of {path} are not what its Renyi filter spends.")
-    row: Any = rows[-1]
-    runs = [isinstance(row, FilteredSumRow) and _runs(event, row, 1.0 + sign * _CALIBRATED) for sign in (1, -1)]
-    least = runs == [True, False]
-    require(least, f"The noise multiplier of {path} is not the least that its filter's budget lets run to the end.")
-
-
-def _runs(event: RenyiFilterEvent, row: FilteredSumRow, scale: float) -> bool:
-    """Return whether the budget lasts to the last step under the row's constant noise times ``scale``."""
-    multiplier = effective_multiplier(row.noise_multiplier * scale, row.norm_multiplier * scale)
-    return event.steps * integer_cost(event.order, event.sampling_probability, multiplier, event.budget) <= WHOLE

@@ -14,12 +14,12 @@ from typing import Literal
 
 from dprl.errors import DprlError, require
 
-Relation = Literal["zero-out", "replace one"]
-WORDS: dict[str, str] = {"zero-out": "zero out one", "replace one": "replace one"}
+UserRelation = Literal["zero-out", "replace one"]
+RELATION_WORDS: dict[str, str] = {"zero-out": "zero out one", "replace one": "replace one"}
 """Words in which a certificate and a ledger state each relation."""
-CLIPS: dict[str, float] = {"zero-out": 1.0, "replace one": 2.0}
+CLIPS_MOVED: dict[str, float] = {"zero-out": 1.0, "replace one": 2.0}
 """Largest number of clip norms by which one user moves a sum, under each relation."""
-MECHANISM = "Gaussian noise on sums over users"
+USER_SUMS = "Gaussian noise on sums over users"
 """Name of the mechanism in a certificate."""
 MAX_STEPS = 2**20
 

@@ -3,33 +3,39 @@
 from __future__ import annotations
 
 import hashlib
-import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from dprl.accounting import accountant, advisories, certificate, events, rows
-from dprl.accounting.certificate import CERTIFICATE, FILES, STATEMENT, canonical_json, digest, sha256_file, to_bytes
-from dprl.accounting.field_verification import check_content, check_units
+from dprl.accounting import advisories, certificate, rows
+from dprl.accounting.certificate import (
+    CERTIFICATE,
+    FILES,
+    STATEMENT,
+    check_content,
+    digest,
+    sha256_file,
+    to_bytes,
+)
+from dprl.accounting.claim_verification import check_claim
 from dprl.accounting.ledger import Ledger
 from dprl.errors import DprlError, UnreadableError, explained, require
-from dprl.strict_json import read_regular, shown, strict_object
+from dprl.untrusted_files import printable_name, read_regular, strict_object
 
 DATA = ("estimate.json", "training.json")
 """Files with the released numbers: of an evaluation, and of learning in an environment."""
 MOST_BYTES = 2**32
 """Largest size of a file of a release; a larger file is refused without being digested."""
-_MOST_PARTS = 64  # most different parts of an event; each takes the accountant a second
-MOVED = ("first-visit", "dp-sgda", "dp-gld", "dp-srm")
+FORMERLY_CERTIFIED = ("first-visit", "dp-sgda", "dp-gld", "dp-srm")
 """Algorithms that dprl certified until version 0.2. They are proved, so their certificates stay valid; now they are
 baselines of dprl-papers."""
 EVALUATING = (
     "gpope", "importance-sampling", "recommended", "td", "return-regression", "adassp", "lstd", "noisy-counts",
     "doubly-robust", "stratified", "survival", "best-linear-projection", "constant", "dptd", "neural-td",
-    *MOVED,
+    *FORMERLY_CERTIFIED,
 )  # fmt: skip
 LEARNING = ("functional-q", "dp-pg")
 """Algorithms of dprl that each of the two files may name; :mod:`dprl.registry` lists the same algorithms."""
@@ -87,7 +93,7 @@ def verify(
     require(unchanged, f"{path} does not match its own digest: it was changed after it was written.")
     signed = certificate.check_signature(path, content, public_key)
     data = _check_artifacts(directory, path, content)
-    epsilon = _check_claim(path, content)
+    epsilon = check_claim(path, content)
     for file, stated in data.items():
         for name in ("status", "epsilon", "delta"):
             same = name in stated and stated[name] == content[name] and not isinstance(stated[name], bool)
@@ -137,7 +143,7 @@ def _check_artifacts(directory: Path, path: Path, content: dict[str, Any]) -> di
         if entry.name == path.name:
             continue
         known, regular = entry.name in listed, entry.is_file(follow_symlinks=False)
-        require(known, f"{shown(entry.path)} is not listed in {path.name}: remove it, or do not rely on it.")
+        require(known, f"{printable_name(entry.path)} is not listed in {path.name}: remove it, or do not rely on it.")
         require(regular, f"{entry.path} is not a regular file.")
         size = entry.stat(follow_symlinks=False).st_size
         require(size <= MOST_BYTES, f"{entry.path} is larger than any file of a release.")
@@ -196,83 +202,6 @@ def _check_choice(path: Path, content: Mapping[str, Any], data: Mapping[str, Map
     except (AttributeError, KeyError, TypeError):
         same = False
     require(same, f"The choice in the release of {path} is not the one that the certificate states.")
-
-
-# --- the claim --------------------------------------------------------------------------------------------------------
-
-
-def _check_claim(path: Path, content: dict[str, Any]) -> float | None:
-    """Recompute epsilon from the event; compare it with the claim where the status makes one."""
-    verified = content["status"] == "verified"
-    if content["event"] is None:
-        require(not verified, f"{path} claims a verified release without a privacy event.")
-        return None
-    foreign = f"The privacy event of {path} is not one that dprl emits."
-    try:
-        event = events.from_json(content["event"])
-        require(canonical_json(events.to_json(event)) == canonical_json(content["event"]), foreign)
-        parts, known = events.stated_parts(event), events.branches(event)
-        plain = [one for one in known if not isinstance(one, events.RenyiFilterEvent | events.PureDpEvent)]
-        require(all(len(accountant.parts_of(one)) <= _MOST_PARTS for one in plain), foreign)
-    except (DprlError, RecursionError, OverflowError) as error:
-        raise DprlError(foreign) from error
-    read = rows.read(path, content) if verified else []
-    _check_mechanisms(path, content["mechanisms"], parts)
-    of_event, delta, sampler = (content[name] for name in ("epsilon_of_event", "delta_of_event", "delta_sampler"))
-    probable = _is_probability(delta) and (sampler in (None, 0.0) or _is_probability(sampler))
-    require(probable, f"delta_of_event and delta_sampler of {path} must be probabilities.")
-    try:
-        epsilon = accountant.epsilon_of(event, delta)
-    except (ValueError, ArithmeticError, MemoryError) as error:
-        raise DprlError(f"The accountant finds no epsilon for the privacy event of {path}.") from error
-    stated = epsilon if of_event is None else of_event
-    unneeded = not verified and not math.isfinite(epsilon)
-    require(of_event is not None or unneeded, f"{path} does not state the epsilon of its event.")
-    same = math.isclose(stated, epsilon, rel_tol=1e-6, abs_tol=1e-9)
-    require(same, f"epsilon_of_event of {path} is not what the accountant finds for its event.")
-    if verified:
-        claim, whole, sampler = (content[name] for name in ("epsilon", "delta", "delta_sampler"))
-        complete = None not in (claim, whole, sampler) and claim > 0.0 and 0.0 < whole < 1.0
-        require(complete, f"{path} claims a verified release without a positive epsilon and delta.")
-        precision = rows.check_noise(path, content, read, accountant.RELATION)
-        one_part = len(known) == 1 or content["neighbouring_relation"] == accountant.RELATION
-        require(one_part, f"The parts of the people of {path} have no proof for its neighbouring relation.")
-        check_units(path, content)
-        for one in known:  # the rows of each part of the people, in order
-            own, read = read[: len(events.stated_parts(one))], read[len(events.stated_parts(one)) :]
-            rows.check_shares(path, own)
-            if isinstance(one, events.RenyiFilterEvent):
-                rows.check_filter(path, own, one)
-        # The tolerances are for the last digits of floating-point sums and transforms on another machine.
-        covered = max(epsilon, stated) <= claim * (1.0 + 1e-9) + 1e-9
-        require(covered, f"{path} claims a smaller epsilon than the accountant finds for its event.")
-        least = max(precision, events.sampler_delta(claim, rows.draws(content)))
-        paid = not content["noise"]["secure"] or sampler >= least * (1.0 - 1e-9)
-        require(paid, f"delta_sampler of {path} is less than its draws of noise cost.")
-        within = delta + sampler <= whole * (1.0 + 1e-9)
-        require(within, f"delta_of_event and delta_sampler of {path} exceed the delta it claims.")
-    return epsilon if math.isfinite(epsilon) else None
-
-
-def _is_probability(value: float | None) -> bool:
-    return value is not None and 0.0 < value < 1.0
-
-
-def _check_mechanisms(path: Path, mechanisms: list[Any], parts: Sequence[tuple[Any, ...]]) -> None:
-    """Refuse mechanisms that are not the parts of the event, in the same order, with the same numbers."""
-    stated = []
-    for mechanism in mechanisms:
-        require(isinstance(mechanism, dict), f"The mechanisms of {path} must be objects.")
-        if "candidates" in mechanism:
-            stated.append((mechanism.get("epsilon"),))
-            continue
-        of_filter = [mechanism.get(name) for name in ("norm_multiplier", "order", "budget")]
-        filtered = of_filter != [None] * 3
-        noise = mechanism.get("levels" if filtered else "noise_multiplier")
-        # a row without a rate or a count of steps is about everybody, once
-        rate, steps = (1 if n is None else n for n in (mechanism.get("sampling_rate"), rows.counted(mechanism)))
-        stated.append((rate, tuple(noise) if isinstance(noise, list) else noise, steps, *(of_filter * filtered)))
-    require(stated == list(parts), f"The mechanisms of {path} are not those of its privacy event.")
 
 
 def _check_ledger(path: Path, content: Mapping[str, Any], ledger: str | Path) -> None:

@@ -1,22 +1,26 @@
-"""The front door of the audits: attack an algorithm of the registry, in the configuration that is asked for.
+"""The front door of the audits: attack one algorithm as asked, or all algorithms by their standard attacks.
 
-No data are read: the worst-case pair of logs is made up, and the algorithm's own code runs on both.
+No data are read: the worst-case pair of logs is made up, and the algorithm's own code runs on both. What the standard
+attacks found is the page docs/audits.md.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import Any
 
 from dprl.accounting.budget import Budget
-from dprl.added import VERIFIED
-from dprl.audits.lower_bound import Audit
-from dprl.audits.lower_bound import audit as run_audit
+from dprl.accounting.certificate import versions
+from dprl.audits.lower_bound import Audit, run_attack
 from dprl.config import Config
+from dprl.entry_points import VERIFIED
 from dprl.errors import DprlError, Mistakes, require
 from dprl.protocols import Attack, Canary
-from dprl.registry import attacked, find_audited
+from dprl.registry import Entry, attacked, find_audited, in_every_calibration
+from dprl.report.pages import load_template
 
 TRIALS = 400_000
 _FEWEST, _MOST = 100, 10**8
@@ -65,7 +69,7 @@ def audit(
     asked = {} if unit is None else {"unit": unit}
     attack = Attack(units=units, epsilon=budget.epsilon, delta=budget.delta, released=released, options=asked)
     canary = canary_of(algorithm, attack, calibration)
-    return run_audit(
+    return run_attack(
         canary, trials=trials, seed=seed, confidence=confidence, selection_trials=selection_trials, progress=progress
     )
 
@@ -91,7 +95,7 @@ def usual_trials(name: str, calibration: str | None = None) -> int:
     return min(TRIALS, max((attack.trials for attack in attacks), default=TRIALS))
 
 
-def total(trials: int) -> int:
+def runs_of_audit(trials: int) -> int:
     """Return the number of all runs of an audit with ``trials`` held-out runs on each log, for a progress bar."""
     return 2 * (trials + max(trials // 4, 1))
 
@@ -118,3 +122,112 @@ def changed_options(config: Config) -> dict[str, Any]:
     """Return the options that differ from the algorithm's defaults."""
     defaults, options = type(config)(), {name: getattr(config, name) for name in config.options()}
     return {name: value for name, value in options.items() if value != getattr(defaults, name)}
+
+
+# --- the standard attacks of all algorithms ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class AuditRow:
+    """One standard attack and what it found."""
+
+    entry: Entry
+    attack: Attack
+    result: Audit
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain data: the result, and what was attacked."""
+        about = {
+            "algorithm": self.entry.name,
+            "calibration": self.entry.calibration,
+            "released": self.attack.released,
+            "units": self.attack.units,
+            "options": dict(self.attack.options),
+        }
+        return self.result.as_dict() | about
+
+    @property
+    def command(self) -> str:
+        """Command that repeats this attack."""
+        attack = self.attack
+        parts = [f"dprl audit {self.entry.name} --calibration {self.entry.calibration}"]
+        parts += [f"--released {attack.released}"] if attack.released != "all" else []
+        parts += [f"--units {attack.units}"] if self.entry.unit != "reward function" else []
+        parts += [f"--epsilon {attack.epsilon:g} --delta {attack.delta:g}"]
+        for name, value in attack.options.items():
+            flag = name in ("steps", "sampling_rate", "unit")
+            value = str(value).lower() if isinstance(value, bool) else value
+            parts.append(f"--{name.replace('_', '-')} {value}" if flag else f"--set {name}={value}")
+        return " ".join([*parts, f"--trials {self.result.bound.trials}"])
+
+
+def standard_attacks() -> Iterator[tuple[Entry, Attack]]:
+    """Yield the standard attacks that each algorithm of the registry states, for every installed calibration."""
+    for entry in in_every_calibration():
+        for attack in entry.load().attacks:
+            yield entry, attack
+
+
+def runs_of_standard_attacks(trials: int | None = None) -> int:
+    """Return the number of runs of all standard attacks together, for a progress bar."""
+    return sum(runs_of_audit(attack.trials if trials is None else trials) for _, attack in standard_attacks())
+
+
+def run_standard_attacks(
+    *,
+    trials: int | None = None,
+    seed: int = 0,
+    confidence: float = 0.95,
+    progress: Callable[[int], None] | None = None,
+) -> list[AuditRow]:
+    """Run all standard attacks.
+
+    Args:
+        trials: held-out runs on each log (default: the number that each attack states).
+        seed, confidence: seed of the noise and confidence of the bounds, the same in every audit.
+        progress: called with the number of runs done so far.
+    """
+    rows, done = [], 0
+    for entry, attack in standard_attacks():
+        held_out = attack.trials if trials is None else trials
+        check_runs(held_out, seed, confidence)
+        result = run_attack(
+            entry.load_canary(attack),
+            trials=held_out,
+            seed=seed,
+            confidence=confidence,
+            progress=None if progress is None else lambda n, before=done: progress(before + n),
+        )
+        done += runs_of_audit(held_out)
+        rows.append(AuditRow(entry, attack, result))
+    return rows
+
+
+def page(rows: Sequence[AuditRow], command: str) -> str:
+    """Return the page in Markdown; ``command`` is the command that made the page."""
+    confidence = rows[0].result.bound.confidence
+    kinds = ("verified", "as-published")
+    template = load_template("dprl.audits", "audit_page.md.j2")
+    text = template.render(
+        rows=rows,
+        command=command,
+        date=datetime.now(UTC).strftime("%Y-%m-%d"),
+        versions=", ".join(f"{name} {version}" for name, version in versions().items()),
+        cores=os.cpu_count(),
+        percent=f"{100.0 * confidence:g}%",
+        odds=round(1.0 / (1.0 - confidence)),
+        refuted={kind: [row.result.violated for row in rows if row.entry.calibration == kind] for kind in kinds},
+        bounds=sum(1 if row.result.gaussian is None else 2 for row in rows),
+        attacked=_grouped((row.result.description, row.entry.name) for row in rows),
+        assumed=_grouped((p, row.entry.name) for row in rows for p in row.result.preconditions),
+    )
+    return text + "\n"
+
+
+def _grouped(pairs: Iterable[tuple[Any, str]]) -> dict[Any, list[str]]:
+    """Return the names that are paired with each key, in order and without repetition."""
+    found: dict[Any, list[str]] = {}
+    for key, name in pairs:
+        if name not in found.setdefault(key, []):
+            found[key].append(name)
+    return found

@@ -14,8 +14,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from dprl.audits.lower_bound import Audit, audit
-from dprl.audits.neighbours import Case, Found, counted
+from dprl.audits.conformance.suite import Case, CaseFindings, with_progress
+from dprl.audits.lower_bound import Audit, run_attack
 from dprl.engine.algorithm import Algorithm
 from dprl.engine.program import ValueFunctionConfig, ValuesConfig
 from dprl.errors import DprlError
@@ -24,7 +24,7 @@ from dprl.user_code import load_python
 
 
 @dataclass(frozen=True)
-class Checked:
+class CheckFindings:
     """Findings about an algorithm.
 
     Attributes:
@@ -34,7 +34,7 @@ class Checked:
     """
 
     name: str
-    neighbours: tuple[Found, ...]
+    neighbours: tuple[CaseFindings, ...]
     audits: tuple[Audit, ...]
 
     @property
@@ -64,7 +64,9 @@ def read_algorithm(path: str | Path) -> Entry:
     return Entry(algorithm.name, module.__name__, "")
 
 
-def check(entry: Entry, trials: int = 20_000, seed: int = 0, progress: Callable[[int], None] | None = None) -> Checked:
+def check(
+    entry: Entry, trials: int = 20_000, seed: int = 0, progress: Callable[[int], None] | None = None
+) -> CheckFindings:
     """Release an algorithm on neighbouring logs, in each of its variants, and attack it.
 
     Args:
@@ -80,12 +82,12 @@ def check(entry: Entry, trials: int = 20_000, seed: int = 0, progress: Callable[
     cases = [Case(entry, setting, "arrays by person", turn) for turn, setting in enumerate(algorithm.settings)]
     parts: list[Callable[[], Any]] = [case.run for case in cases]
     parts += [partial(_attacked, entry, attack, trials, seed) for attack in algorithm.attacks]
-    found = [_explained(part) for part in counted(parts, progress)]
-    return Checked(algorithm.name, tuple(found[: len(cases)]), tuple(found[len(cases) :]))
+    found = [_explained(part) for part in with_progress(parts, progress)]
+    return CheckFindings(algorithm.name, tuple(found[: len(cases)]), tuple(found[len(cases) :]))
 
 
 def _attacked(entry: Entry, attack: Any, trials: int, seed: int) -> Audit:
-    return audit(entry.load_canary(attack), trials=trials, seed=seed)
+    return run_attack(entry.load_canary(attack), trials=trials, seed=seed)
 
 
 def _explained(part: Callable[[], Any]) -> Any:

@@ -120,7 +120,7 @@ class Audit(HasPage):
         return audit_page(self.as_dict())
 
 
-def audit(
+def run_attack(
     canary: Canary,
     *,
     trials: int,

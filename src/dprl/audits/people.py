@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from dprl.protocols import Bounds
+from dprl.bounds import Bounds
 
 Columns = dict[str, Any]
 
@@ -106,7 +106,7 @@ UNNAMED: Mapping[str, Change] = {
 
 
 @dataclass(frozen=True)
-class LogOf:
+class PeopleWithTrajectories:
     """People with trajectories of one length, in the order of their names.
 
     Attributes:
@@ -153,7 +153,7 @@ class LogOf:
 
 
 @dataclass(frozen=True)
-class VisitsOf:
+class PeopleWithVisits:
     """People who visit a bandit, in the order of their first visit: what each sees, and what each action would pay.
 
     Attributes:

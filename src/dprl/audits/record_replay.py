@@ -30,7 +30,7 @@ from jax.core import Tracer
 
 from dprl import x64 as x64
 from dprl.accounting.renyi_filter import NORM_ROUNDING, WHOLE
-from dprl.accounting.user_relation import CLIPS
+from dprl.accounting.user_relation import CLIPS_MOVED
 from dprl.audits.record_rewards import Question, RecordingAnswers, compare_questions
 from dprl.engine.sample_split import STREAM
 from dprl.mechanisms.arithmetic import grid_step
@@ -360,7 +360,7 @@ def compare(one: ReleaseTrace, two: ReleaseTrace, relation: Relation = "add or r
 
 def _squared(mechanism: GaussianSum, relation: Relation, moved: np.ndarray) -> Fraction:
     """Return the squared distance of two totals of a release, over the square of how far neighbours may move them."""
-    clips, declared = (Fraction(CLIPS.get(one, 1.0)) for one in (relation, mechanism.relation))
+    clips, declared = (Fraction(CLIPS_MOVED.get(one, 1.0)) for one in (relation, mechanism.relation))
     limit = clips / declared * Fraction(mechanism.sensitivity) / Fraction(mechanism.grid_step)
     size = mechanism.dimension
     # the norm of a sum moves by no more than the sum itself, and by what rounding adds

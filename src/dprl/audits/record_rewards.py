@@ -63,13 +63,13 @@ class RecordingAnswers:
     def add_noise(self, rewards: Any, positions: Any, actions: Any, round_: Any) -> np.ndarray:
         """Return noisy rewards at positions, and write the question down."""
         answer = self._inner.add_noise(rewards, positions, actions, round_)
-        return self._told(rewards, positions, actions, round_, answer)
+        return self._noted(rewards, positions, actions, round_, answer)
 
     def noisy_mean(self, rewards: Any, clipped: Any, step: Any) -> np.ndarray:
         """Return the noisy mean of rewards times clipped gradients, and write the question down."""
-        return self._told(rewards, clipped, (), step, self._inner.noisy_mean(rewards, clipped, step))
+        return self._noted(rewards, clipped, (), step, self._inner.noisy_mean(rewards, clipped, step))
 
-    def _told(self, rewards: Any, places: Any, actions: Any, number: Any, answer: Any) -> np.ndarray:
+    def _noted(self, rewards: Any, places: Any, actions: Any, number: Any, answer: Any) -> np.ndarray:
         found = np.array(answer)
         if len(self._questions) < len(self._first):
             before = self._first[len(self._questions)].answer

@@ -20,7 +20,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.core import TyperGroup
 
-from dprl import added
+from dprl import entry_points
 from dprl.errors import DprlError, WrongOptionsError
 
 COMMANDS = {
@@ -77,16 +77,16 @@ class Commands(Group):
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Return the names of all commands."""
-        return [*COMMANDS, *added.names(added.COMMANDS)]
+        return [*COMMANDS, *entry_points.names(entry_points.COMMANDS)]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Return a command from its module or from another distribution; None for an unknown name."""
-        if cmd_name not in {*COMMANDS, "reproduce", *added.names(added.COMMANDS)}:
+        if cmd_name not in {*COMMANDS, "reproduce", *entry_points.names(entry_points.COMMANDS)}:
             return None
         from dprl.cli.command import make_command
 
         if cmd_name not in COMMANDS:
-            return make_command(cmd_name, added.load(added.COMMANDS, cmd_name, f"dprl {cmd_name}"))
+            return make_command(cmd_name, entry_points.load(entry_points.COMMANDS, cmd_name, f"dprl {cmd_name}"))
         name, (home, _) = cmd_name.replace("-", "_"), COMMANDS[cmd_name]
         module = import_module(f"dprl.cli.{home}")
         several = getattr(module, f"{name}_app", None)
@@ -181,7 +181,7 @@ def _defect(error: BaseException) -> NoReturn:
 
     if os.environ.get("DPRL_DEBUG"):
         raise error
-    if theirs := user_code.place(error):
+    if theirs := user_code.place_in_user_code(error):
         words = f"your file {theirs}, raised {type(error).__name__}: put that right. DPRL_DEBUG=1 shows the traceback, "
         _end((words + "which may quote the log.",), 2)
     frame = traceback.extract_tb(error.__traceback__)[-1]

@@ -99,7 +99,7 @@ def _check(request: AuditRequest) -> None:
 
 def _run(request: AuditRequest, name: str) -> None:
     from dprl.audits.audit import audit as run
-    from dprl.audits.audit import changed_options, total, usual_trials
+    from dprl.audits.audit import changed_options, runs_of_audit, usual_trials
 
     if any("calibration" in mapping for mapping, _ in request.options):
         raise DprlError("--set calibration: give --calibration instead.")
@@ -111,7 +111,7 @@ def _run(request: AuditRequest, name: str) -> None:
     released = "all" if request.released is None else request.released
     chosen = {"units": units, "released": released, "unit": request.unit, "seed": request.seed}
     how = chosen | request.given("calibration", "confidence")
-    with Progress(total(trials), quiet=request.as_json, doing="runs") as progress:
+    with Progress(runs_of_audit(trials), quiet=request.as_json, doing="runs") as progress:
         result = run(config, budget, trials=trials, progress=progress, **how)
     about = chosen | {
         "algorithm": name,
@@ -165,12 +165,12 @@ def _listed(found: dict[str, Any]) -> Iterator[str]:
 
 
 def _run_all(request: AuditRequest) -> None:
-    from dprl.audits.audit_page import page, run_standard_attacks, total_runs
+    from dprl.audits.audit import page, run_standard_attacks, runs_of_standard_attacks
 
     out, trials = request.out, request.trials
     if out is not None and not out.absolute().parent.is_dir():
         raise DprlError(f"Cannot write {str(out)!r}: there is no such folder.")
-    with Progress(total_runs(trials), quiet=request.as_json, doing="runs") as progress:
+    with Progress(runs_of_standard_attacks(trials), quiet=request.as_json, doing="runs") as progress:
         rows = run_standard_attacks(trials=trials, seed=request.seed, confidence=request.confidence, progress=progress)
     command = "dprl audit --all" + (f" --trials {trials}" if trials is not None else "")
     command += f" --seed {request.seed}" if request.seed else ""
@@ -183,13 +183,13 @@ def _run_all(request: AuditRequest) -> None:
 
 
 def _run_neighbours(out: Path | None) -> None:
-    from dprl.audits.neighbours import cases, counted, section, with_section
+    from dprl.audits.conformance.suite import cases, section, with_progress, with_section
 
     if out is not None and not out.is_file():
         raise DprlError(f"There is no page {str(out)!r} for the section: write it with dprl audit --all --out.")
     chosen = list(cases())
     with Progress(len(chosen), quiet=False, doing="cases") as progress:
-        text = section([case.run() for case in counted(chosen, progress)])
+        text = section([case.run() for case in with_progress(chosen, progress)])
     _write(out, text if out is None else with_section(out.read_text(), text))
 
 

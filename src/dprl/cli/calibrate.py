@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from dprl import added
+from dprl import entry_points
 from dprl.cli.command import Progress, configure, print_result
 from dprl.cli.requests import BudgetOptions, FeatureOptions, PrintOptions, PublicOptions, Settings, optional, required
 from dprl.errors import DprlError, require
@@ -94,7 +94,7 @@ def _release(request: Calibrate, budget: Any) -> Calibrated:
     from dprl.release.plan import calibrate_release
 
     facts = {"bounds": request.bounds, "features": request.features or "columns"}
-    if getattr(config, "calibration", added.VERIFIED) != added.VERIFIED:
+    if getattr(config, "calibration", entry_points.VERIFIED) != entry_points.VERIFIED:
         return config.noise_in_words(budget, **facts)
     made = calibrate_release(budget, config, **facts)
     return _with_accountant(
@@ -142,7 +142,7 @@ def _rewards(request: Calibrate, budget: Any) -> Calibrated:
     from dprl.learning.learning_plan import epsilon_at, make_learning_plan, make_mechanism
 
     config = _configured(request, "noise_multiplier")
-    if config.calibration != added.VERIFIED:
+    if config.calibration != entry_points.VERIFIED:
         raise DprlError(f"{config.calibration}: there is no certificate to calibrate: see dprl audit --calibration.")
     facts, source = open_environment(request.environment or "interval-walk", request.bounds)
     model = None
@@ -178,7 +178,7 @@ def _rewards(request: Calibrate, budget: Any) -> Calibrated:
 def _people(request: Calibrate, budget: Any) -> Calibrated:
     """Calibrate sums over people who answer: their noise in clip norms, under each relation that applies."""
     config = _configured(request, "steps")
-    if config.calibration != added.VERIFIED:
+    if config.calibration != entry_points.VERIFIED:
         require(request.epsilon is not None, f"{config.calibration}: there is no epsilon to compute: give --epsilon.")
         return config.noise_in_words(budget)
     sampled = config.poisson
@@ -189,12 +189,12 @@ def _people(request: Calibrate, budget: Any) -> Calibrated:
     found = _gaussian_cost(request, budget, request.sampling_rate, config.steps or 1)
 
     from dprl.accounting.accountant import accountant_name
-    from dprl.accounting.user_relation import CLIPS, WORDS
+    from dprl.accounting.user_relation import CLIPS_MOVED, RELATION_WORDS
     from dprl.mechanisms.step_noise import Correlation
     from dprl.release.pipeline import gaussian_accountant
 
     multiplier, relation = found["noise_multiplier"], config.relation_words
-    clips = {relation: 1.0} if sampled else {words: CLIPS[each] for each, words in WORDS.items()}
+    clips = {relation: 1.0} if sampled else {words: CLIPS_MOVED[each] for each, words in RELATION_WORDS.items()}
     made = found | {
         "std_in_clip_norms": {words: multiplier * count for words, count in clips.items()},
         "relation": relation,
@@ -229,7 +229,7 @@ def _configured(request: Calibrate, *names: str) -> Any:
     """
     config = request.mistakes.attempt(partial(configure, request, str(request.algorithm), **request.given(*names)))
     request.mistakes.check()
-    return added.in_calibration(config)
+    return entry_points.config_in_calibration(config)
 
 
 def _gaussian_cost(request: Calibrate, budget: Any, rate: float | None, steps: int) -> dict[str, Any]:

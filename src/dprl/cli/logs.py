@@ -22,7 +22,8 @@ from dprl.files import write_atomically
 if TYPE_CHECKING:
     import numpy as np
 
-    from dprl.protocols import Bounds, Policy
+    from dprl.bounds import Bounds
+    from dprl.protocols import Policy
 
     Simulated = tuple[dict[str, np.ndarray], Bounds, dict[str, str]]
 

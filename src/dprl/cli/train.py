@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import dprl
-from dprl.added import VERIFIED
 from dprl.cli.command import conditions_of, configure
 from dprl.cli.evaluate import cost_of, print_release, run_and_save
 from dprl.cli.requests import BudgetOptions, PrintOptions, PublicOptions, ReleaseOptions, optional, required
+from dprl.entry_points import VERIFIED
 from dprl.registry import LEARNING
 
 LOST = "; nothing was released, and what was charged stays charged; the same command begins anew"

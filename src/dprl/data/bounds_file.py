@@ -9,10 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from dprl.bounds import Bounds
 from dprl.data.preparation import SECTION, Preparation
 from dprl.data.prepare_section import read_preparation
 from dprl.errors import DprlError, explained
-from dprl.protocols import Bounds
 
 _LOGS = (".csv", ".parquet", ".pq")
 _ENCODING = "utf-8-sig"  # editors on Windows begin a file with a byte order mark

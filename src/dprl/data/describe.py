@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from dprl.bounds import Bounds
 from dprl.data.readers import read_log
 from dprl.data.schema import OpenedLog
 from dprl.data.table_to_log import count_nameless, count_unread
 from dprl.data.trajectories import TRANSITION, count_defects
-from dprl.protocols import Bounds
 
 
 def describe_log(

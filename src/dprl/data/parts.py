@@ -29,7 +29,7 @@ from numpy.lib import format as npy
 
 from dprl.data.schema import Schema, column_of
 from dprl.errors import DprlError
-from dprl.strict_json import read_regular, strict_object
+from dprl.untrusted_files import read_regular, strict_object
 from dprl.user_code import suppress_warnings
 
 SCHEMA = "dprl.parts/2"

@@ -16,10 +16,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from dprl.bounds import Bounds
 from dprl.data import schema as schemas
 from dprl.data.memory import NUMBER
 from dprl.errors import DprlError
-from dprl.protocols import Bounds
 
 SECTION = "prepare"
 DIGEST_KEY = b"dprl.prepare"

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from dprl.bounds import Bounds
 from dprl.data import schema as schemas
 from dprl.data.bounds_file import read_bounds_and_preparation
 from dprl.data.cells import identifier_codes, lists, numbers
@@ -26,7 +27,6 @@ from dprl.data.table_to_log import as_log
 from dprl.data.trajectories import TRANSITION, Trajectories, assemble
 from dprl.errors import DprlError
 from dprl.files import replacing
-from dprl.protocols import Bounds
 
 UNITS = ("trajectory", "person", TRANSITION)
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, TypeGuard
 
 import pyarrow as pa
 
+from dprl.bounds import Bounds
 from dprl.errors import DprlError
-from dprl.protocols import Bounds
 
 if TYPE_CHECKING:
     from dprl.data.parts import Parts

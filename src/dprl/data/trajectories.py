@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dprl.protocols import Bounds
+from dprl.bounds import Bounds
 
 TRANSITION = "transition"
 _HUGE = 1e100  # beyond this a float is a broken cell, not a measurement

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from dprl.added import VERIFIED
+from dprl.entry_points import VERIFIED
 from dprl.protocols import Attack
 
 

@@ -16,9 +16,9 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from dprl.bounds import Bounds, Interval
 from dprl.data.trajectories import Trajectories
 from dprl.errors import DprlError
-from dprl.protocols import Bounds, Interval
 from dprl.value_functions.features import Features, Tabular
 
 Weighting = Literal["trajectory", "transition"]

@@ -21,6 +21,7 @@ from dprl.accounting.accountant import epsilon_of
 from dprl.accounting.budget import Budget
 from dprl.accounting.calibration import noise_multiplier_for
 from dprl.accounting.renyi_filter import plan_filter
+from dprl.bounds import Bounds
 from dprl.data.trajectories import Trajectories
 from dprl.engine.program import Learned, Program, PublicFacts, Query, Stage, ValueFunctionConfig
 from dprl.engine.rows import Rows, rows_of
@@ -29,7 +30,7 @@ from dprl.engine.value_query import ValueQuery
 from dprl.errors import DprlError
 from dprl.mechanisms.filtered_sum import FilteredGaussianSum
 from dprl.mechanisms.gaussian_sum import GaussianSum
-from dprl.protocols import Bounds, Claim
+from dprl.protocols import Claim
 from dprl.report.pages import HasPage, plan_page
 from dprl.value_functions.features import Features
 

@@ -12,12 +12,13 @@ from jaxtyping import Array, Float, Int, Num
 
 from dprl.accounting.budget import Budget
 from dprl.arrays import Mask, Step
+from dprl.bounds import Bounds, Interval
 from dprl.config import DERIVED, Config
 from dprl.engine.columns import scale_of
 from dprl.engine.value_query import ValueQuery
 from dprl.errors import DprlError
 from dprl.mechanisms.gaussian_sum import GaussianSum
-from dprl.protocols import Bounds, Claim, Interval
+from dprl.protocols import Claim
 from dprl.value_functions.features import Features
 from dprl.value_functions.value_function import ValueFunction
 

@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int, Shaped, UInt
 
+from dprl.bounds import Interval
 from dprl.data.trajectories import Trajectories
 from dprl.engine.columns import ALWAYS, COLUMNS, Columns, RowInputs, Weighting
 from dprl.errors import DprlError
-from dprl.protocols import Interval
 from dprl.value_functions.features import Features
 
 _LEAST_ROWS, _MOST_ROWS = 1 << 12, 1 << 20

@@ -17,11 +17,12 @@ import numpy as np
 
 from dprl.accounting.budget import Budget
 from dprl.accounting.events import DpEvent
+from dprl.bounds import Bounds
 from dprl.config import LIBRARY_DEFAULT
 from dprl.data.trajectories import Trajectories
 from dprl.errors import DprlError
 from dprl.mechanisms.gaussian_sum import ADDS_ONE_UNIT
-from dprl.protocols import Bounds, NoiseSource
+from dprl.protocols import NoiseSource
 
 
 class FirstPartRelease(NamedTuple):

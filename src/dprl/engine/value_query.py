@@ -10,9 +10,10 @@ import numpy as np
 from jaxtyping import Float, Num
 
 from dprl.arrays import AnyArray
+from dprl.bounds import Bounds
 from dprl.data.trajectories import Trajectories
 from dprl.mechanisms.gaussian_sum import GaussianSum
-from dprl.protocols import NO_JOURNAL, Bounds, Journal, NoiseSource
+from dprl.protocols import NO_JOURNAL, Journal, NoiseSource
 
 _EXACT = 44  # bits after the binary point in the exact sums of simulations
 _MOST_UNITS = 1 << 16  # most units whose vectors are summed at a time

@@ -12,10 +12,11 @@ from typing import Any, Literal
 
 import numpy as np
 
+from dprl.bounds import Bounds, Interval
 from dprl.environments.rollout import Columns, action_probabilities, log_columns
 from dprl.errors import DprlError
 from dprl.policies.loading import check_policy
-from dprl.protocols import Bounds, Interval, Policy
+from dprl.protocols import Policy
 
 Observation = Literal["ram", "80x80"]
 SIZES = {"ram": 128, "80x80": 6400}

@@ -17,13 +17,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from dprl.bounds import Bounds, Interval
 from dprl.data.bandit_file import ArrivingRows, open_rows
 from dprl.data.bounds_file import read_bounds, refuse_fill
 from dprl.data.memory import name_of
-from dprl.environment_spec import EnvironmentSpec
 from dprl.environments.people import Act, Answers, ClaimRows, LoggedPeople
 from dprl.errors import DprlError
-from dprl.protocols import Bounds, Interval
+from dprl.protocols import EnvironmentSpec
 from dprl.user_code import quietly
 
 

@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 
+from dprl.bounds import Bounds
 from dprl.data.bandit_file import open_parts, vectors_of
 from dprl.data.parts import Parts
 from dprl.data.schema import Schema
-from dprl.environment_spec import EnvironmentSpec
 from dprl.environments.bandit import Cells, answers_to_policy, bandit_bounds, cells_of, facts_of_bandit, rows_to_claim
 from dprl.environments.people import Act, Answers, ClaimRows, LoggedPeople
-from dprl.protocols import Bounds
+from dprl.protocols import EnvironmentSpec
 
 _ROWS = 1 << 16  # most rows that are converted to numbers at a time
 _VISITS = 1 << 14

@@ -21,8 +21,8 @@ import jax
 import jax.numpy as jnp
 
 import dprl.x64  # noqa: F401  (starts are drawn in float64)
+from dprl.bounds import Interval
 from dprl.errors import DprlError
-from dprl.protocols import Interval
 
 
 @dataclass(frozen=True, kw_only=True)

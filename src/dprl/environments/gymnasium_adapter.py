@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from dprl.bounds import Bounds, Interval
 from dprl.environments.rollout import Columns, action_probabilities, log_columns
 from dprl.errors import DprlError
 from dprl.policies.loading import check_policy
-from dprl.protocols import Bounds, Interval, Policy
+from dprl.protocols import Policy
 
 UNBOUNDED = 1e6
 """Ends of an observation space beyond this are no bounds."""

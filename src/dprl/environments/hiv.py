@@ -24,8 +24,8 @@ import jax.numpy as jnp
 import numpy as np
 
 import dprl.x64  # noqa: F401  (the integrator needs float64)
+from dprl.bounds import Interval
 from dprl.errors import DprlError
-from dprl.protocols import Interval
 
 # Adams et al. (2004), Table 1, per ml and day.
 L1, D1, K1 = 1e4, 0.01, 8e-7

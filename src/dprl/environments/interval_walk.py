@@ -16,9 +16,9 @@ import jax.numpy as jnp
 import numpy as np
 
 import dprl.x64  # noqa: F401  (the state is float64)
-from dprl.environment_spec import EnvironmentSpec
+from dprl.bounds import Interval
 from dprl.errors import DprlError
-from dprl.protocols import Interval
+from dprl.protocols import EnvironmentSpec
 
 NAME = "interval-walk"
 LONGEST_MOVE = 0.25

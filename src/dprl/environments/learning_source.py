@@ -21,9 +21,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import random
 
+from dprl.arrays import unit_states
+from dprl.bounds import Bounds, Interval
 from dprl.data.bounds_file import read_bounds, refuse_fill
 from dprl.data.parts import MANIFEST
-from dprl.environment_spec import EnvironmentSpec
 from dprl.environments import gymnasium_adapter
 from dprl.environments.bandit import Bandit
 from dprl.environments.bandit_parts import BanditInParts
@@ -31,8 +32,7 @@ from dprl.environments.interval_walk import NAME, IntervalWalk, is_unchanged_wal
 from dprl.environments.people import Act, Answers, People, PeopleOfSource, SimulatedPeople, empty_answers, put_answer
 from dprl.environments.simulators import DISCOUNT, SIMULATORS, facts_of
 from dprl.errors import DprlError
-from dprl.protocols import Bounds, Interval
-from dprl.states import unit_states
+from dprl.protocols import EnvironmentSpec
 from dprl.user_code import quietly
 
 SIMULATORS_OF_PEOPLE = tuple(name for name, named in SIMULATORS.items() if named.people)

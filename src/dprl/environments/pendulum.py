@@ -15,8 +15,8 @@ import jax
 import jax.numpy as jnp
 
 import dprl.x64  # noqa: F401  (the state is float64, as in Gymnasium)
+from dprl.bounds import Interval
 from dprl.environments.simulators import ClassicControl
-from dprl.protocols import Interval
 
 GRAVITY, MASS, LENGTH, SECONDS = 10.0, 1.0, 1.0, 0.05
 MAX_SPEED, MAX_TORQUE = 8.0, 2.0

@@ -15,9 +15,9 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from dprl.data.memory import name_of
-from dprl.environment_spec import EnvironmentSpec
 from dprl.environments.simulators import facts_of
 from dprl.errors import DprlError
+from dprl.protocols import EnvironmentSpec
 from dprl.user_code import quietly
 
 Act = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]

@@ -16,10 +16,11 @@ import jax.numpy as jnp
 import numpy as np
 
 import dprl.x64  # noqa: F401  (behaviour probabilities are float64)
+from dprl.bounds import Bounds
 from dprl.errors import DprlError
 from dprl.files import replacing, write_atomically
 from dprl.policies.loading import check_policy, synthetic_states
-from dprl.protocols import Bounds, Environment, Policy
+from dprl.protocols import Environment, Policy
 
 Columns = dict[str, np.ndarray]
 """Columns of a log by name: ``(N,)`` each, observations ``(N, d)``."""

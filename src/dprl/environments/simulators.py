@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from dprl.environment_spec import EnvironmentSpec
+from dprl.bounds import Interval
 from dprl.errors import DprlError
-from dprl.protocols import Interval
+from dprl.protocols import EnvironmentSpec
 
 DISCOUNT = 0.99
 """Discount factor of learning in an environment that declares none."""

@@ -21,6 +21,8 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
+from dprl.arrays import unit_states
+from dprl.bounds import Bounds
 from dprl.data.trajectories import Trajectories
 from dprl.engine.algorithm import Algorithm, Setting
 from dprl.engine.program import ValuesConfig
@@ -32,8 +34,6 @@ from dprl.evaluation.intervals import WEIGHTS_ABOVE_ONE, WEIGHTS_BELOW_ONE, Diff
 from dprl.evaluation.projections import Moments, Projection, Projections, critical_value, powers, solve, tensor
 from dprl.evaluation.subgroups import first_states
 from dprl.mechanisms.gaussian_sum import GaussianSum
-from dprl.protocols import Bounds
-from dprl.states import unit_states
 
 MOST_COVARIATES = 8
 """Covariates of a projection: their moments up to the fourth are released."""

@@ -21,6 +21,7 @@ from jaxtyping import Float, Int
 
 from dprl.accounting.events import DpEvent
 from dprl.accounting.rows import MOST_CANDIDATES
+from dprl.bounds import Bounds
 from dprl.config import DERIVED
 from dprl.data.trajectories import Trajectories
 from dprl.engine.ratios import policy_columns, step_ratios
@@ -29,7 +30,6 @@ from dprl.errors import DprlError
 from dprl.evaluation.importance_sampling import ImportanceQuery, ImportanceSampling, make_query
 from dprl.evaluation.importance_vectors import unit_pairs
 from dprl.mechanisms.noisy_maximum import NoisyMaximum
-from dprl.protocols import Bounds
 
 # All numbers were chosen on the seeds for choosing of benchmarks/families.py.
 CUT = 0.35

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from dprl.bounds import Interval
 from dprl.engine.value_query import ValueQuery
 from dprl.errors import DprlError
 from dprl.mechanisms.gaussian_sum import GaussianSum
-from dprl.protocols import Interval
 
 ALL = "all"
 MOST = 200

@@ -19,12 +19,12 @@ import numpy as np
 from jaxtyping import Float
 from typing_extensions import override
 
+from dprl.bounds import Bounds
 from dprl.engine.algorithm import Algorithm, Setting
 from dprl.engine.program import Program, PublicFacts, Query, Stage, ValueFunctionConfig
 from dprl.evaluation.adassp import AdaSSP
 from dprl.evaluation.doubly_robust_estimates import AdaSSPWithSums, LeaveOneOutFunction
 from dprl.evaluation.doubly_robust_query import DoublyRobustQuery
-from dprl.protocols import Bounds
 from dprl.value_functions.features import Features
 from dprl.value_functions.value_function import ValueFunction
 

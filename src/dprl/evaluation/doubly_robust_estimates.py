@@ -24,13 +24,13 @@ import numpy as np
 from jaxtyping import Array, Float
 from typing_extensions import override
 
+from dprl.bounds import Bounds, Interval
 from dprl.data.trajectories import Trajectories
 from dprl.engine.columns import RemainingReturn
 from dprl.engine.layouts import gather, unit_rows
 from dprl.engine.ratios import step_ratios
 from dprl.engine.rows import rows_of
 from dprl.evaluation.adassp import AdaSSPProgram, State, modes_bound
-from dprl.protocols import Bounds, Interval
 from dprl.value_functions.features import public_states
 from dprl.value_functions.value_function import ValueFunction, in_public_units
 

@@ -20,6 +20,7 @@ from typing import Any, ClassVar
 import numpy as np
 from jaxtyping import Float
 
+from dprl.bounds import Bounds, Interval
 from dprl.data.trajectories import Trajectories
 from dprl.engine.columns import RemainingReturn, remaining_return, scale_of
 from dprl.engine.ratios import step_ratios, unit_means, usable
@@ -43,7 +44,6 @@ from dprl.evaluation.intervals import (
     within_range,
 )
 from dprl.mechanisms.gaussian_sum import GaussianSum
-from dprl.protocols import Bounds, Interval
 from dprl.value_functions.features import Features, public_states
 from dprl.value_functions.value_function import ValueFunction, in_public_units
 

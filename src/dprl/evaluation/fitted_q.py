@@ -23,6 +23,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from dprl.accounting.budget import Budget
+from dprl.bounds import Bounds
 from dprl.engine.columns import scale_of
 from dprl.engine.layouts import Block
 from dprl.engine.plan import calibrated_stages
@@ -31,7 +32,6 @@ from dprl.evaluation.adassp import smat
 from dprl.policies.greedy import Basis, GreedyPolicy
 from dprl.policies.loading import LoggedPolicy
 from dprl.policies.rules import Rule
-from dprl.protocols import Bounds
 from dprl.value_functions.feature_map import Features
 
 # All numbers were chosen on the seeds for choosing of benchmarks/learn_many_steps.py.

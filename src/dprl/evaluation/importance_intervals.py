@@ -10,6 +10,7 @@ import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from dprl.bounds import Interval
 from dprl.evaluation.intervals import (
     WEIGHTS_BELOW_ONE,
     ValueEstimate,
@@ -20,7 +21,6 @@ from dprl.evaluation.intervals import (
     with_missing_people,
     within_range,
 )
-from dprl.protocols import Interval
 
 WEIGHT_SCALE = 0.3
 """Weight of the released mean weight against the value, where nothing can be cut: it takes 8% of mu^2.

@@ -19,6 +19,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from jaxtyping import Float
 
+from dprl.bounds import Bounds
 from dprl.data.trajectories import Trajectories
 from dprl.engine.algorithm import Algorithm, Setting
 from dprl.engine.program import ValuesConfig
@@ -54,7 +55,6 @@ from dprl.evaluation.intervals import (
 )
 from dprl.evaluation.least_noise import least_noise_strategy, public_patterns
 from dprl.mechanisms.gaussian_sum import GaussianSum
-from dprl.protocols import Bounds
 
 Estimator = Literal["trajectory", "per-decision", "self-normalised"]
 _WORDS = {

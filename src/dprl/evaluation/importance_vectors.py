@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dprl.bounds import Bounds, Interval
 from dprl.data.trajectories import Trajectories
 from dprl.engine.columns import scale_of
 from dprl.engine.ratios import cumulative_ratios, unit_means, usable
 from dprl.evaluation.importance_intervals import Scale, chord_of_square
 from dprl.evaluation.intervals import product_weight
-from dprl.protocols import Bounds, Interval
 
 if TYPE_CHECKING:
     from dprl.evaluation.importance_sampling import ImportanceQuery

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, fields
 from statistics import NormalDist
 from typing import Any, NamedTuple
 
-from dprl.protocols import Interval
+from dprl.bounds import Interval
 
 WEIGHTS_BELOW_ONE = "weights-below-one"
 WEIGHTS_ABOVE_ONE = "weights-above-one"

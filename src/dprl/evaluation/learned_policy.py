@@ -21,6 +21,7 @@ import numpy as np
 
 from dprl.accounting.budget import Budget
 from dprl.accounting.rows import MOST_CANDIDATES
+from dprl.bounds import Bounds
 from dprl.engine.plan import Plan
 from dprl.engine.sample_split import SampleSplit, checked_share
 from dprl.errors import DprlError
@@ -36,7 +37,6 @@ from dprl.evaluation.strata import read_axes
 from dprl.evaluation.stratified import Stratified
 from dprl.policies.loading import AlwaysPolicy, LoggedPolicy, policy_probabilities
 from dprl.policies.rules import Cut, Rule, fixed_actions, public_cuts, thresholds, trees
-from dprl.protocols import Bounds
 
 # All numbers were chosen on the seeds for choosing of benchmarks/handicaps.py.
 HANDICAP = 0.3, 2.0

@@ -16,6 +16,7 @@ import numpy as np
 from dprl.accounting import events
 from dprl.accounting.budget import Budget
 from dprl.accounting.calibration import noise_multiplier_for
+from dprl.bounds import Bounds
 from dprl.config import DERIVED
 from dprl.data.trajectories import Trajectories
 from dprl.engine.layouts import unit_rows
@@ -31,7 +32,6 @@ from dprl.evaluation.strata import Strata
 from dprl.evaluation.strata_q import StrataBasis, StrataQ, check_depth
 from dprl.policies.greedy import MOST_CHARACTERS, Basis, are_codes
 from dprl.policies.loading import UniformPolicy, policy_probabilities
-from dprl.protocols import Bounds
 
 # All numbers were chosen on the seeds for choosing of benchmarks/learn_many_steps.py.
 LEAST_TABLE, LEAST_LINEAR = 3.0, 2.0

@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from dprl.bounds import Bounds
 from dprl.policies.loading import LOG_ONLY_POLICIES, LoggedPolicy, policy_probabilities
-from dprl.protocols import Bounds
 
 _GRID, _ITERATIONS = 4096, 2000
 

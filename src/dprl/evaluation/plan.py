@@ -11,11 +11,12 @@ from dprl.accounting import events
 from dprl.accounting.accountant import epsilon_of
 from dprl.accounting.budget import Budget
 from dprl.accounting.calibration import noise_multiplier_for
-from dprl.added import in_calibration
+from dprl.bounds import Bounds
 from dprl.engine.plan import Plan, calibrated_stages, epsilon_within, event_of_stages, filtered_stage, without_sampler
 from dprl.engine.program import Program, PublicFacts, Query, Stage, ValueFunctionConfig, ValuesConfig
 from dprl.engine.sample_split import FirstPartQuestion, checked_share
 from dprl.engine.value_query import ExtendedQuery, ValueQuery, value_mechanism
+from dprl.entry_points import config_in_calibration
 from dprl.errors import DprlError
 from dprl.evaluation.best_policy import make_choice
 from dprl.evaluation.blended import BlendedQuery
@@ -26,7 +27,6 @@ from dprl.evaluation.stratified import with_subgroups_of_strata
 from dprl.evaluation.subgroups import with_subgroups
 from dprl.mechanisms.arithmetic import MAX_UNITS
 from dprl.mechanisms.gaussian_sum import GaussianSum
-from dprl.protocols import Bounds
 from dprl.value_functions.features import Features, make_features
 
 EvaluationOptions = ValueFunctionConfig | ValuesConfig
@@ -75,7 +75,7 @@ def make_plan(
         raise DprlError(f"bounds: units may be at most {MAX_UNITS}.")
     feature_map = make_features(features, bounds.state)  # refuses a wrong name even where no features are used
     if isinstance(config, ValueFunctionConfig):
-        config = with_loaded_protector(in_calibration(config))
+        config = with_loaded_protector(config_in_calibration(config))
     elif unit not in config.units_served:
         raise DprlError(f"{config.algorithm} has no statement for the privacy unit {unit}.")
     config = config.for_bounds(bounds)
@@ -196,7 +196,7 @@ def program_for(
     config: ValueFunctionConfig, bounds: Bounds, features: Features, budget: Budget, unit: str = "trajectory"
 ) -> Program:
     """Return the program of the value function with all of ``budget``, for experiments that release nothing else."""
-    config = with_loaded_protector(in_calibration(config))
+    config = with_loaded_protector(config_in_calibration(config))
     facts = _facts(config, bounds, features, budget, 1.0, unit)
     shapes = config.queries(facts)
     claimed = config.claimed(facts, shapes, budget)

@@ -20,9 +20,9 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy.special import gammaincinv
 
-from dprl.protocols import Interval
-from dprl.states import along_components, state_rows, unit_states
-from dprl.strict_json import read_back
+from dprl.arrays import along_components, state_rows, unit_states
+from dprl.bounds import Interval
+from dprl.untrusted_files import read_json_result
 
 FILE = "projections.json"
 _SCHEMA = "dprl.projections/1"
@@ -228,7 +228,7 @@ class Projections:
 
 def load_projections(path: str | Path) -> Projections:
     """Read released projections from their file, or from the results folder that contains the file."""
-    return read_back(path, FILE, "projections", _read)
+    return read_json_result(path, FILE, "projections", _read)
 
 
 def _read(made: dict[str, Any]) -> Projections:

@@ -19,10 +19,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float
 
+from dprl.bounds import Bounds
 from dprl.evaluation.propensity_regression import RegressionTerms, ridge_inverse
 from dprl.evaluation.strata import Strata
-from dprl.protocols import Bounds
-from dprl.strict_json import read_back
+from dprl.untrusted_files import read_json_result
 
 FILE = "propensities.json"
 TABLE_SCHEMA, MODEL_SCHEMA = "dprl.propensities/1", "dprl.propensity-model/1"
@@ -274,7 +274,7 @@ def _by_row(f: Float[np.ndarray, "rows size"], weights: Float[np.ndarray, "actio
 
 def load_propensities(path: str | Path) -> Propensities | PropensityModel:
     """Read released propensities from their file, or from the results folder that contains the file."""
-    return read_back(path, FILE, "propensities", _read)
+    return read_json_result(path, FILE, "propensities", _read)
 
 
 def _read(made: dict[str, Any]) -> Propensities | PropensityModel:

@@ -18,12 +18,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from dprl.bounds import Bounds
 from dprl.engine.layouts import Block, project
 from dprl.engine.program import PublicProgram, Query
 from dprl.errors import DprlError
 from dprl.evaluation.adassp import smat, svec
 from dprl.evaluation.strata import Axis, check_distinct_axes, place_of, read_axis
-from dprl.protocols import Bounds
 
 LINEAR = ":linear"
 """What follows the name of a component that is a term of the regression, and has no cells."""

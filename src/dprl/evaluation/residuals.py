@@ -17,6 +17,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from typing_extensions import override
 
+from dprl.bounds import Bounds
 from dprl.data.trajectories import Trajectories
 from dprl.engine.columns import scale_of, scaled_to_unit_range
 from dprl.engine.ratios import unit_means, usable
@@ -36,7 +37,6 @@ from dprl.evaluation.least_noise import least_noise_strategy
 from dprl.evaluation.residual_design import ResidualDesign
 from dprl.evaluation.strata import Strata
 from dprl.mechanisms.gaussian_sum import GaussianSum
-from dprl.protocols import Bounds
 
 
 class Estimate(NamedTuple):

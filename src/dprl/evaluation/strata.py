@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
+from dprl.bounds import Bounds
 from dprl.data.preparation import is_lagged
 from dprl.errors import DprlError
 from dprl.evaluation.least_noise import UnknownPolicy
 from dprl.policies.loading import ColumnPolicy, LoggedPolicy, policy_probabilities
-from dprl.protocols import Bounds
 
 MOST_CELLS = 2_000
 """Cells of strata times actions."""

@@ -28,6 +28,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 from typing_extensions import override
 
+from dprl.bounds import Bounds
 from dprl.data.trajectories import Trajectories
 from dprl.engine.algorithm import Algorithm, Setting
 from dprl.engine.layouts import Block, project
@@ -45,7 +46,6 @@ from dprl.evaluation.stratified_steps import StratifiedStepsQuery
 from dprl.evaluation.subgroups import GroupedAroundQuery, least_noise_weights, subgroup_axes
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.policies.loading import LOG_ONLY_POLICIES
-from dprl.protocols import Bounds
 from dprl.value_functions.features import Features
 
 

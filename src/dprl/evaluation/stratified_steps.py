@@ -17,6 +17,7 @@ import numpy as np
 from jaxtyping import Float
 from typing_extensions import override
 
+from dprl.bounds import Bounds
 from dprl.data.trajectories import Trajectories
 from dprl.engine.ratios import step_ratios, unit_means
 from dprl.engine.value_query import ExtendedQuery, FollowUpQuery
@@ -34,7 +35,6 @@ from dprl.evaluation.propensities import Propensities
 from dprl.evaluation.strata import Strata
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.policies.loading import LoggedPolicy
-from dprl.protocols import Bounds
 
 WEIGHT_NOISE_LENGTH = 0.5
 """Length of the weight noise of all policies together, against the vector of importance sampling."""

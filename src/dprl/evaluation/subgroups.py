@@ -16,6 +16,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
+from dprl.bounds import Bounds, Interval
 from dprl.data.trajectories import Trajectories
 from dprl.engine.ratios import usable
 from dprl.engine.value_query import CountingQuery, ExtendedQuery, ValueQuery
@@ -24,7 +25,6 @@ from dprl.evaluation.contrasts import Contrast, contrasts_of
 from dprl.evaluation.intervals import SAYS_NOTHING, Difference, ValueEstimate
 from dprl.evaluation.strata import Axis, read_axes
 from dprl.mechanisms.gaussian_sum import GaussianSum
-from dprl.protocols import Bounds, Interval
 from dprl.value_functions.value_function import ValueFunction
 
 MOST_GROUPS = 50

@@ -20,6 +20,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from jaxtyping import Float, Int
 
+from dprl.bounds import Bounds
 from dprl.config import DERIVED, filled
 from dprl.data.trajectories import Trajectories
 from dprl.engine.algorithm import Algorithm, Setting
@@ -38,7 +39,6 @@ from dprl.evaluation.survival_intervals import (
     nominal_shares,
 )
 from dprl.mechanisms.gaussian_sum import GaussianSum
-from dprl.protocols import Bounds
 
 
 @dataclass(frozen=True, kw_only=True)

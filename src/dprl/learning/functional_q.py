@@ -26,9 +26,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from dprl.accounting.reward_relation import LARGEST_DECAY, RewardRelation, default_decay
 from dprl.config import DERIVED, Config, filled
 from dprl.engine.algorithm import Algorithm, Setting
-from dprl.environment_spec import EnvironmentSpec, RewardOf
 from dprl.errors import DprlError
-from dprl.protocols import Attack
+from dprl.protocols import Attack, EnvironmentSpec, RewardOf
 
 if TYPE_CHECKING:
     from dprl.accounting.budget import Budget

@@ -13,16 +13,15 @@ from dprl.accounting import events
 from dprl.accounting.accountant import epsilon_of
 from dprl.accounting.budget import Budget
 from dprl.accounting.reward_relation import RewardRelation, default_decay
-from dprl.added import in_calibration
 from dprl.config import DERIVED, filled
 from dprl.engine.plan import calibrate
-from dprl.environment_spec import EnvironmentSpec
+from dprl.entry_points import config_in_calibration
 from dprl.errors import DprlError
 from dprl.learning import planner
 from dprl.learning.functional_q import FunctionalQ, relation, resolve
 from dprl.mechanisms.function_noise import FunctionNoise
 from dprl.mechanisms.reward_noise import MemoisedAnswers, RewardGradient, RewardNoise
-from dprl.protocols import Claim
+from dprl.protocols import Claim, EnvironmentSpec
 from dprl.value_functions.q_function import weight_shapes
 
 Mechanism = FunctionNoise | RewardNoise | RewardGradient
@@ -80,7 +79,7 @@ def make_learning_plan(
         DprlError: in one sentence: a fact or an option is missing or contradicts another, the variant has no proof for
             this environment, or the budget cannot be met.
     """
-    config = in_calibration(config)
+    config = config_in_calibration(config)
     claimed = config.claimed(facts, budget)
     if claimed is not None:
         return claimed

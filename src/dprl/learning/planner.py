@@ -16,10 +16,10 @@ import numpy as np
 from jax import lax
 
 from dprl.config import filled
-from dprl.environment_spec import EnvironmentSpec
 from dprl.errors import DprlError
 from dprl.learning.functional_q import FunctionalQ
 from dprl.mechanisms.ornstein_uhlenbeck import positions_of
+from dprl.protocols import EnvironmentSpec
 from dprl.value_functions.q_function import QFunction
 
 POINTS = np.linspace(0.0, 1.0, 257)

@@ -21,7 +21,6 @@ import numpy as np
 from dprl import x64 as x64
 from dprl.accounting.reward_relation import DEPTHS
 from dprl.config import filled
-from dprl.environment_spec import EnvironmentSpec
 from dprl.learning.asking import EnvironmentSession, Seen
 from dprl.learning.functional_q import FunctionalQ
 from dprl.learning.learning_plan import Mechanism
@@ -43,6 +42,7 @@ from dprl.mechanisms.action_coins import ActionCoins, uniform_of
 from dprl.mechanisms.function_noise import FunctionNoise
 from dprl.mechanisms.ornstein_uhlenbeck import positions_of
 from dprl.mechanisms.reward_noise import NOWHERE
+from dprl.protocols import EnvironmentSpec
 from dprl.value_functions.q_function import QFunction, hidden_weights
 
 _EXPLORING, _REPLAYED, _SEEDS = 0, 2, 3

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 
 from dprl.accounting import renyi_filter
 from dprl.accounting.renyi_filter import WHOLE, RenyiFilterEvent
-from dprl.accounting.rows import FilteredSumRow, written
+from dprl.accounting.rows import FilteredSumRow, certificate_row
 from dprl.errors import DprlError
 from dprl.mechanisms.arithmetic import MAX_UNITS
 from dprl.mechanisms.gaussian_sum import GaussianSum
@@ -124,4 +124,4 @@ class FilteredGaussianSum(GaussianSum):
         """
         self._check_certifies()
         stated = {"dimension": self.released, "levels": list(self.levels)}
-        return written(FilteredSumRow, self, name=name, purpose=purpose, **stated)
+        return certificate_row(FilteredSumRow, self, name=name, purpose=purpose, **stated)

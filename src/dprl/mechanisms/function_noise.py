@@ -17,13 +17,13 @@ import jax.numpy as jnp
 from dprl import x64 as x64
 from dprl.accounting import events
 from dprl.accounting.reward_relation import DEPTHS, LARGEST_DECAY, answer_step, path_delta, path_sensitivity
-from dprl.accounting.rows import PATHS, PathRow, written
+from dprl.accounting.rows import PATHS, PathRow, certificate_row
+from dprl.bounds import Interval
 from dprl.errors import DprlError
 from dprl.mechanisms.node_noise import NodeNoise
 from dprl.mechanisms.noise import SecureNoise, SeededNoise
 from dprl.mechanisms.ornstein_uhlenbeck import PathParameters, parameters, unit_path
 from dprl.mechanisms.reward_noise import check_bounds, check_multiplier
-from dprl.protocols import Interval
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,7 +110,7 @@ class FunctionNoise:
 
     def describe(self, purpose: str) -> dict[str, Any]:
         """Return this mechanism as a row of a certificate."""
-        return written(PathRow, self, name=PATHS, purpose=purpose, steps=1, dimension=self.answers)
+        return certificate_row(PathRow, self, name=PATHS, purpose=purpose, steps=1, dimension=self.answers)
 
     def bind(self, noise: SecureNoise | SeededNoise) -> PathAnswers:
         """Return the answers that use ``noise``, a stream that nothing else may use."""

@@ -27,8 +27,8 @@ from jaxtyping import Array, Float, Int, Num
 
 from dprl import x64 as x64
 from dprl.accounting import events
-from dprl.accounting.rows import SumRow, UserSumRow, written
-from dprl.accounting.user_relation import CLIPS
+from dprl.accounting.rows import SumRow, UserSumRow, certificate_row
+from dprl.accounting.user_relation import CLIPS_MOVED
 from dprl.arrays import AnyArray, Mask, Real, Step
 from dprl.errors import DprlError
 from dprl.mechanisms.arithmetic import (
@@ -134,8 +134,8 @@ class GaussianSum:
                     "independent noise and no epochs."
                 )
             return
-        if self.relation not in CLIPS:
-            raise DprlError(f"The relation of units of whom each takes part once must be {' or '.join(CLIPS)}.")
+        if self.relation not in CLIPS_MOVED:
+            raise DprlError(f"The relation of units of whom each takes part once must be {' or '.join(CLIPS_MOVED)}.")
         if self.sampling_rate != 1.0 or self.multipliers is not None:
             raise DprlError("Units that take part once are not sampled, and their noise has no schedule.")
         if not 1 <= self.batch <= MAX_UNITS:
@@ -250,7 +250,7 @@ class GaussianSum:
     @property
     def sensitivity(self) -> float:
         """Largest L2 change of an un-noised sum between neighbours: 2C where one unit is replaced, else C."""
-        return CLIPS.get(self.relation, 1.0) * self.clip_norm
+        return CLIPS_MOVED.get(self.relation, 1.0) * self.clip_norm
 
     @property
     def column_norm(self) -> float:
@@ -352,10 +352,10 @@ class GaussianSum:
         """Return this mechanism as a row of a certificate."""
         self._check_certifies()
         if self.batch is None:
-            return written(SumRow, self, name=name, purpose=purpose)
+            return certificate_row(SumRow, self, name=name, purpose=purpose)
         parts = [{"dimension": size, "clip_norm": clip_norm} for size, clip_norm in self.parts]
         stated = {"parts": parts, "noise": self.correlation.name, "std": self.noise_std}
-        return written(UserSumRow, self, name=name, purpose=purpose, **stated)
+        return certificate_row(UserSumRow, self, name=name, purpose=purpose, **stated)
 
     def rows(self, name: str, purpose: str) -> list[dict[str, Any]]:
         """Return the rows of a certificate: one for each part of :meth:`event`, in the same order."""

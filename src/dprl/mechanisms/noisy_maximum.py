@@ -20,7 +20,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from dprl.accounting import events
-from dprl.accounting.rows import MAXIMUM, MOST_CANDIDATES, MaximumRow, written
+from dprl.accounting.rows import MAXIMUM, MOST_CANDIDATES, MaximumRow, certificate_row
 from dprl.errors import DprlError
 from dprl.mechanisms.arithmetic import MAX_UNITS
 from dprl.mechanisms.keystream import BLOCK_BYTES
@@ -78,7 +78,7 @@ class NoisyMaximum:
 
     def describe(self, purpose: str) -> dict[str, Any]:
         """Return this mechanism as a row of a certificate."""
-        return written(MaximumRow, self, name=MAXIMUM, purpose=purpose)
+        return certificate_row(MaximumRow, self, name=MAXIMUM, purpose=purpose)
 
     # --- what it does -----------------------------------------------------------------------------------------------
 

@@ -24,11 +24,11 @@ import numpy as np
 
 from dprl import x64 as x64
 from dprl.accounting import events
-from dprl.accounting.rows import GRADIENTS, REWARDS, GradientRow, MovedRow, RewardRow, written
+from dprl.accounting.rows import GRADIENTS, REWARDS, GradientRow, RewardRow, SensitivityRow, certificate_row
+from dprl.bounds import Interval
 from dprl.errors import DprlError
 from dprl.mechanisms.arithmetic import grid_step
 from dprl.mechanisms.noise import SecureNoise, SeededNoise
-from dprl.protocols import Interval
 
 MAX_FEATURES = 2**16
 _TOO_WIDE = "The bounds of the reward are too wide for so small a radius."
@@ -75,7 +75,7 @@ class _NoisedRewards(ABC):
     """
 
     name: ClassVar[str]
-    row: ClassVar[type[MovedRow]]
+    row: ClassVar[type[SensitivityRow]]
 
     radius: float
     steps: int
@@ -118,7 +118,7 @@ class _NoisedRewards(ABC):
 
     def describe(self, purpose: str) -> dict[str, Any]:
         """Return this mechanism as a row of a certificate."""
-        return written(self.row, self, name=self.name, purpose=purpose, dimension=self.coordinates)
+        return certificate_row(self.row, self, name=self.name, purpose=purpose, dimension=self.coordinates)
 
     def _drawn(self, noise: SecureNoise | SeededNoise, rows: int, width: int) -> dict[str, Any]:
         """Draw the noise of ``rows`` steps, ``width`` numbers each; return it with the answers' other fields."""
@@ -141,7 +141,7 @@ class RewardNoise(_NoisedRewards):
     """
 
     name: ClassVar[str] = REWARDS
-    row: ClassVar[type[MovedRow]] = RewardRow
+    row: ClassVar[type[SensitivityRow]] = RewardRow
 
     rounds: int | None = None
 
@@ -186,7 +186,7 @@ class RewardGradient(_NoisedRewards):
     """
 
     name: ClassVar[str] = GRADIENTS
-    row: ClassVar[type[MovedRow]] = GradientRow
+    row: ClassVar[type[SensitivityRow]] = GradientRow
 
     clip_norm: float
     dimension: int

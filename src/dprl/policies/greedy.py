@@ -18,11 +18,11 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
+from dprl.arrays import cell_numbers, state_rows, unit_states
+from dprl.bounds import Interval
 from dprl.errors import DprlError
 from dprl.policies.rules import MOST_CODES, DeterministicPolicy, read_names
-from dprl.protocols import Interval
-from dprl.states import cell_numbers, state_rows, unit_states
-from dprl.tensor_file import intervals, to_bytes
+from dprl.untrusted_files import intervals, tensors_to_bytes
 
 SCHEMA = "dprl.greedy-policy/1"
 MOST_CHARACTERS = 160
@@ -196,7 +196,7 @@ class GreedyPolicy(DeterministicPolicy):
             "components": json.dumps(list(self.names)), "words": self.words,
             "action_names": json.dumps(self.action_names),
         }  # fmt: skip
-        return to_bytes({"theta": self.theta, "root": self.root}, metadata)
+        return tensors_to_bytes({"theta": self.theta, "root": self.root}, metadata)
 
 
 def greedy_policy(tensors: dict[str, np.ndarray], metadata: dict[str, str]) -> GreedyPolicy:

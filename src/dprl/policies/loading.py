@@ -16,12 +16,13 @@ from typing import Any
 
 import numpy as np
 
+from dprl.bounds import Bounds
 from dprl.errors import DprlError, explained
 from dprl.policies.given import is_model, model_policy
 from dprl.policies.rules import FILE as RULE
 from dprl.policies.rules import Rule, read_rule
-from dprl.protocols import Bounds, Policy
-from dprl.user_code import load_python, place, quietly, suppress_warnings
+from dprl.protocols import Policy
+from dprl.user_code import load_python, place_in_user_code, quietly, suppress_warnings
 
 TOLERANCE = 1e-6
 """Largest distance of a row's sum from 1, and of its probabilities from those of the same row asked alone."""
@@ -266,7 +267,7 @@ def _ask_public(policy: Policy, states: np.ndarray, who: str) -> np.ndarray:
     except KeyboardInterrupt:
         raise
     except BaseException as error:
-        where = (line := place(error)) and f": {line}"
+        where = (line := place_in_user_code(error)) and f": {line}"
         raise DprlError(
             f"{who} raised {type(error).__name__} on public synthetic states inside the bounds{where}. "
             f"Call it on an array of shape {states.shape} to see the whole message."

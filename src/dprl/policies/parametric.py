@@ -22,12 +22,12 @@ import numpy as np
 from jax import random
 
 from dprl import x64 as x64
+from dprl.arrays import slices, state_rows
+from dprl.bounds import Interval
 from dprl.errors import DprlError
 from dprl.policies.greedy import SCHEMA as GREEDY
 from dprl.policies.greedy import GreedyPolicy, greedy_policy
-from dprl.protocols import Interval
-from dprl.states import slices, state_rows
-from dprl.tensor_file import intervals, read_back, to_bytes
+from dprl.untrusted_files import intervals, read_tensor_result, tensors_to_bytes
 
 FILE = "policy.safetensors"
 _SCHEMA = "dprl.policy/1"
@@ -310,7 +310,7 @@ class ReleasedPolicy:
             "std": json.dumps(of.std),
             "constant": json.dumps(CONSTANT),
         }
-        return to_bytes({"theta": self.theta}, metadata)
+        return tensors_to_bytes({"theta": self.theta}, metadata)
 
     def _states(self, states: Any) -> np.ndarray:
         return state_rows(states, len(self.parametric.observation))
@@ -323,7 +323,7 @@ def read_policy(path: str | Path) -> ReleasedPolicy | GreedyPolicy:
         DprlError: the file is missing or damaged.
     """
     misfit = "its parameters do not fit what it says of its policy"
-    return read_back(path, FILE, "a policy", misfit, {_SCHEMA: _made_of, GREEDY: greedy_policy})
+    return read_tensor_result(path, FILE, "a policy", misfit, {_SCHEMA: _made_of, GREEDY: greedy_policy})
 
 
 def _made_of(tensors: dict[str, np.ndarray], metadata: dict[str, str]) -> ReleasedPolicy:

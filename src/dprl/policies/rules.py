@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
+from dprl.arrays import state_rows
+from dprl.bounds import Interval
 from dprl.errors import DprlError
-from dprl.protocols import Interval
-from dprl.states import state_rows
-from dprl.strict_json import read_regular, strict_object
+from dprl.untrusted_files import read_regular, strict_object
 
 FILE = "policy.json"
 _SCHEMA = "dprl.rule/1"

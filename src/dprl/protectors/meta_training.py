@@ -26,7 +26,7 @@ from dprl.files import write_atomically
 from dprl.protectors.objective import Training, adam, batch_of, losses_of, meta_gradient, tighten, values_of
 from dprl.protectors.projector import Weights, init_weights
 from dprl.protectors.simulation import Simulation, noise_covariance
-from dprl.tensor_file import read, to_bytes
+from dprl.untrusted_files import read_tensors, tensors_to_bytes
 
 STATE = "training.safetensors"
 _SCHEMA = "dprl.meta-training/1"
@@ -156,14 +156,14 @@ def _write(path: Path, identity: str, state: Mapping[str, Any], numbers: tuple[i
     metadata = {"schema": _SCHEMA, "identity": identity, "numbers": json.dumps(numbers)}
     with explained(f"A checkpoint in {str(path.parent)!r} cannot be written"):
         path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, to_bytes(tensors, metadata))
+    write_atomically(path, tensors_to_bytes(tensors, metadata))
 
 
 def _read(path: Path, identity: str, like: dict[str, Any]) -> tuple[dict[str, Any], tuple[int, float, list[Any]]]:
     """Return state and numbers of a checkpoint; the state has the structure of ``like``."""
     begin_anew = f"The checkpoint in {str(path.parent)!r} is {{}}: begin anew, without --resume."
     try:
-        tensors, metadata = read(path, "a checkpoint")
+        tensors, metadata = read_tensors(path, "a checkpoint")
         if (metadata["schema"], metadata["identity"]) != (_SCHEMA, identity):
             raise DprlError(begin_anew.format("of another training"))
         # a file stores a single number as a list of one

@@ -33,8 +33,7 @@ from dprl.protectors.projector import (
     levels_of,
     nearest_level,
 )
-from dprl.strict_json import read_regular, strict_object
-from dprl.tensor_file import to_bytes
+from dprl.untrusted_files import read_regular, strict_object, tensors_to_bytes
 from dprl.user_code import quietly
 
 R = TypeVar("R")
@@ -78,7 +77,7 @@ class Protector(UpdateRule):
     # --- identity -------------------------------------------------------------------------------------------------
 
     def _tensors(self) -> bytes:
-        return to_bytes({n: np.asarray(self.weights[n]) for n in sorted(self.weights)}, {"schema": _SCHEMA})
+        return tensors_to_bytes({n: np.asarray(self.weights[n]) for n in sorted(self.weights)}, {"schema": _SCHEMA})
 
     def _facts(self) -> dict[str, Any]:
         return {

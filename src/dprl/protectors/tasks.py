@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import jax
 
-from dprl import added
+from dprl import entry_points
 from dprl.errors import DprlError
 
 if TYPE_CHECKING:
@@ -106,12 +106,12 @@ REGISTERED: dict[str, str] = {"policy-evaluation": "dprl.protectors.policy_evalu
 
 def find_family(name: str) -> Any:
     """Return the family called ``name`` with its defaults, from dprl or from an installed distribution that adds it."""
-    others = added.names(added.TASKS)
+    others = entry_points.names(entry_points.TASKS)
     if name in REGISTERED:
         module, _, attribute = REGISTERED[name].partition(":")
         return getattr(importlib.import_module(module), attribute)()
     if name in others:
-        return added.load(added.TASKS, name, f"The family {name!r}")()
+        return entry_points.load(entry_points.TASKS, name, f"The family {name!r}")()
     raise DprlError(
         f"There are no tasks {name!r} to learn a protector on; there are {', '.join(sorted({*REGISTERED, *others}))}."
     )

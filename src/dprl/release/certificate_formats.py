@@ -21,7 +21,7 @@ from dprl.accounting.verification import VerifiedCertificate, verify
 from dprl.errors import DprlError, explained, require
 from dprl.report import guarantee
 from dprl.report.fields import Fields
-from dprl.strict_json import read_regular, strict_object
+from dprl.untrusted_files import read_regular, strict_object
 
 _TABLE = tomllib.loads(resources.files("dprl.release").joinpath("certificate_formats.toml").read_text("utf-8"))
 QUESTIONS: dict[str, str] = _TABLE.pop("questions")

@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from dprl.accounting.budget import Budget
 from dprl.accounting.ledger import Ledger
+from dprl.bounds import Bounds
 from dprl.data.parts import Parts
 from dprl.data.readers import Log
 from dprl.data.sources import LogSource
@@ -43,7 +44,6 @@ from dprl.policies.loading import load_policy, policy_name
 from dprl.policies.parametric import FILE as POLICY
 from dprl.policies.rules import FILE as RULE
 from dprl.policies.rules import Rule
-from dprl.protocols import Bounds
 from dprl.registry import default_for, find
 from dprl.release.artifacts import certificate_of, estimate_of
 from dprl.release.engines.engine import check_engine, open_engine, policy_for_workers

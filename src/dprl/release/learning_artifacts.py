@@ -11,16 +11,16 @@ from typing import Any
 
 from dprl.accounting.accountant import accountant_name
 from dprl.accounting.certificate import NOT_THE_TRANSITIONS
-from dprl.accounting.reward_relation import UNIT as REWARD_FUNCTION
+from dprl.accounting.reward_relation import REWARD_FUNCTION
 from dprl.accounting.rows import OF_SAMPLED_USERS
-from dprl.accounting.user_relation import MECHANISM
-from dprl.environment_spec import EnvironmentSpec
+from dprl.accounting.user_relation import USER_SUMS
 from dprl.learning.learning_plan import LearningPlan
 from dprl.learning.planner import transition_rate
 from dprl.learning.policy_gradient.dp_pg import UNIT
 from dprl.learning.policy_gradient.pg_plan import PGPlan
 from dprl.policies.parametric import FILE as POLICY_FILE
 from dprl.policies.parametric import ReleasedPolicy
+from dprl.protocols import EnvironmentSpec
 from dprl.release.pipeline import certificate_from, gaussian_accountant
 from dprl.value_functions.q_function import FILE as Q_FILE
 from dprl.value_functions.q_function import QFunction
@@ -230,7 +230,7 @@ def policy_certificate_of(plan: PGPlan, noise: Any, status: str, people: str) ->
     """
     sampled, sharpness = plan.config.poisson, plan.config.sharpness
     sharpened = "" if sharpness in (None, 1.0) else f", its preferences multiplied by at most {sharpness:g}"
-    name = OF_SAMPLED_USERS if sampled else MECHANISM
+    name = OF_SAMPLED_USERS if sampled else USER_SUMS
     reading = _SAMPLED_AGAIN if sampled else _READINGS[people]
     return certificate_from(
         plan,

@@ -13,6 +13,7 @@ from typing import Any
 from dprl.accounting import events
 from dprl.accounting.accountant import RELATION, accountant_name
 from dprl.accounting.budget import Budget
+from dprl.bounds import Bounds
 from dprl.data.bounds_file import read_bounds, read_bounds_and_preparation
 from dprl.data.readers import UNITS, Log, read_log
 from dprl.data.sources import LogSource
@@ -33,7 +34,6 @@ from dprl.policies.loading import (
     policies_in_file,
     policy_name,
 )
-from dprl.protocols import Bounds
 from dprl.release.artifacts import MEAN_REWARD, RETURN, mechanism_rows, public_cautions
 
 _OF_PROPENSITIES = (

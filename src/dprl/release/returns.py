@@ -11,12 +11,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from dprl.config import filled
-from dprl.environment_spec import EnvironmentSpec
 from dprl.environments.interval_walk import is_unchanged_walk
 from dprl.learning import planner
 from dprl.learning.asking import EnvironmentSession, rewards_at
 from dprl.learning.policy_gradient.dp_pg import DPPG
 from dprl.policies.parametric import Parametric, ReleasedPolicy
+from dprl.protocols import EnvironmentSpec
 from dprl.value_functions.q_function import QFunction
 
 _Q_EPISODES, _Q_EPISODES_ON_HOST = 1000, 20

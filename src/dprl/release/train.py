@@ -18,11 +18,10 @@ import numpy as np
 
 from dprl.accounting.budget import Budget
 from dprl.accounting.ledger import Ledger
-from dprl.accounting.reward_relation import UNIT as REWARD_FUNCTION
-from dprl.added import VERIFIED
-from dprl.compiled import nothing_compiled_on_disk
+from dprl.accounting.reward_relation import REWARD_FUNCTION
+from dprl.bounds import Bounds
 from dprl.config import filled
-from dprl.environment_spec import EnvironmentSpec
+from dprl.entry_points import VERIFIED
 from dprl.environments.interval_walk import is_unchanged_walk
 from dprl.environments.learning_source import declared_facts, open_environment, people_of, source_on_host
 from dprl.errors import DprlError
@@ -36,7 +35,7 @@ from dprl.learning.policy_gradient.pg_plan import PGPlan, make_pg_plan, program_
 from dprl.learning.policy_gradient.users import Simulated
 from dprl.policies.parametric import FILE as POLICY
 from dprl.policies.parametric import ReleasedPolicy, read_policy
-from dprl.protocols import NO_JOURNAL, Bounds
+from dprl.protocols import NO_JOURNAL, EnvironmentSpec
 from dprl.registry import find_audited
 from dprl.release.engines.engine import check_engine
 from dprl.release.engines.logged_users import open_users_engine
@@ -52,7 +51,7 @@ from dprl.release.pipeline import Purpose, ReleaseRequest, relation_as_declared,
 from dprl.release.results import ReleaseResults
 from dprl.release.returns import is_own_simulator, policy_returns, policy_returns_on_host, q_function_returns
 from dprl.release.run_folder import RunFolder
-from dprl.user_code import quietly
+from dprl.user_code import nothing_compiled_on_disk, quietly
 from dprl.value_functions.q_function import FILE, QFunction, weight_shapes
 
 _MOST_ASKED_AGAIN = 1000  # most places whose true answers are measured on the host, in a simulation

@@ -30,7 +30,7 @@ from dprl.report.fields import Fields
 from dprl.report.formatting import number, power_of_ten
 from dprl.report.guarantee import CERTIFICATE_SCHEMA, cleaned, view_of_guarantee
 from dprl.report.learned import policy_view, protector_view, q_function_view
-from dprl.strict_json import read_regular, strict_object
+from dprl.untrusted_files import read_regular, strict_object
 
 REPORT = "report.html"
 ESTIMATE, TRAINING = "estimate.json", "training.json"

@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from dprl.protocols import Interval
-from dprl.states import unit_states
+from dprl.arrays import unit_states
+from dprl.bounds import Interval
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,9 @@ from typing import Any, ClassVar
 import numpy as np
 from jaxtyping import Float
 
+from dprl.arrays import cell_numbers
+from dprl.bounds import Interval
 from dprl.errors import DprlError
-from dprl.protocols import Interval
-from dprl.states import cell_numbers
 from dprl.value_functions.feature_map import Features as Features
 from dprl.value_functions.network import MLP
 

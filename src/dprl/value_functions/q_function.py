@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
+from dprl.arrays import slices, state_rows, unit_states
+from dprl.bounds import Interval
 from dprl.errors import DprlError
-from dprl.protocols import Interval
-from dprl.states import slices, state_rows, unit_states
-from dprl.tensor_file import intervals, read_back, to_bytes
+from dprl.untrusted_files import intervals, read_tensor_result, tensors_to_bytes
 from dprl.value_functions.features import Fourier
 
 FILE = "q_function.safetensors"
@@ -86,7 +86,7 @@ def q_values(network: str, weights: Mapping[str, Any], states: Any, xp: Any = np
     Args:
         network: ``mlp:HIDDEN``, ``fourier:ORDER`` or ``table:POINTS``.
         weights: arrays by name, see :func:`weight_shapes`.
-        states: ``(N, d)`` states scaled to [0, 1] by :func:`~dprl.states.unit_states`.
+        states: ``(N, d)`` states scaled to [0, 1] by :func:`~dprl.arrays.unit_states`.
         xp: numpy or jax.numpy.
     """
     kind, size = _parse(network)
@@ -164,7 +164,7 @@ class QFunction:
             "value": json.dumps(self.value),
         }
         tensors = dict(self.weights) | {_ACTOR + name: w for name, w in (self.actor or {}).items()}
-        return to_bytes({name: np.asarray(w, np.float32) for name, w in tensors.items()}, metadata)
+        return tensors_to_bytes({name: np.asarray(w, np.float32) for name, w in tensors.items()}, metadata)
 
     def _outputs(self, weights: Mapping[str, np.ndarray], states: Any) -> np.ndarray:
         states = state_rows(states, len(self.bounds))
@@ -175,7 +175,7 @@ class QFunction:
 def load_q_function(path: str | Path) -> QFunction:
     """Read an action-value function back, from its file or from the results folder that holds the file."""
     misfit = "its weights do not fit what it says of its network"
-    return read_back(path, FILE, "a Q-function", misfit, {_SCHEMA: _made_of})
+    return read_tensor_result(path, FILE, "a Q-function", misfit, {_SCHEMA: _made_of})
 
 
 def _made_of(tensors: dict[str, np.ndarray], metadata: dict[str, str]) -> QFunction:

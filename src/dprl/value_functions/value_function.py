@@ -11,9 +11,9 @@ from typing import Any, ClassVar
 import numpy as np
 from jaxtyping import Float
 
-from dprl.protocols import Interval
-from dprl.states import slices, state_rows
-from dprl.tensor_file import MisfitError, intervals, read_back, to_bytes
+from dprl.arrays import slices, state_rows
+from dprl.bounds import Interval
+from dprl.untrusted_files import MisfitError, intervals, read_tensor_result, tensors_to_bytes
 from dprl.value_functions.features import Features, make_features
 
 FILE = "value_function.safetensors"
@@ -73,12 +73,12 @@ class ValueFunction:
             "bounds": json.dumps(self.features.bounds),
             "value": json.dumps(self.value),
         }
-        return to_bytes({"theta": np.asarray(self.theta, np.float64)}, metadata)
+        return tensors_to_bytes({"theta": np.asarray(self.theta, np.float64)}, metadata)
 
 
 def load_value_function(path: str | Path) -> ValueFunction:
     """Read a value function back, from its file or from the results folder that holds the file."""
-    return read_back(path, FILE, "a value function", "it does not describe its features", {_SCHEMA: _made_of})
+    return read_tensor_result(path, FILE, "a value function", "it does not describe its features", {_SCHEMA: _made_of})
 
 
 def _made_of(tensors: dict[str, np.ndarray], metadata: dict[str, str]) -> ValueFunction:

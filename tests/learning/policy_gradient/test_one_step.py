@@ -9,13 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dprl.environment_spec import EnvironmentSpec
 from dprl.learning.policy_gradient import trainer
 from dprl.learning.policy_gradient.dp_pg import DPPG, resolve
 from dprl.learning.policy_gradient.estimator import Trajectory, contribution
 from dprl.learning.policy_gradient.one_step import layers_of
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.ghost_clipping import ghost_sum, ghost_sum_in_float
+from dprl.protocols import EnvironmentSpec
 
 USERS = 50
 

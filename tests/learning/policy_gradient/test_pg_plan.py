@@ -11,12 +11,12 @@ from dprl.accounting.accountant import epsilon_of
 from dprl.accounting.budget import Budget
 from dprl.accounting.calibration import gaussian_noise_multiplier
 from dprl.config import DERIVED
-from dprl.environment_spec import EnvironmentSpec
 from dprl.errors import DprlError
 from dprl.learning.policy_gradient.dp_pg import DPPG, resolve
 from dprl.learning.policy_gradient.pg_plan import make_pg_plan, program_of
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.step_noise import Correlation
+from dprl.protocols import EnvironmentSpec
 
 BUDGET = Budget(1.0, 1e-6)
 

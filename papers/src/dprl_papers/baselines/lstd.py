@@ -27,11 +27,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from dprl.bounds import Interval
 from dprl.data.trajectories import Trajectories
 from dprl.engine.columns import scale_of
 from dprl.engine.rows import Rows
 from dprl.errors import DprlError
-from dprl.protocols import Interval
 from dprl.value_functions.features import Features
 
 

@@ -18,10 +18,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dprl.bounds import Interval
 from dprl.data.trajectories import Trajectories
 from dprl.engine.columns import COLUMNS, RowInputs, scale_of
 from dprl.errors import DprlError
-from dprl.protocols import Interval
 from dprl.value_functions.features import Tabular
 from dprl_papers.baselines.smooth_gaussian import OutputGaussian, SmoothGaussian
 

@@ -11,12 +11,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from dprl.bounds import Bounds
 from dprl.data.trajectories import Trajectories
 from dprl.environments import chain
 from dprl.environments.rollout import environment_bounds
 from dprl.errors import DprlError
 from dprl.policies import UniformPolicy
-from dprl.protocols import Bounds, Policy
+from dprl.protocols import Policy
 from dprl.value_functions.features import Features
 from dprl_papers.harness.domain import Domain, Moments, Truth
 

@@ -25,12 +25,13 @@ from pathlib import Path
 import jax
 import numpy as np
 
+from dprl.bounds import Bounds
 from dprl.data.trajectories import Trajectories
 from dprl.environments.hiv import HIV, STEADY_STATES
 from dprl.environments.rollout import environment_bounds, rollout
 from dprl.errors import DprlError
 from dprl.policies import UniformPolicy
-from dprl.protocols import Bounds, Policy
+from dprl.protocols import Policy
 from dprl.value_functions.features import make_features
 from dprl_papers.harness import q_learning
 from dprl_papers.harness.domain import MOMENT_SEED, Domain, cached, from_rollout

@@ -16,10 +16,10 @@ from pathlib import Path
 
 import numpy as np
 
+from dprl.bounds import Bounds
 from dprl.environments.mountain_car import MountainCar
 from dprl.environments.rollout import environment_bounds
 from dprl.policies import UniformPolicy
-from dprl.protocols import Bounds
 from dprl.value_functions.features import make_features
 from dprl_papers.harness.domain import Domain
 from dprl_papers.harness.q_learning import SoftPolicy, learn

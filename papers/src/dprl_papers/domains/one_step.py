@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from dprl.bounds import Bounds
 from dprl.data.trajectories import Trajectories
 from dprl.policies import TabularPolicy, UniformPolicy
-from dprl.protocols import Bounds
 from dprl_papers.harness.domain import Domain, Truth
 
 AGE, COUNT = (35.0, 9.0, 0.0, 90.0), (350.0, 118.0, 0.0, 1200.0)

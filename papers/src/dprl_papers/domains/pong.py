@@ -19,9 +19,10 @@ from typing import Any
 
 import numpy as np
 
+from dprl.bounds import Bounds
 from dprl.data.trajectories import Trajectories
 from dprl.environments.atari import ACTIONS, DISCOUNT, Pong, atari_bounds, atari_log
-from dprl.protocols import Bounds, Policy
+from dprl.protocols import Policy
 from dprl_papers.harness.domain import Domain, from_rollout
 from dprl_papers.harness.dqn import Weights, learn_dqn, q_values
 from dprl_papers.harness.q_learning import soften

@@ -21,10 +21,11 @@ from typing import Any
 import numpy as np
 
 import dprl
+from dprl.bounds import Bounds
 from dprl.data.trajectories import Trajectories
 from dprl.errors import DprlError
 from dprl.files import replacing
-from dprl.protocols import Bounds, Policy
+from dprl.protocols import Policy
 from dprl.user_code import load_python
 from dprl.value_functions.features import Features
 

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from dprl.accounting.budget import Budget
+from dprl.bounds import Bounds
 from dprl.data.trajectories import Trajectories
-from dprl.protocols import Bounds
 from dprl.value_functions.features import Features, Tabular, make_features
 from dprl_papers.harness.domain import Domain
 

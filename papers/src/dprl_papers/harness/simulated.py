@@ -17,9 +17,10 @@ import jax.numpy as jnp
 import numpy as np
 
 import dprl.x64  # noqa: F401  (returns are added up in float64)
+from dprl.bounds import Bounds, Interval
 from dprl.data.trajectories import Trajectories
 from dprl.environments.rollout import _draw, rollout
-from dprl.protocols import Bounds, Environment, Interval, Policy
+from dprl.protocols import Environment, Policy
 from dprl_papers.harness.domain import Domain, Truth, from_rollout
 
 STARTS = ("start_states", "start_values", "start_errors", "start_truncated")

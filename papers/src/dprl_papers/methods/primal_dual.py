@@ -23,6 +23,7 @@ import numpy as np
 from dprl.accounting import events
 from dprl.accounting.budget import Budget
 from dprl.accounting.calibration import noise_multiplier_for
+from dprl.bounds import Bounds
 from dprl.data.trajectories import Trajectories
 from dprl.engine.columns import TRANSITION
 from dprl.engine.layouts import PaddedUnits, padded_units
@@ -34,7 +35,6 @@ from dprl.evaluation.neural_td import NeuralTD
 from dprl.evaluation.plan import program_for
 from dprl.evaluation.primal_dual import FUNCTION, PrimalDualConfig
 from dprl.mechanisms.gaussian_sum import GaussianSum
-from dprl.protocols import Bounds
 from dprl.value_functions.features import Features, make_features
 from dprl_papers.baselines.langevin import DPGLD
 from dprl_papers.baselines.primal_dual_sgd import DPSGDA

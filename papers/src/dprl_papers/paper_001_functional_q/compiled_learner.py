@@ -13,9 +13,9 @@ import jax
 import jax.numpy as jnp
 from jax import lax, random
 
+from dprl.arrays import unit_states
 from dprl.learning.q_learner import RoundCoins, Sample, learned
 from dprl.learning.q_updates import LearnerShape, Rates, State, acting_weights, best, explored, init
-from dprl.states import unit_states
 from dprl.value_functions.q_function import hidden_weights
 
 

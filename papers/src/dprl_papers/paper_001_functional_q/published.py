@@ -21,16 +21,15 @@ from jax import lax, random
 
 from dprl.accounting.budget import Budget
 from dprl.accounting.reward_relation import DEPTHS, RewardRelation
+from dprl.arrays import unit_states
 from dprl.config import DERIVED
 from dprl.engine.algorithm import Algorithm, Setting
-from dprl.environment_spec import EnvironmentSpec
 from dprl.errors import DprlError
 from dprl.learning.functional_q import FunctionalQ, public_defaults
 from dprl.learning.learning_plan import LearningPlan
 from dprl.mechanisms.node_noise import NodeNoise
 from dprl.mechanisms.ornstein_uhlenbeck import PathParameters, parameters, positions_of, unit_path
-from dprl.protocols import Attack, Claim, Precondition
-from dprl.states import unit_states
+from dprl.protocols import Attack, Claim, EnvironmentSpec, Precondition
 from dprl.value_functions.q_function import QFunction, hidden_weights, initial_weights, q_values
 
 # --- sigma as printed, and what Theorem 5 assumes ---------------------------------------------------------------------

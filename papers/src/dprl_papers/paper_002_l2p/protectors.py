@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dprl.accounting.budget import Budget
+from dprl.bounds import Bounds
 from dprl.data.trajectories import Trajectories
 from dprl.evaluation.gpope import GPOPE
 from dprl.mechanisms.noise import SeededNoise
@@ -28,7 +29,6 @@ from dprl.protectors.policy_evaluation import RandomChains
 from dprl.protectors.projector import Architecture
 from dprl.protectors.protector import Protector
 from dprl.protectors.simulation import Simulation, unroll
-from dprl.protocols import Bounds
 from dprl_papers.baselines.hand_grid import Grid, GridSearchResult, Point, hand_losses, point_arrays, search
 from dprl_papers.harness.algorithm import answers
 from dprl_papers.harness.domain import from_rollout, load_domain

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from dprl.audits.attacks.trials import PlanCanary
-from dprl.audits.attacks.users import Pushing, canary_of_sums, exact_sums
+from dprl.audits.attacks.users import UsersAgainstCanary, canary_of_sums, exact_sums
 from dprl.learning.policy_gradient.pg_plan import PGPlan
 from dprl_papers.paper_003_dp_pg.published import PublishedPG
 
@@ -18,7 +18,7 @@ def canary_of_plan(plan: PGPlan) -> PlanCanary:
     config = plan.config
     assert isinstance(config, PublishedPG)
     settings = config.settings(plan.policy, plan.facts, plan.budget)
-    absent, present = (exact_sums(plan, Pushing(plan, there)) for there in (False, True))
+    absent, present = (exact_sums(plan, UsersAgainstCanary(plan, there)) for there in (False, True))
     length = float(np.linalg.norm(present - absent)) / 2.0
     return canary_of_sums(
         plan,

@@ -19,13 +19,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from dprl.accounting.budget import Budget
+from dprl.bounds import Interval
 from dprl.learning.policy_gradient.estimator import RunShape
 from dprl.learning.policy_gradient.trainer import PolicyGradient, run
 from dprl.learning.policy_gradient.users import Simulated
 from dprl.mechanisms.action_coins import ActionCoins
 from dprl.mechanisms.noise import SeededNoise
 from dprl.policies.parametric import Parametric
-from dprl.protocols import Interval
 from dprl_papers.paper_003_dp_pg import published
 
 SCORE_BOUND = math.sqrt(2.0)  # for a softmax policy: docs/papers/003.md, E1

@@ -14,11 +14,10 @@ from typing import Any, Literal
 import numpy as np
 
 from dprl.accounting.budget import Budget
-from dprl.accounting.user_relation import WORDS
+from dprl.accounting.user_relation import RELATION_WORDS
 from dprl.cli.calibrate import rounded_up
 from dprl.config import DERIVED
 from dprl.engine.algorithm import Algorithm
-from dprl.environment_spec import EnvironmentSpec
 from dprl.errors import DprlError
 from dprl.learning.policy_gradient.dp_pg import DPPG, resolve
 from dprl.learning.policy_gradient.estimator import Rates, RunShape
@@ -26,7 +25,7 @@ from dprl.learning.policy_gradient.pg_plan import PGPlan
 from dprl.learning.policy_gradient.trainer import policy_of
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.policies.parametric import CONSTANT, Parametric
-from dprl.protocols import Attack, Claim, Precondition
+from dprl.protocols import Attack, Claim, EnvironmentSpec, Precondition
 
 _REPAIRS = (
     "relation", "noise", "sampling", "clip_norm", "decay", "discount", "estimator", "baseline_weight", "bootstrap",
@@ -108,7 +107,7 @@ class PublishedPG(DPPG):
         """Return what ``dprl calibrate`` says: Theorem 1's noise beside the noise that the same claim needs."""
         del public
         stds = noise_multipliers(budget)
-        relation, assumed = WORDS["replace one"], conditions(budget)
+        relation, assumed = RELATION_WORDS["replace one"], conditions(budget)
         made = {
             "std_in_bounds": stds.pop("as published"),
             "needed": stds,

@@ -12,6 +12,7 @@ import numpy as np
 
 from dprl.accounting.budget import Budget
 from dprl.accounting.calibration import gaussian_noise_multiplier
+from dprl.bounds import Interval
 from dprl.learning.policy_gradient.estimator import Rates, RunShape
 from dprl.learning.policy_gradient.trainer import PolicyGradient, run
 from dprl.learning.policy_gradient.users import Simulated
@@ -19,7 +20,6 @@ from dprl.mechanisms.action_coins import ActionCoins
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.noise import SeededNoise
 from dprl.policies.parametric import Parametric
-from dprl.protocols import Interval
 from dprl_papers.paper_003_dp_pg.fosp import Setting
 from dprl_papers.paper_003_dp_pg.published import published_batch, published_step_size
 

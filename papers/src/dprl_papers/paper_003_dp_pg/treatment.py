@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dprl.protocols import Interval
+from dprl.bounds import Interval
 
 ARMS = ("zidovudine", "zidovudine and didanosine", "zidovudine and zalcitabine", "didanosine")
 COLUMNS = ("age", "wtkg", "karnof", "cd40", "cd80", "preanti", "gender", "symptom")

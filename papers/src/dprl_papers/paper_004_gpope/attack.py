@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dprl.accounting.budget import Budget
-from dprl.audits.attacks.evaluation import pushes
+from dprl.audits.attacks.evaluation import rows_at_full_clip
 from dprl.audits.attacks.programs import FAR, ONE_STEP, always, mixed
 from dprl.audits.attacks.trials import PlanCanary
 from dprl.config import Provenance
@@ -56,7 +56,7 @@ def published_canary(
 
     def log(last: float) -> SharedTransitions:
         signs = np.append(np.full(units - 1, -1.0), last)
-        return _wall(signs) if released == "last" else pushes(plan, signs)
+        return _wall(signs) if released == "last" else rows_at_full_clip(plan, signs)
 
     return PlanCanary(
         plan=plan,

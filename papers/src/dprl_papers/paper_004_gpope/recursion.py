@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dprl.bounds import Interval
 from dprl.engine.columns import scale_of
 from dprl.engine.rows import Rows
 from dprl.errors import DprlError
-from dprl.protocols import Interval
 
 Moments = tuple[np.ndarray, np.ndarray, np.ndarray]
 

@@ -27,7 +27,7 @@ def gpope_canary(kind: type[GPOPE], *, units: int, budget: Budget, released: str
     """Return the attack on GPOPE: a record at full clip norm is added."""
     bounds = replace(ONE_STEP, units=units)
     plan = make_plan(kind.from_mapping(options, "options"), bounds, budget, [always], "tabular")
-    found = canary_of_plan(plan, pushes)
+    found = canary_of_plan(plan, rows_at_full_clip)
     if released == "all":
         return found
 
@@ -38,7 +38,7 @@ def gpope_canary(kind: type[GPOPE], *, units: int, budget: Budget, released: str
     return replace(found, score=score, description=found.description.replace("every noisy sum", "the last iterate"))
 
 
-def pushes(plan: Plan, signs: np.ndarray) -> SharedTransitions:
+def rows_at_full_clip(plan: Plan, signs: np.ndarray) -> SharedTransitions:
     """Return units whose dual gradient is plus or minus the clip norm, or zero, whatever the iterates are.
 
     There is one state, which leads to itself. The reward is huge, so that the temporal difference is almost exactly the

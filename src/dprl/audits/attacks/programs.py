@@ -19,6 +19,7 @@ import numpy as np
 
 from dprl.accounting.budget import Budget
 from dprl.audits.attacks.trials import PlanCanary, check_all_seen
+from dprl.bounds import Bounds
 from dprl.data.readers import UNITS, read_log
 from dprl.data.trajectories import Trajectories
 from dprl.engine.columns import COEFFICIENTS
@@ -34,7 +35,6 @@ from dprl.mechanisms.arithmetic import grid_step
 from dprl.mechanisms.filtered_sum import FilteredGaussianSum
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.noise import SeededNoise
-from dprl.protocols import Bounds
 
 FAR = 1e6
 """Factor over the clip norm at which a reward is so large that the gradient is clipped whatever the iterates are."""
@@ -48,7 +48,7 @@ _SIGNED = {"reward", "returns", "raw_reward"}
 """Factors of columns that may be negative; all others are weights."""
 
 
-def watching(plan: Plan, pair: tuple[Any, Any], canary: int, description: str) -> PlanCanary:
+def attack_on_all_sums(plan: Plan, pair: tuple[Any, Any], canary: int, description: str) -> PlanCanary:
     """Return the attack that sees the values and every stage of a plan, and knows all units but the canary.
 
     The canary's vector is the one that the program's own code makes of the canary's rows, at the state that the
@@ -72,7 +72,7 @@ def watching(plan: Plan, pair: tuple[Any, Any], canary: int, description: str) -
         told = (jnp.sum(push * (noisy - base)) - jnp.sum(push * push) / 2.0) / mechanism.noise_std**2
         if plan.program is None:
             return told
-        watched: Any = Watched(plan.program, rows, canary)
+        watched: Any = ScoredProgram(plan.program, rows, canary)
         return told + run(watched, noise, units, batch=len(known))[0][1]
 
     return PlanCanary(
@@ -86,7 +86,7 @@ def watching(plan: Plan, pair: tuple[Any, Any], canary: int, description: str) -
 
 
 @dataclass(frozen=True, eq=False)
-class Watched:
+class ScoredProgram:
     """A program whose state also holds what its noisy sums have told about one unit of ``log``.
 
     Attributes:
@@ -177,7 +177,7 @@ stratified_canary = partial(importance_canary, bounds=replace(ONE_STEP, strata=(
 """The attack on counts, outcomes and residuals, in one stratum."""
 
 
-def saturating(plan: Plan, signs: np.ndarray) -> SharedTransitions:
+def saturating_rows(plan: Plan, signs: np.ndarray) -> SharedTransitions:
     """Return units of one transition each with coefficients far beyond what rows can have: their vectors are clipped.
 
     Rewards and returns are larger again by the same factor. So where they are added to products with the program's
@@ -199,7 +199,9 @@ def saturating(plan: Plan, signs: np.ndarray) -> SharedTransitions:
     return SharedTransitions(shared | sums)
 
 
-def canary_of_plan(plan: Plan, rows_of: Callable[[Plan, np.ndarray], SharedTransitions] = saturating) -> PlanCanary:
+def canary_of_plan(
+    plan: Plan, rows_of: Callable[[Plan, np.ndarray], SharedTransitions] = saturating_rows
+) -> PlanCanary:
     """Return the attack on a plan, under the plan's own bounds and calibration: a record at full clip norm is added.
 
     Args:
@@ -216,7 +218,7 @@ def canary_of_plan(plan: Plan, rows_of: Callable[[Plan, np.ndarray], SharedTrans
         signs = np.append(np.full(others, -1.0), sign)
         return value_vectors(plan.value_mechanism, signs), None if plan.program is None else rows_of(plan, signs)
 
-    return watching(plan, (log(0.0), log(1.0)), others, f"{relation}; {seen}")
+    return attack_on_all_sums(plan, (log(0.0), log(1.0)), others, f"{relation}; {seen}")
 
 
 def addition(units: int, plan: Plan) -> tuple[int, str]:
@@ -287,7 +289,7 @@ def unit_canary(
     rewards = logs[1].reward[logs[1].episode_offsets[logs[1].unit_offsets[:-1]]]
     whose = f"person with {TRAJECTORIES} trajectories" if unit == "person" else unit
     where = f"a log of {others}" if others else "a log of one whose cells are broken"
-    return watching(
+    return attack_on_all_sums(
         plan,
         (_arrays(plan, logs[0]), _arrays(plan, logs[1])),
         int(np.argmax(rewards)),

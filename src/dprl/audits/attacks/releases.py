@@ -18,9 +18,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from dprl.accounting.budget import Budget
-from dprl.audits.attacks.programs import FAR, value_vectors, watching
+from dprl.audits.attacks.programs import FAR, attack_on_all_sums, value_vectors
 from dprl.audits.attacks.trials import PlanCanary, check_all_seen
 from dprl.audits.record_replay import RecordedRelease, Recorder, ReleaseTrace
+from dprl.bounds import Bounds
 from dprl.config import Config
 from dprl.data.readers import read_log
 from dprl.engine.layouts import PaddedUnits
@@ -37,7 +38,7 @@ from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.noise import SecureNoise, SeededNoise
 from dprl.mechanisms.noisy_maximum import NoisyMaximum
 from dprl.policies.loading import AlwaysPolicy
-from dprl.protocols import NO_JOURNAL, Bounds, Canary
+from dprl.protocols import NO_JOURNAL, Canary
 from dprl.release.private_rows import RowsInMemory, release_values
 
 _ALMOST = 0.98
@@ -225,4 +226,6 @@ def _learner_canary(plan: Plan) -> PlanCanary:
         return vectors, PaddedUnits({name: jnp.asarray(x) for name, x in rows.items()})
 
     description = "of those who teach one at full clip norm is added to a log of 3; every noisy sum is seen"
-    return watching(replace(plan, program=plan.first.program, first=None), (log(0.0), log(1.0)), 3, description)
+    return attack_on_all_sums(
+        replace(plan, program=plan.first.program, first=None), (log(0.0), log(1.0)), 3, description
+    )

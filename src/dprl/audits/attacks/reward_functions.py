@@ -21,7 +21,7 @@ from dprl.mechanisms.function_noise import FunctionNoise
 from dprl.mechanisms.noise import SeededNoise
 from dprl.mechanisms.reward_noise import RewardGradient, RewardNoise
 
-TEETH = 64
+SAWTOOTH_TEETH = 64
 """Intervals of the sawtooth, whose norm comes near the largest one: 97% of its square at a decay of 4."""
 
 
@@ -60,7 +60,7 @@ def _path(plan: LearningPlan, mechanism: FunctionNoise) -> PlanCanary:
 
     Further components stay at 0.
     """
-    points = np.linspace(0.0, 1.0, TEETH + 1)
+    points = np.linspace(0.0, 1.0, SAWTOOTH_TEETH + 1)
     f = sawtooth_reward(mechanism.sup, mechanism.lipschitz, points)
     actions = plan.facts.actions
     positions = np.zeros((actions * len(points), mechanism.dimensions), dtype=np.int64)
@@ -80,8 +80,8 @@ def _path(plan: LearningPlan, mechanism: FunctionNoise) -> PlanCanary:
         plan=plan,
         score=score,
         draws=len(taken) * (DEPTHS[mechanism.dimensions] + 2) ** mechanism.dimensions,
-        description=f"every action's reward changes by the same sawtooth of {TEETH} teeth, R at its top and L its "
-        f"slope; {which}, and the answers at all {len(points)} points are seen",
+        description=f"every action's reward changes by the same sawtooth of {SAWTOOTH_TEETH} teeth, R at its top "
+        f"and L its slope; {which}, and the answers at all {len(points)} points are seen",
     )
 
 

@@ -18,7 +18,6 @@ import numpy as np
 from jax import random
 
 from dprl.audits.attacks.trials import PlanCanary
-from dprl.environment_spec import EnvironmentSpec
 from dprl.environments.people import LoggedPeople, People
 from dprl.learning.policy_gradient import trainer
 from dprl.learning.policy_gradient.estimator import Trajectory
@@ -29,12 +28,13 @@ from dprl.mechanisms.action_coins import ActionCoins
 from dprl.mechanisms.arithmetic import grid_step
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.noise import SeededNoise
+from dprl.protocols import EnvironmentSpec
 
 # --- the pair of users ----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Pushing(People):
+class UsersAgainstCanary(People):
     """Users who, in the first batch, all push against the canary in the first place; nobody comes afterwards.
 
     So the sums of later batches do not depend on the policies, and all that the canary moves is known beforehand.
@@ -49,7 +49,7 @@ class Pushing(People):
 
     def batch(self, first: int, count: int, act: Any) -> Trajectory:
         """Return the answers of a batch of people; see :class:`~dprl.environments.people.People`."""
-        context, action, reward = push(self.plan.facts, self.plan.config.interactions)
+        context, action, reward = canary_answers(self.plan.facts, self.plan.config.interactions)
         observations, actions, rewards = (np.stack([x] * count) for x in (context, action, -reward))
         length = np.full(rewards.shape[:-1], self.plan.facts.horizon if first == 0 else 0, np.int32)
         if first == 0 and self.present:
@@ -59,7 +59,7 @@ class Pushing(People):
         return Trajectory(observations, actions, rewards, length, np.ones(length.shape, bool))
 
 
-def push(facts: EnvironmentSpec, interactions: int = 1) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def canary_answers(facts: EnvironmentSpec, interactions: int = 1) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the canary's context ``(H, d)``, action ``(H,)`` or ``(H, k)`` and reward ``(H,)``, the same in all steps.
 
     The negative of the reward makes the opposite vector. Several interactions are on a leading axis. Every second one
@@ -133,7 +133,7 @@ def canary_of_plan(plan: PGPlan) -> PlanCanary:
     who = "users" if plan.facts.horizon == 1 else "users, who play episodes,"
     kind = mechanism.correlation.name
     kinds = {"independent": "independent noise", "square-root": "noise correlated by the square root"}
-    absent, present = (exact_sums(plan, Pushing(plan, there)) for there in (False, True))
+    absent, present = (exact_sums(plan, UsersAgainstCanary(plan, there)) for there in (False, True))
     return canary_of_sums(
         plan,
         absent,
@@ -161,7 +161,7 @@ def canary_of_sums(plan: PGPlan, absent: np.ndarray, present: np.ndarray, descri
 
 
 @dataclass(frozen=True)
-class Crowded(LoggedPeople):
+class OverfullLog(LoggedPeople):
     """A log in which the canary, if present, comes first and ``units`` other people follow: with it, one too many.
 
     All see the same and take the same action, whatever the policy.
@@ -184,7 +184,7 @@ class Crowded(LoggedPeople):
 
     def answers(self, places: np.ndarray, act: Any) -> Trajectory:
         """Return the answers of the people at ``places``."""
-        context, action, reward = push(self.facts)
+        context, action, reward = canary_answers(self.facts)
         first, last = (places == 0) & self.present, places == self.units - 1 + self.present
         observations, actions, rewards = (np.stack([x] * len(places)) for x in (context, action, reward))
         rewards *= np.where(first, 1.0, np.where(last, self.last, 0.0))[:, None]
@@ -212,7 +212,9 @@ def _resampled(plan: PGPlan) -> PlanCanary:
     chosen where the canary pushes the last person out of the log.
     """
     users = int(plan.config.users or 1)
-    pairs = [[vectors_of(plan, Crowded(plan.facts, users, there, last)) for there in (False, True)] for last in (0, -1)]
+    pairs = [
+        [vectors_of(plan, OverfullLog(plan.facts, users, there, last)) for there in (False, True)] for last in (0, -1)
+    ]
     apart = [float(np.linalg.norm(present.sum(axis=0) - absent.sum(axis=0))) for absent, present in pairs]
     return canary_of_vectors(plan, *pairs[int(apart[1] > 1.01 * apart[0])])
 

@@ -20,10 +20,10 @@ import pyarrow.parquet as pq
 
 from dprl.accounting.budget import Budget
 from dprl.audits.attacks.programs import unit_canary
-from dprl.audits.conformance.suite import Suite, handed_out
-from dprl.audits.neighbours import Group, Neighbour
-from dprl.audits.people import MANY, ROWS, UNNAMED, LogOf, pairs_of, without
+from dprl.audits.conformance.suite import Group, Neighbour, Suite, handed_out
+from dprl.audits.people import MANY, ROWS, UNNAMED, PeopleWithTrajectories, pairs_of, without
 from dprl.audits.record_replay import Call
+from dprl.bounds import Bounds
 from dprl.data.partition import partition
 from dprl.data.readers import read_log
 from dprl.engine.algorithm import Algorithm
@@ -33,7 +33,7 @@ from dprl.errors import require
 from dprl.evaluation.contrasts import asked_pairs
 from dprl.evaluation.plan import make_plan
 from dprl.mechanisms.gaussian_sum import RELATION
-from dprl.protocols import Bounds, Canary
+from dprl.protocols import Canary
 from dprl.release.evaluate import evaluate
 
 
@@ -108,7 +108,7 @@ class EvaluationConformance(Suite):
         form, unit = source.split(" by ")
         chosen, person = self.algorithm.settings[setting], unit == "person"
         bounds = replace(self.bounds, **{"units": _PEOPLE, **chosen.facts})
-        people = LogOf(bounds, trajectories=2 if person else 1, persons=person)
+        people = PeopleWithTrajectories(bounds, trajectories=2 if person else 1, persons=person)
         by = None if form == "file" else "person_id" if person else "episode_id"
         few = isinstance(chosen.config, ValuesConfig) or chosen.config.around_function
         budget = replace(self.budget, epsilon=_AMPLE) if few else self.budget

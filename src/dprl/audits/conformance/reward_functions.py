@@ -18,16 +18,14 @@ from jax import random
 
 from dprl.accounting.budget import Budget
 from dprl.audits.attacks.trials import PlanCanary, check_all_seen
-from dprl.audits.conformance.suite import Suite, handed_out
-from dprl.audits.neighbours import Group, Neighbour
+from dprl.audits.conformance.suite import Group, Neighbour, Suite, handed_out
 from dprl.audits.record_replay import Call
-from dprl.environment_spec import EnvironmentSpec, RewardOf
 from dprl.environments.interval_walk import LONGEST_MOVE, IntervalWalk
 from dprl.errors import DprlError
 from dprl.learning import planner
 from dprl.learning.functional_q import FunctionalQ
 from dprl.learning.learning_plan import LearningPlan, make_learning_plan
-from dprl.protocols import Attack
+from dprl.protocols import Attack, EnvironmentSpec, RewardOf
 from dprl.release.train import train
 
 _RADIUS = 0.01

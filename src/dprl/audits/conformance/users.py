@@ -18,17 +18,16 @@ import numpy as np
 from dprl.accounting.budget import Budget
 from dprl.audits.attacks.trials import PlanCanary, check_all_seen
 from dprl.audits.conformance.evaluation import written
-from dprl.audits.conformance.suite import Suite, handed_out
-from dprl.audits.neighbours import Group, Neighbour
-from dprl.audits.people import CELLS, VisitsOf, missing_names, pairs_of, without
+from dprl.audits.conformance.suite import Group, Neighbour, Suite, handed_out
+from dprl.audits.people import CELLS, PeopleWithVisits, missing_names, pairs_of, without
 from dprl.audits.record_replay import Call
-from dprl.environment_spec import EnvironmentSpec
+from dprl.bounds import Bounds
 from dprl.environments.bandit import Bandit
 from dprl.environments.people import CurrentPolicy, Interaction, UserStream
 from dprl.errors import require
 from dprl.learning.policy_gradient.dp_pg import DPPG
 from dprl.learning.policy_gradient.pg_plan import PGPlan, make_pg_plan
-from dprl.protocols import Bounds
+from dprl.protocols import EnvironmentSpec
 from dprl.release.train import train
 
 _HORIZON = 3
@@ -161,11 +160,11 @@ class Users:
         return replace(config, users=users, **(_SAMPLED if config.poisson else _ONCE))
 
     @cached_property
-    def visits(self) -> VisitsOf:
+    def visits(self) -> PeopleWithVisits:
         """The people; each of them visits as often as an episode has steps."""
         facts = self.facts
         shared = {"units": UNITS, "horizon": facts.horizon, "reward": facts.reward_bounds}
-        return VisitsOf(
+        return PeopleWithVisits(
             Bounds(**shared, observation=facts.observation, actions=facts.actions or 1), visits=facts.horizon
         )
 

@@ -22,9 +22,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from dprl.config import DERIVED, Config
 from dprl.engine.algorithm import Algorithm, Setting
-from dprl.environment_spec import EnvironmentSpec
 from dprl.errors import DprlError
-from dprl.protocols import Attack
+from dprl.protocols import Attack, EnvironmentSpec
 
 if TYPE_CHECKING:
     from dprl.accounting.budget import Budget

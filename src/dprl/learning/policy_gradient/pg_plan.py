@@ -9,18 +9,17 @@ from typing import Any, cast
 
 from dprl.accounting import events
 from dprl.accounting.budget import Budget
-from dprl.accounting.user_relation import CLIPS, Relation
-from dprl.added import in_calibration
+from dprl.accounting.user_relation import CLIPS_MOVED, UserRelation
 from dprl.config import DERIVED, filled
 from dprl.engine.plan import calibrate
-from dprl.environment_spec import EnvironmentSpec
+from dprl.entry_points import config_in_calibration
 from dprl.learning.policy_gradient.dp_pg import DPPG, NOISE_OF_STEPS, STEPS_TIMES_SIZE, resolve
 from dprl.learning.policy_gradient.estimator import Rates, RunShape
 from dprl.learning.policy_gradient.trainer import PolicyGradient, policy_of, rates_of, shape_of
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.step_noise import Correlation
 from dprl.policies.parametric import Parametric
-from dprl.protocols import Claim
+from dprl.protocols import Claim, EnvironmentSpec
 
 
 @dataclass(frozen=True)
@@ -77,7 +76,7 @@ def make_pg_plan(config: DPPG, facts: EnvironmentSpec, budget: Budget, units: in
     Raises:
         DprlError: in one sentence: a fact or an option is missing or contradicts another, or the budget cannot be met.
     """
-    asked = in_calibration(config)
+    asked = config_in_calibration(config)
     claimed = asked.claimed(facts, budget, units)
     if claimed is not None:
         return claimed
@@ -105,7 +104,7 @@ def _step_size(config: DPPG, noise_multiplier: float) -> float:
     """Return the longest step size, which is longer the less noise the sum of all steps has (docs/proofs/dp-pg.md)."""
     steps = filled(config.steps)
     error = 1.0 if config.poisson else Correlation(config.noise).prefix_error(steps)
-    clips = 1.0 if config.poisson else CLIPS[_relation(config)]
+    clips = 1.0 if config.poisson else CLIPS_MOVED[_relation(config)]
     noise = noise_multiplier * clips * error * math.sqrt(steps)
     return min(STEPS_TIMES_SIZE, NOISE_OF_STEPS * filled(config.users) / noise) / steps
 
@@ -149,6 +148,6 @@ def make_mechanism(config: DPPG, size: int, noise_multiplier: float) -> Gaussian
     )
 
 
-def _relation(config: DPPG) -> Relation:
+def _relation(config: DPPG) -> UserRelation:
     """Return the relation under the name that the mechanism uses."""
-    return cast(Relation, config.relation.replace("-one", " one"))
+    return cast(UserRelation, config.relation.replace("-one", " one"))

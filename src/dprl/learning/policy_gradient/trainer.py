@@ -16,12 +16,10 @@ import numpy as np
 from jax import lax
 
 from dprl import x64 as x64
-from dprl.compiled import nothing_compiled_on_disk
 from dprl.config import filled
 from dprl.engine.loop import run_steps, run_steps_on_host
 from dprl.engine.program import Stage
 from dprl.engine.unit_source import Source
-from dprl.environment_spec import EnvironmentSpec
 from dprl.learning.policy_gradient import one_step
 from dprl.learning.policy_gradient.dp_pg import DPPG, STEPS, act_once
 from dprl.learning.policy_gradient.estimator import Rates, RunShape, Trajectory, contribution, return_interval
@@ -38,7 +36,8 @@ from dprl.learning.policy_gradient.trust_region import (
 from dprl.mechanisms.action_coins import ActionCoins
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.policies.parametric import Parametric
-from dprl.protocols import NO_JOURNAL, Journal
+from dprl.protocols import NO_JOURNAL, EnvironmentSpec, Journal
+from dprl.user_code import nothing_compiled_on_disk
 
 STREAM = "gradients"
 """Name of the noise stream, and of the journal's."""

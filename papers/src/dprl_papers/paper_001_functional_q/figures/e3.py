@@ -80,7 +80,7 @@ def _tails(run: Run, v: float) -> dict[str, Any]:
 
 
 def _audit(run: Run, epsilon: float) -> Any:
-    from dprl.audits.lower_bound import audit
+    from dprl.audits.lower_bound import run_attack
     from dprl.environments.interval_walk import IntervalWalk
     from dprl.learning.learning_plan import make_learning_plan
     from dprl_papers.paper_001_functional_q.attack import canary_of_plan
@@ -90,4 +90,4 @@ def _audit(run: Run, epsilon: float) -> Any:
     config = PublishedQ(published_std=PAPERS_STDS[epsilon])
     canary = canary_of_plan(make_learning_plan(config, walk.facts, Budget(epsilon, run.delta)), walk)
     trials, selection = (120, 30) if run.quick else (400, 800)
-    return audit(canary, trials=trials, selection_trials=selection, seed=run.seed)
+    return run_attack(canary, trials=trials, selection_trials=selection, seed=run.seed)

@@ -16,7 +16,7 @@ import numpy as np
 
 import dprl
 from dprl.accounting.budget import Budget
-from dprl.protocols import Interval
+from dprl.bounds import Interval
 from dprl.report.formatting import plain
 from dprl_papers.harness.programmed import Run, drawn, make_table, mean_text
 from dprl_papers.paper_beyond.processes import Process, river_swim

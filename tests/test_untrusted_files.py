@@ -7,7 +7,7 @@ import os
 import pytest
 
 from dprl.errors import UnreadableError
-from dprl.strict_json import read_regular
+from dprl.untrusted_files import read_regular
 
 
 @pytest.fixture

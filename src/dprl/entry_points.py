@@ -40,7 +40,7 @@ def load(group: str, name: str, what: str) -> Any:
     raise DprlError(f"{what} needs the distribution dprl-papers: pip install ./papers in the sources of dprl.")
 
 
-def calibrated(algorithm: str, calibration: str) -> Any:
+def entry_in_calibration(algorithm: str, calibration: str) -> Any:
     """Return the registry entry of an algorithm in a calibration that another distribution adds.
 
     Raises:
@@ -54,7 +54,7 @@ def calibrated(algorithm: str, calibration: str) -> Any:
     return tables[calibration][algorithm]
 
 
-def in_calibration(config: C) -> C:
+def config_in_calibration(config: C) -> C:
     """Return the options in the calibration that they name: unchanged, or in another distribution's class.
 
     The other class has the same options and its own mechanisms; it is not dprl's own, and certifies nothing.
@@ -62,7 +62,7 @@ def in_calibration(config: C) -> C:
     calibration = getattr(config, "calibration", VERIFIED)
     if calibration == VERIFIED:
         return config
-    kind = calibrated(config.algorithm, calibration).load_config()  # type: ignore[attr-defined]
+    kind = entry_in_calibration(config.algorithm, calibration).load_config()  # type: ignore[attr-defined]
     if isinstance(config, kind):
         return config
     return kind(**{f.name: getattr(config, f.name) for f in fields(config)})  # type: ignore[arg-type]
