@@ -138,7 +138,7 @@ def _rewards(asked: Calibrate, budget: Any) -> Calibrated:
     from dprl.accounting.accountant import accountant_name
     from dprl.accounting.events import to_json
     from dprl.environments.learning_source import HostSource, open_environment
-    from dprl.learning import planner
+    from dprl.learning import planned_q
     from dprl.learning.functional_q import relation, resolve
     from dprl.learning.learning_plan import epsilon_at, make_learning_plan, make_mechanism
 
@@ -148,7 +148,7 @@ def _rewards(asked: Calibrate, budget: Any) -> Calibrated:
     facts, source = open_environment(asked.environment or "interval-walk", asked.bounds)
     model = None
     if config.variant == "output" and not isinstance(source, HostSource):
-        model = source.transition_matrix(planner.POINTS)
+        model = source.transition_matrix(planned_q.POINTS)
     if asked.noise_multiplier is None:
         plan = make_learning_plan(config, facts, budget, model)
         config, mechanism = plan.config, plan.mechanism

@@ -1,6 +1,6 @@
 """Environments for learning, step by step on the host: those of Gymnasium, and JAX environments, which are not traced.
 
-Errors of a source are caught by its caller, :class:`dprl.learning.asking.EnvironmentSession`.
+Errors of a source are caught by its caller, :class:`dprl.learning.q_learner.EnvironmentSession`.
 """
 
 from __future__ import annotations
