@@ -16,7 +16,7 @@ from dprl.learning.policy_gradient.people_sources import AskedPeople, SimulatedP
 from dprl.learning.policy_gradient.trainer import (
     PolicyGradient,
     natural_direction,
-    released,
+    released_parameters,
     run,
     run_compiled,
     run_on_host,
@@ -205,7 +205,7 @@ def test_rollouts_end_where_the_environment_ends():
 
 def test_steps_fall_linearly_and_the_baseline_follows_what_is_released():
     shape = _shape(steps=5)
-    rates = RATES._replace(final=np.float32(0.0), step_size=np.float32(2.0), gain=np.float32(0.5))
+    rates = RATES._replace(final=np.float32(0.0), step_size=np.float32(2.0), baseline_gain=np.float32(0.5))
     program = PolicyGradient(shape, _mechanism(shape))
     state = program.init(rates, coins(0))
     y = np.zeros(shape.dimension)
@@ -221,7 +221,7 @@ def test_steps_fall_linearly_and_the_baseline_follows_what_is_released():
 
 def test_scale_and_baseline_follow_what_is_released():
     shape = _shape(steps=5, scaled=True)
-    rates = RATES._replace(scale_weight=np.float32(0.1), gain=np.float32(0.5))
+    rates = RATES._replace(scale_weight=np.float32(0.1), baseline_gain=np.float32(0.5))
     program = PolicyGradient(shape, _mechanism(shape, 0.004))
     state, growth, baseline = program.init(rates, coins(0)), 1.0, 0.0
     for t, (above, filled) in enumerate([(0.1, 0.0), (0.5, 0.1), (-0.2, 0.0), (0.3, 1.0), (0.0, 0.9)]):
@@ -271,10 +271,10 @@ def test_what_is_released():
         release: str
         sharpness: float = 1.0
 
-    assert released(Config("last"), TABLE, state, history, coins(0))[0] == 4.0
-    assert released(Config("average"), TABLE, state, history, coins(0))[0] == 1.5
+    assert released_parameters(Config("last"), TABLE, state, history, coins(0))[0] == 4.0
+    assert released_parameters(Config("average"), TABLE, state, history, coins(0))[0] == 1.5
     flat = state._replace(theta=0.01 * np.arange(TABLE.size))
-    sharper = released(Config("last", 3.0), TABLE, flat, history, coins(0))
+    sharper = released_parameters(Config("last", 3.0), TABLE, flat, history, coins(0))
     np.testing.assert_allclose(sharper, 0.03 * np.arange(TABLE.size), rtol=1e-6)
-    drawn = [released(Config("uniform"), TABLE, state, history, coins(i))[0] for i in range(60)]
+    drawn = [released_parameters(Config("uniform"), TABLE, state, history, coins(i))[0] for i in range(60)]
     assert set(drawn) == {0.0, 1.0, 2.0, 3.0}
