@@ -173,8 +173,8 @@ def hand_losses(simulation: Simulation, task: Any, key: jax.Array, numbers: Numb
             mean = family.mean_gradient(task, parameters, coin, clip).astype(jnp.float32) + draw
             sizes = point.step_size * clip * jnp.where(dual, point.ratio, 1.0) / (1.0 + time / point.offset)
             parameters = family.project(parameters - sizes * mean)
-            counted = time >= steps - point.averaged_iterates
-            return parameters, kept + jnp.where(counted, parameters, 0.0) / point.averaged_iterates
+            counted = time >= steps - point.kept
+            return parameters, kept + jnp.where(counted, parameters, 0.0) / point.kept
 
         return jax.vmap(one)(parameters, kept, numbers), None
 
