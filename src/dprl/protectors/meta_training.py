@@ -277,8 +277,8 @@ def learn_protector(
     trained = train(simulation, training, weights, checkpoint=checkpoint, resume=resume, progress=progress)
     if refinement is not None:
         inner = None if checkpoint is None else Path(checkpoint) / REFINEMENT_FOLDER
-        told = None if progress is None else lambda epoch, record: progress(training.epochs + epoch, record)
-        second = train(simulation, refinement, trained.weights, checkpoint=inner, resume=resume, progress=told)
+        report = None if progress is None else lambda epoch, record: progress(training.epochs + epoch, record)
+        second = train(simulation, refinement, trained.weights, checkpoint=inner, resume=resume, progress=report)
         log = [record | {"epoch": training.epochs + record["epoch"]} for record in second.log]
         trained = TrainingResult(second.weights, log, trained.log)
     kept = trained.weights
