@@ -43,7 +43,11 @@ class Outside:
 
 def parts(**options: Any) -> tuple[Any, Any, Any]:
     plan = make_learning_plan(FunctionalQ(**{**SHORT, **options}), Certain().facts, Budget(0.9, 1e-4))
-    return plan, q_learner.shape_of(plan.config, plan.facts), q_learner.rates_of(plan.config, plan.facts)
+    return (
+        plan,
+        q_learner.shape_of(plan.config, plan.facts),
+        q_learner.rates_of(plan.config, plan.facts, plan.mechanism),
+    )
 
 
 def leaves(state: Any) -> list[np.ndarray]:
@@ -103,7 +107,10 @@ def test_it_learns_what_value_iteration_plans():
     ]  # fmt: skip
     for variant, people, answers in cases:
         plan = make_learning_plan(FunctionalQ(variant=variant, people=people), walk.facts, Budget(0.9, 1e-4))
-        shape, rates = q_learner.shape_of(plan.config, plan.facts), q_learner.rates_of(plan.config, plan.facts)
+        shape, rates = (
+            q_learner.shape_of(plan.config, plan.facts),
+            q_learner.rates_of(plan.config, plan.facts, plan.mechanism),
+        )
         answers = answers or plan.mechanism.bind(SeededNoise.from_seed(3).stream("reward"))
         state, _ = jax.jit(compiled_learner.run, static_argnums=(0, 1))(shape, walk, rates, answers, random.key(0))
         q = q_learner.q_function_of(state, shape, plan.facts, 0.9)
