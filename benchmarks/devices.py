@@ -199,7 +199,7 @@ def dp_pg_work(size: Size) -> Work:
     import jax
     import numpy as np
 
-    from dprl.learning.policy_gradient.one_step import policy_layers
+    from dprl.learning.policy_gradient.estimator import policy_layers
     from dprl.mechanisms.gaussian_sum import GaussianSum
     from dprl.mechanisms.ghost_clipping import ghost_sum
     from dprl.mechanisms.noise import SecureNoise

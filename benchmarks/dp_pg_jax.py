@@ -20,8 +20,7 @@ def main(size: str, cores: int) -> None:
     import jax
     import jax.numpy as jnp
 
-    from dprl.learning.policy_gradient.estimator import weighted_score
-    from dprl.learning.policy_gradient.one_step import policy_layers
+    from dprl.learning.policy_gradient.estimator import policy_layers, weighted_score
     from dprl.mechanisms.gaussian_sum import GaussianSum
     from dprl.mechanisms.ghost_clipping import ghost_sum, ghost_sum_in_float, reduced_clip_norm
     from dprl.mechanisms.noise import SecureNoise, SeededNoise

@@ -39,7 +39,7 @@ def main(arguments: list[str]) -> None:
     import jax.numpy as jnp
 
     from dprl.protectors.projector import Architecture, HandSchedule
-    from dprl.protectors.simulation import Simulation, begin, step_of, unroll
+    from dprl.protectors.simulation import Simulation, first_carry, step_body, unroll
 
     problem = make()
     task = tuple(jnp.asarray(a) for a in (problem.x, problem.y, np.linalg.norm(problem.x, axis=1)))
@@ -90,8 +90,8 @@ def main(arguments: list[str]) -> None:
             return jax.jit(jax.grad(lambda w, key, factor: unroll(s, w, task, key, factor).final))
 
         def final(w: Any, key: Any, factor: Any) -> Any:
-            body = step_of(s, w, task, key, factor)
-            (state, _), _ = jax.lax.scan(body, begin(s, w, task), jnp.arange(steps, dtype=jnp.int32))
+            body = step_body(s, w, task, key, factor)
+            (state, _), _ = jax.lax.scan(body, first_carry(s, w, task), jnp.arange(steps, dtype=jnp.int32))
             return s.family.loss(task, state.kept) / s.family.reference(task)
 
         return jax.jit(jax.grad(final))
@@ -102,7 +102,7 @@ def main(arguments: list[str]) -> None:
 
         def all_of_it(w: Any, key: Any, factor: Any) -> Any:
             def part(w: Any, carry: Any, numbers: Any) -> Any:
-                carry, _ = jax.lax.scan(step_of(s, w, task, key, factor), carry, numbers)
+                carry, _ = jax.lax.scan(step_body(s, w, task, key, factor), carry, numbers)
                 return s.family.loss(task, carry[0].kept) / s.family.reference(task), carry
 
             def one(both: Any, numbers: Any) -> Any:
@@ -110,7 +110,7 @@ def main(arguments: list[str]) -> None:
                 slope, carry = jax.grad(part, has_aux=True)(w, carry, numbers)
                 return (jax.tree.map(jnp.add, total, slope), jax.lax.stop_gradient(carry)), None
 
-            start = (jax.tree.map(jnp.zeros_like, w), begin(s, w, task))
+            start = (jax.tree.map(jnp.zeros_like, w), first_carry(s, w, task))
             return jax.lax.scan(one, start, jnp.arange(steps, dtype=jnp.int32).reshape(-1, batch))[0][0]
 
         return jax.jit(all_of_it)

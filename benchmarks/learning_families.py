@@ -25,9 +25,9 @@ from dprl.bounds import Interval
 from dprl.environments.cart_pole import CartPole
 from dprl.environments.simulators import facts_of
 from dprl.learning.policy_gradient.dp_pg import DPPG
+from dprl.learning.policy_gradient.people_sources import SimulatedPeople
 from dprl.learning.policy_gradient.pg_plan import make_pg_plan, program_of
-from dprl.learning.policy_gradient.trainer import released, run_compiled
-from dprl.learning.policy_gradient.users import Simulated
+from dprl.learning.policy_gradient.trainer import released_parameters, run_compiled
 from dprl.mechanisms.action_coins import ActionCoins
 from dprl.mechanisms.noise import SeededNoise
 from dprl.policies.parametric import Parametric
@@ -197,9 +197,9 @@ def learned(environment: Any, config: DPPG, budget: Budget, seed: int) -> tuple[
     """Return the policy, and the parameters that ``config`` learns in the environment."""
     plan = make_pg_plan(config, facts_of(environment), budget)
     program, rates = program_of(plan)
-    people, coins = Simulated(environment, program.shape), ActionCoins.from_jax_key(jax.random.key(seed))
+    people, coins = SimulatedPeople(environment, program.shape), ActionCoins.from_jax_key(jax.random.key(seed))
     state, history = run_compiled(program, people, SeededNoise.from_seed(seed), rates, coins)
-    return plan.policy, jnp.asarray(released(plan.config, plan.policy, state, history, coins))
+    return plan.policy, jnp.asarray(released_parameters(plan.config, plan.policy, state, history, coins))
 
 
 def shares(problem: Finite, seed: int) -> tuple[float, float]:

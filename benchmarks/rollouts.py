@@ -29,7 +29,7 @@ def serve_candidates() -> None:
 
     from benchmarks.harness import serve
     from dprl.environments.cart_pole import OBSERVATION_LIMITS, CartPole
-    from dprl.learning.policy_gradient.users import rollout
+    from dprl.learning.policy_gradient.people_sources import rollout
     from dprl.mechanisms.noise import SeededNoise
     from dprl.policies.parametric import Parametric
 

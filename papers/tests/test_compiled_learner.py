@@ -13,7 +13,7 @@ from tests.learning.test_planned_q import Certain
 
 from dprl.accounting.budget import Budget
 from dprl.environments.interval_walk import IntervalWalk
-from dprl.learning import planner, q_learner
+from dprl.learning import planned_q, q_learner
 from dprl.learning.functional_q import FunctionalQ
 from dprl.learning.learning_plan import make_learning_plan
 from dprl.learning.q_learner import RoundCoins
@@ -43,7 +43,11 @@ class Outside:
 
 def parts(**options: Any) -> tuple[Any, Any, Any]:
     plan = make_learning_plan(FunctionalQ(**{**SHORT, **options}), Certain().facts, Budget(0.9, 1e-4))
-    return plan, q_learner.shape_of(plan.config, plan.facts), q_learner.rates_of(plan.config, plan.facts)
+    return (
+        plan,
+        q_learner.shape_of(plan.config, plan.facts),
+        q_learner.rates_of(plan.config, plan.facts, plan.mechanism),
+    )
 
 
 def leaves(state: Any) -> list[np.ndarray]:
@@ -53,8 +57,8 @@ def leaves(state: Any) -> list[np.ndarray]:
 class SameCoins(KeyedCoins):
     """Those of a compiled run, on the host."""
 
-    def of_round(self, shape: Any, j: Any) -> RoundCoins:
-        given = super().of_round(shape, j)
+    def for_round(self, shape: Any, j: Any) -> RoundCoins:
+        given = super().for_round(shape, j)
         return RoundCoins(np.asarray(given.exploring), given.replayed, np.zeros(shape.round, int))
 
 
@@ -79,7 +83,7 @@ def test_compiled_batched_and_step_by_step_are_one(options):
     assert any(np.abs(x[0] - x[1]).max() > 1e-3 for x in leaves(batched.q.weights))
     # what is released is the mean of the second half
     mean = jax.tree.map(lambda x: np.asarray(x)[0, 3:].mean(axis=0), history)
-    found = q_learner.q_of(jax.tree.map(lambda x: x[0], batched), shape, plan.facts, 0.9)
+    found = q_learner.q_function_of(jax.tree.map(lambda x: x[0], batched), shape, plan.facts, 0.9)
     for name, weights in mean.items():
         np.testing.assert_allclose(found.weights[name], weights, rtol=1e-4, atol=1e-6)
     assert (found.actor is not None) == plan.config.actor_critic
@@ -93,9 +97,9 @@ def test_compiled_batched_and_step_by_step_are_one(options):
 def test_it_learns_what_value_iteration_plans():
     """The greedy policy walks to the middle: without noise, and with that of rewards of 1,000 people."""
     walk = IntervalWalk()
-    points = planner.POINTS
+    points = planned_q.POINTS
     rewards = np.tile(0.5 - np.abs(points - 0.5), (2, 1))
-    best = np.asarray(planner.optimal_q(walk.transition_matrix(points), rewards, 0.9)).argmax(axis=0)
+    best = np.asarray(planned_q.optimal_q(walk.transition_matrix(points), rewards, 0.9)).argmax(axis=0)
     clear = np.abs(points - 0.5) > 0.05
     cases = [
         ("functional", 1000, None), ("observed-reward", 1000, None), ("observed-reward", 1000, ExactAnswers()),
@@ -103,11 +107,14 @@ def test_it_learns_what_value_iteration_plans():
     ]  # fmt: skip
     for variant, people, answers in cases:
         plan = make_learning_plan(FunctionalQ(variant=variant, people=people), walk.facts, Budget(0.9, 1e-4))
-        shape, rates = q_learner.shape_of(plan.config, plan.facts), q_learner.rates_of(plan.config, plan.facts)
+        shape, rates = (
+            q_learner.shape_of(plan.config, plan.facts),
+            q_learner.rates_of(plan.config, plan.facts, plan.mechanism),
+        )
         answers = answers or plan.mechanism.bind(SeededNoise.from_seed(3).stream("reward"))
         state, _ = jax.jit(compiled_learner.run, static_argnums=(0, 1))(shape, walk, rates, answers, random.key(0))
-        q = q_learner.q_of(state, shape, plan.facts, 0.9)
+        q = q_learner.q_function_of(state, shape, plan.facts, 0.9)
         assert np.mean(q.policy(points)[clear] == best[clear]) > 0.97, variant
         if variant != "gradient":
-            value = np.asarray(planner.optimal_q(walk.transition_matrix(points), rewards, 0.9))
+            value = np.asarray(planned_q.optimal_q(walk.transition_matrix(points), rewards, 0.9))
             assert np.abs(q(points).T - value).mean() < 0.25

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dprl.environments.interval_walk import IntervalWalk
-from dprl.learning.planner import POINTS
+from dprl.learning.planned_q import POINTS
 from dprl_papers.harness.reproduce import make_request, reproduce
 from dprl_papers.harness.spec import load_paper
 from dprl_papers.paper_001_functional_q import authors, returns

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from dprl.protectors import learn, tasks
+from dprl.protectors import meta_training, tasks
 from dprl.protectors.projector import Architecture, HandSchedule
 from dprl.protectors.protector import Protector
 from tests.protectors.small import new_protector
@@ -51,7 +51,7 @@ def test_what_is_wrong_is_one_sentence(dprl, tmp_path, monkeypatch, name):
 
 def test_an_interrupted_training_says_how_to_go_on(dprl, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with interrupted(learn, "learn"):
+    with interrupted(meta_training, "learn_protector"):
         found = dprl(*asked({}))
     assert (found.code, found.out) == (130, "")
     assert found.err == "error: interrupted; the same command with --resume goes on.\n"

@@ -11,7 +11,7 @@ from dprl.accounting.budget import Budget
 from dprl.accounting.ledger import Ledger
 from dprl.accounting.reward_relation import RewardRelation
 from dprl.environments.bandit import Bandit
-from dprl.learning import planner
+from dprl.learning import planned_q
 
 from ..interruption import interrupted
 from .conftest import flags
@@ -95,7 +95,7 @@ def test_what_is_printed(dprl, place):
 
 
 def test_an_interruption_releases_nothing(dprl, place):
-    with interrupted(planner, "released"):
+    with interrupted(planned_q, "released_q"):
         found = dprl(*arguments(ledger="l.db", dataset="tutor"))
     assert (found.code, found.out) == (130, "")
     assert found.err == (
@@ -148,7 +148,7 @@ WRONG = [("rewards", name) for name in MISTAKES] + [("people", name) for name in
 
 @pytest.mark.parametrize(("of", "case"), WRONG)
 def test_a_mistake_is_one_sentence_and_costs_nothing(dprl, shop, of, case, monkeypatch):
-    for owner, name in ((planner, "released"), (Bandit, "batch")):
+    for owner, name in ((planned_q, "released_q"), (Bandit, "batch")):
         monkeypatch.setattr(owner, name, lambda *_: pytest.fail("a reward, or a person, was asked for"))
     request, mistakes = (arguments, MISTAKES) if of == "rewards" else (asked_of_people, MISTAKES_WITH_PEOPLE)
     changes, sentence = mistakes[case]

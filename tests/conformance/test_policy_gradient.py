@@ -20,8 +20,8 @@ from dprl.engine import loop as engine
 from dprl.engine import unit_source
 from dprl.environments.bandit import Bandit
 from dprl.environments.people import Interaction, UserStream
-from dprl.learning.policy_gradient import trainer, users
-from dprl.learning.policy_gradient.users import AskedPeople
+from dprl.learning.policy_gradient import people_sources, trainer
+from dprl.learning.policy_gradient.people_sources import AskedPeople
 from dprl.mechanisms import arithmetic
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.protocols import Attack
@@ -208,7 +208,7 @@ def unclipped(original: Any, vectors: Any, clip_norm: float, *step: Any) -> Any:
     ("faults", "words"),
     [
         pytest.param([], None, id="none"),
-        pytest.param([(users, "blocks_of", twice)], TOO_FAR, id="a user in two blocks"),
+        pytest.param([(people_sources, "blocks_of", twice)], TOO_FAR, id="a user in two blocks"),
         pytest.param([(Bandit, "answers", centred)], TOO_FAR, id="baseline of the block"),
         pytest.param([(arithmetic, "clip_to_grid", unclipped)], TOO_FAR, id="clip left out"),
         pytest.param(
@@ -221,7 +221,7 @@ def unclipped(original: Any, vectors: Any, clip_norm: float, *step: Any) -> Any:
 )
 def test_faults_are_caught_at_the_door(faults, words, tmp_path):
     """People of a log who are met in blocks: what a mistake there would do is seen at the mechanisms' doors."""
-    planting, compiled = Planting(), (unit_source, users, trainer)
+    planting, compiled = Planting(), (unit_source, people_sources, trainer)
     for owner, name, fault in faults:
         planting.replace(owner, name, lambda original, fault=fault: partial(fault, original))
     forget_compiled(*compiled)  # it has no fault in it

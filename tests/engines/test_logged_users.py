@@ -37,11 +37,11 @@ def paths(tmp_path_factory):
 def small(monkeypatch):
     """Blocks of few users, of which some are read together: several of each in a batch of this size."""
     from dprl.environments import bandit_parts
-    from dprl.learning.policy_gradient import one_step, trainer
+    from dprl.learning.policy_gradient import trainer
     from dprl.learning.policy_gradient.estimator import RunShape
 
-    monkeypatch.setattr(one_step, "BLOCK", 16)
-    monkeypatch.setattr(trainer, "_MOST", 0)
+    monkeypatch.setattr(trainer, "GHOST_BLOCK", 16)
+    monkeypatch.setattr(trainer, "_BLOCK_PEOPLE", 0)
     made = RunShape.__init__
     monkeypatch.setattr(RunShape, "__init__", lambda self, **given: made(self, **{"block": 16} | given))
     monkeypatch.setattr(bandit_parts, "_VISITS", 40)

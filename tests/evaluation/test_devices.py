@@ -30,8 +30,8 @@ from dprl.engine.rows import Rows
 from dprl.environments.people import LoggedPeople, People
 from dprl.learning.policy_gradient import trainer
 from dprl.learning.policy_gradient.estimator import Rates, RunShape, Trajectory
+from dprl.learning.policy_gradient.people_sources import AskedPeople
 from dprl.learning.policy_gradient.trainer import PolicyGradient
-from dprl.learning.policy_gradient.users import AskedPeople
 from dprl.mechanisms.gaussian_sum import ALTERS_ONE_PLACE, GaussianSum
 from dprl.mechanisms.noise import SecureNoise, SeededNoise
 from dprl.policies.parametric import Parametric
@@ -165,7 +165,7 @@ def seen_by(which: str, replace: Callable[[Any, str, Any], None]) -> dict[str, A
         replace(module, "all_reduced", noted)
     replace(layouts, "_CHUNK_ROWS", CHUNK_ROWS)
     replace(engine, "SUMMANDS", SUMMANDS)
-    replace(trainer.one_step, "BLOCK", 35)
+    replace(trainer, "GHOST_BLOCK", 35)
     for where, compute in {"sum": SUM, "releases": RELEASES}[which].items():
         found |= {f"{where}, {name}": content for name, content in compute().items()}
     with jax.default_device(jax.devices()[0]):

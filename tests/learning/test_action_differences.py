@@ -9,13 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dprl.learning import action_differences
-from dprl.learning.action_differences import CELLS, ORDER
-from dprl.learning.q_updates import Rates, Transitions
+from dprl.learning import q_updates
+from dprl.learning.q_updates import CELLS_PER_COMPONENT, COSINE_ORDER, Rates, Transitions
 from dprl.value_functions.features import Fourier
 
 # compiled whole: one operation after the other takes several times as long
-without_noise_in_differences = jax.jit(action_differences.without_noise_in_differences, static_argnums=0)
+shrink_action_differences = jax.jit(q_updates.shrink_action_differences, static_argnums=0)
 
 
 def rates(std: float, decay: float = 2.0) -> Rates:
@@ -29,7 +28,7 @@ def samples(states: np.ndarray, actions: np.ndarray, answers: np.ndarray) -> Tra
 
 def drawn(rng: np.random.Generator, number: int, inputs: int, actions: int) -> tuple[np.ndarray, np.ndarray]:
     """Return states in the middle of cells, and actions of which the last is rarely taken."""
-    states = (rng.integers(0, CELLS[inputs], (number, inputs)) + 0.5) / CELLS[inputs]
+    states = (rng.integers(0, CELLS_PER_COMPONENT[inputs], (number, inputs)) + 0.5) / CELLS_PER_COMPONENT[inputs]
     return states, np.minimum(rng.integers(0, 2 * actions, number), actions - 1)
 
 
@@ -39,7 +38,7 @@ def test_it_takes_away_the_share_that_the_noise_explains(inputs: int, actions: i
     rng = np.random.default_rng([inputs, actions])
     states, chosen = drawn(rng, 400, inputs, actions)
     known = np.arange(400) < 300
-    features = Fourier(((0.0, 1.0),) * inputs, ORDER)(states)
+    features = Fourier(((0.0, 1.0),) * inputs, COSINE_ORDER)(states)
     n = features.shape[1]
     to_coefficients = np.zeros((actions, n, 400))
     for a in range(actions):
@@ -56,11 +55,9 @@ def test_it_takes_away_the_share_that_the_noise_explains(inputs: int, actions: i
     part = np.einsum("np,np->n", features, differences.reshape(actions, n)[chosen])
     for expected_share in (0.0, 0.25, 1.0, 1.0):
         std = np.sqrt(expected_share * found / ((actions - 1) * n))
-        got = without_noise_in_differences(
-            actions, rates(std, 3.0), samples(states, chosen, answers), jnp.asarray(known)
-        )
+        got = shrink_action_differences(actions, rates(std, 3.0), samples(states, chosen, answers), jnp.asarray(known))
         np.testing.assert_allclose(got, answers - expected_share * part, atol=2e-4)
-    got = without_noise_in_differences(actions, rates(100.0 * std, 3.0), samples(states, chosen, answers), known)
+    got = shrink_action_differences(actions, rates(100.0 * std, 3.0), samples(states, chosen, answers), known)
     np.testing.assert_allclose(got, answers - part, atol=2e-4)  # never more than all of it
 
 
@@ -76,7 +73,7 @@ def test_differences_beyond_the_noise_stay_and_what_paths_add_goes():
         for apart, gaps in left.items():
             answers = noise + 20.0 * apart * chosen
             got: Any = np.asarray(
-                without_noise_in_differences(2, rates(1.0), samples(states, chosen, answers), jnp.ones(3000, bool))
+                shrink_action_differences(2, rates(1.0), samples(states, chosen, answers), jnp.ones(3000, bool))
             )
             gap = got[chosen == 1].mean() - got[chosen == 0].mean()
             was = answers[chosen == 1].mean() - answers[chosen == 0].mean()
@@ -88,5 +85,5 @@ def test_differences_beyond_the_noise_stay_and_what_paths_add_goes():
 def test_actions_that_nobody_took_change_nothing_of_the_others():
     states = np.linspace(0.0, 1.0, 50)[:, None]
     answers = np.sin(states[:, 0])
-    got = without_noise_in_differences(2, rates(1e-6), samples(states, np.zeros(50, int), answers), jnp.ones(50, bool))
+    got = shrink_action_differences(2, rates(1e-6), samples(states, np.zeros(50, int), answers), jnp.ones(50, bool))
     np.testing.assert_allclose(got, answers, atol=1e-6)

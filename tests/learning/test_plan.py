@@ -13,9 +13,9 @@ from dprl.accounting.budget import Budget
 from dprl.accounting.reward_relation import parse_relation
 from dprl.audits.conformance.reward_functions import Walk
 from dprl.errors import DprlError
-from dprl.learning import planner
+from dprl.learning import planned_q
 from dprl.learning.functional_q import FunctionalQ, resolve
-from dprl.learning.learning_plan import answers_of, epsilon_at, make_learning_plan
+from dprl.learning.learning_plan import bind_mechanism, epsilon_at, make_learning_plan
 from dprl.mechanisms.noise import SeededNoise
 from dprl.mechanisms.reward_noise import MemoisedAnswers
 from dprl.registry import LEARNING
@@ -158,11 +158,11 @@ def test_a_memo_where_the_proof_needs_one():
     noise = SeededNoise.from_seed(1)
     config = FunctionalQ(variant="functional", people=50, samples=1000)
     on, off = (make_learning_plan(config, replace(FACTS, on_grid=where), BUDGET) for where in (True, False))
-    assert all(isinstance(answers_of(plan, noise), MemoisedAnswers) for plan in (on, off))
+    assert all(isinstance(bind_mechanism(plan, noise), MemoisedAnswers) for plan in (on, off))
     assert off.mechanism.sensitivity > on.mechanism.sensitivity
     finite = replace(FACTS, finite=(4, 2))
     memoised = make_learning_plan(FunctionalQ(people=50, memoise=True), finite, BUDGET)
-    assert isinstance(answers_of(memoised, noise), MemoisedAnswers)
+    assert isinstance(bind_mechanism(memoised, noise), MemoisedAnswers)
     assert memoised.mechanism.steps == 8
     each = make_learning_plan(FunctionalQ(variant="observed-reward", people=50), finite, BUDGET)
     assert memoised.mechanism.std < 0.1 * each.mechanism.std
@@ -171,26 +171,26 @@ def test_a_memo_where_the_proof_needs_one():
 def test_the_optimal_q_moves_no_further_than_is_accounted_for():
     """Of random neighbours: in sup norm and in slope."""
     config = resolve(FunctionalQ(variant="output", people=100), FACTS)
-    model = NOISE_TRAVEL_BUDGET.transition_matrix(planner.POINTS)
-    assert planner.transition_rate(model) == pytest.approx(8.0, rel=0.05)
-    sup, lipschitz = planner.q_bounds(config, FACTS, model)
+    model = NOISE_TRAVEL_BUDGET.transition_matrix(planned_q.POINTS)
+    assert planned_q.transition_rate(model) == pytest.approx(8.0, rel=0.05)
+    sup, lipschitz = planned_q.q_sensitivity(config, FACTS, model)
     rng = np.random.default_rng(0)
-    reward = np.tile(0.5 - np.abs(planner.POINTS - 0.5), (2, 1))
-    base = np.asarray(planner.optimal_q(model, reward, 0.9))
-    step = planner.POINTS[1]
+    reward = np.tile(0.5 - np.abs(planned_q.POINTS - 0.5), (2, 1))
+    base = np.asarray(planned_q.optimal_q(model, reward, 0.9))
+    step = planned_q.POINTS[1]
     reached = [0.0, 0.0]
     for _ in range(20):
         slopes = rng.uniform(-config.reward_lipschitz, config.reward_lipschitz, (2, 256)) * step
         f = np.cumsum(np.concatenate([rng.uniform(-0.5, 0.5, (2, 1)) * config.reward_radius, slopes], axis=1), axis=1)
         f = np.clip(f, -config.reward_radius, config.reward_radius)
-        change = np.asarray(planner.optimal_q(model, reward + f, 0.9)) - base
+        change = np.asarray(planned_q.optimal_q(model, reward + f, 0.9)) - base
         reached[0] = max(reached[0], np.abs(change).max() / sup)
         reached[1] = max(reached[1], np.abs(np.diff(change, axis=1)).max() / step / lipschitz)
     assert 0.05 < reached[0] <= 1.0
     assert 0.02 < reached[1] <= 1.0
     # all of the radius at once: R / (1 - gamma), but for the sweeps
-    shift = np.asarray(planner.optimal_q(model, reward + config.reward_radius, 0.9)) - base
+    shift = np.asarray(planned_q.optimal_q(model, reward + config.reward_radius, 0.9)) - base
     assert shift == pytest.approx(sup, rel=1e-5)
     assert shift.max() <= sup
     with pytest.raises(DprlError, match="transition probabilities"):
-        planner.check_model(model * 1.01, 2)
+        planned_q.check_model(model * 1.01, 2)

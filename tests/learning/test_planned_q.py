@@ -11,9 +11,9 @@ import pytest
 
 from dprl.accounting.budget import Budget
 from dprl.environments.interval_walk import IntervalWalk
-from dprl.learning import planner
+from dprl.learning import planned_q
 from dprl.learning.functional_q import FunctionalQ
-from dprl.learning.learning_plan import answers_of, make_learning_plan
+from dprl.learning.learning_plan import bind_mechanism, make_learning_plan
 from dprl.mechanisms.noise import SeededNoise
 
 BUDGET = Budget(0.9, 1e-4)
@@ -42,17 +42,17 @@ class Exact:
 
 def test_a_planned_q_is_released_with_one_path_an_action():
     walk = Certain()
-    model = walk.transition_matrix(planner.POINTS)
+    model = walk.transition_matrix(planned_q.POINTS)
     plan = make_learning_plan(FunctionalQ(variant="output", people=1000), walk.facts, BUDGET, model)
-    rewards = np.tile(0.5 - np.abs(planner.POINTS - 0.5), (2, 1))
+    rewards = np.tile(0.5 - np.abs(planned_q.POINTS - 0.5), (2, 1))
     rewards[0, 3], rewards[1, 4:6] = np.nan, (3e14, -1.1)  # each counts as 0, as what is beyond the bounds does
-    exact = planner.released(model, rewards, Exact(), 0.9, walk.facts)
+    exact = planned_q.released_q(model, rewards, Exact(), 0.9, walk.facts)
     assert (exact.network, exact.value) == ("table:257", (0.0, pytest.approx(5.0)))
-    best = np.asarray(planner.optimal_q(model, np.where(np.abs(rewards) <= 0.5, rewards, 0.0), 0.9))
-    np.testing.assert_allclose(exact(planner.POINTS).T, best, rtol=1e-6, atol=1e-6)
-    noisy = planner.released(model, rewards, answers_of(plan, SeededNoise.from_seed(0)), 0.9, walk.facts)
-    moved = (noisy(planner.POINTS).T - best) / plan.mechanism.std
+    best = np.asarray(planned_q.optimal_q(model, np.where(np.abs(rewards) <= 0.5, rewards, 0.0), 0.9))
+    np.testing.assert_allclose(exact(planned_q.POINTS).T, best, rtol=1e-6, atol=1e-6)
+    noisy = planned_q.released_q(model, rewards, bind_mechanism(plan, SeededNoise.from_seed(0)), 0.9, walk.facts)
+    moved = (noisy(planned_q.POINTS).T - best) / plan.mechanism.std
     assert 0.3 < moved.std() < 3.0
     assert abs(np.corrcoef(moved)[0, 1]) < 0.9
-    again = planner.released(model, rewards, answers_of(plan, SeededNoise.from_seed(0)), 0.9, walk.facts)
+    again = planned_q.released_q(model, rewards, bind_mechanism(plan, SeededNoise.from_seed(0)), 0.9, walk.facts)
     np.testing.assert_array_equal(again.weights["V"], noisy.weights["V"])

@@ -61,9 +61,9 @@ def test_a_target_waits_and_an_action_is_as_exploring_as_is_said():
     acting = state._replace(actor=state.q._replace(weights=weights))
 
     def taken(state: Any, j: Any) -> np.ndarray:
-        exploring = q_updates.explored(shape_of[state.actor is None], rates, coins, j, jnp)
+        exploring = q_updates.exploring_actions(shape_of[state.actor is None], rates, coins, j, jnp)
         best = partial(
-            q_updates.best, shape_of[state.actor is None], q_updates.acting_weights(state), np.zeros(1), xp=jnp
+            q_updates.policy_action, shape_of[state.actor is None], q_updates.acting_weights(state), np.zeros(1), xp=jnp
         )
         return np.where(exploring < 0, jax.jit(jax.vmap(best))(coins[:, 1]), exploring)
 
@@ -77,4 +77,4 @@ def test_a_plan_is_needed_for_what_is_learned():
     """Discount and network of resolved options alone."""
     resolved = resolve(FunctionalQ(**SHORT), FACTS)
     rates = q_learner.rates_of(replace(resolved, discount=0.5), FACTS, None)
-    assert (float(rates.scale), float(rates.centre), float(rates.ending)) == (2.0, 0.25, -1.0)
+    assert (float(rates.scale), float(rates.centre), float(rates.terminal_value)) == (2.0, 0.25, -1.0)

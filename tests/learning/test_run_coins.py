@@ -61,7 +61,7 @@ def released(length: int, key: bytes = KEY, **more: Any) -> tuple[Clock, bytes]:
 
 
 def test_the_coins_of_a_release_are_words_of_chacha20_at_their_address():
-    """Seeds and explored actions as RFC 8439 has them, wherever an episode began."""
+    """Seeds and exploring_actions actions as RFC 8439 has them, wherever an episode began."""
     clock, _ = released(5)
     actions = SecureNoise(KEY).stream("learner").actions()
     key = np.asarray(actions.key).astype("<u4").tobytes()
@@ -75,7 +75,7 @@ def test_the_coins_of_a_release_are_words_of_chacha20_at_their_address():
     # in the first round all is exploration
     np.testing.assert_array_equal(clock.actions[:ROUND], words(1, 0, ROUND) >> 31)
     coins, shape = AddressedCoins(actions), q_learner.shape_of(options(), Clock.facts)
-    replayed = coins.of_round(shape, 2).replayed
+    replayed = coins.for_round(shape, 2).replayed
     assert replayed.shape == (shape.updates, 5)
     np.testing.assert_array_equal(replayed.ravel() * 2.0**24, words(2, 2, replayed.size) >> 8)
     start = [words(draw, 2**32 - 1, 6) >> 8 for draw in range(2)]
@@ -120,10 +120,10 @@ def test_numpy_acts_as_compiled_code_does(network, actor_critic):
     units, coins = rng.random((300, 1)), rng.random((300, 2), np.float32)
     if "c" in weights:  # no action is the best one everywhere
         weights["c"] = -q_values(network, dict(weights, c=np.zeros(3)), units).mean(axis=0).astype(np.float32)
-    compiled = jax.vmap(lambda unit, coin: q_updates.best(shape, weights, unit, coin, jnp))(units, coins[:, 1])
-    found = [q_updates.best(shape, weights, unit, coin) for unit, coin in zip(units, coins[:, 1], strict=True)]
+    compiled = jax.vmap(lambda unit, coin: q_updates.policy_action(shape, weights, unit, coin, jnp))(units, coins[:, 1])
+    found = [q_updates.policy_action(shape, weights, unit, coin) for unit, coin in zip(units, coins[:, 1], strict=True)]
     np.testing.assert_array_equal(found, compiled)
     assert len(set(map(int, found))) > 1
     for j in (0, 3, 1000):
-        theirs = q_updates.explored(shape, rates, jnp.asarray(coins), np.int32(j), jnp)
-        np.testing.assert_array_equal(q_updates.explored(shape, rates, coins, np.int32(j)), theirs)
+        theirs = q_updates.exploring_actions(shape, rates, jnp.asarray(coins), np.int32(j), jnp)
+        np.testing.assert_array_equal(q_updates.exploring_actions(shape, rates, coins, np.int32(j)), theirs)

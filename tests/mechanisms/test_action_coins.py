@@ -11,7 +11,7 @@ from scipy.stats import kstest
 from dprl.environments.cart_pole import CartPole
 from dprl.environments.pendulum import Pendulum
 from dprl.learning.policy_gradient.estimator import RunShape
-from dprl.learning.policy_gradient.users import Acting, Simulated
+from dprl.learning.policy_gradient.people_sources import PolicyForPeople, SimulatedPeople
 from dprl.mechanisms import keystream
 from dprl.mechanisms.action_coins import ActionCoins, uniform_of
 from dprl.mechanisms.noise import SecureNoise, SeededNoise
@@ -75,7 +75,7 @@ def test_who_stands_in_a_place_of_a_simulator_is_the_same_in_any_block(environme
     policy = Parametric(kind, environment.observation_bounds, actions, action)
     shape = RunShape(policy=policy, users=64, batch=64, steps=1, horizon=min(environment.horizon, 40), interactions=2)
     theta = jnp.zeros(policy.size, jnp.float32)
-    answered = jax.jit(lambda coins, slots: Simulated(environment, shape).meet(theta, coins, slots))
+    answered = jax.jit(lambda coins, slots: SimulatedPeople(environment, shape).trajectories(theta, coins, slots))
     coins = SECURE.for_batch(4)
     whole, piece = answered(coins, jnp.arange(16)), answered(coins, jnp.arange(9, 25))
     for one, two in zip(whole, piece, strict=True):
@@ -90,7 +90,7 @@ def test_the_policy_on_the_host_acts_by_the_same_coins(kind):
     policy = Parametric(kind, ((-1.0, 1.0),) * 2, None if continuous else 4, ((0.0, 1.0),) * 2 if continuous else None)
     rng, coins = np.random.default_rng(0), SECURE.for_batch(2)
     theta = rng.normal(size=policy.size).astype(np.float32)
-    act = Acting(policy, theta, coins)
+    act = PolicyForPeople(policy, theta, coins)
     places, turns = np.repeat([3, 50, -1, 9000], 5), np.tile(np.arange(5), 4)
     seen = rng.uniform(-1.0, 1.0, (20, 2)).astype(np.float32)
     together = act(seen, places, turns)

@@ -16,7 +16,7 @@ from ..evaluation import test_intervals as intervals
 from ..evaluation import test_strata_subgroups as strata_subgroups
 from ..evaluation import test_subgroups as subgroups
 from ..evaluation.many_logs import LOGS, estimates, hits, several
-from ..learning import test_asking as asking
+from ..learning import test_environment_session as environment_session
 from ..learning import test_plan as learning_plan
 from ..learning import test_run_coins as run_coins
 from ..mechanisms import test_filtered_sum as filtered_sum
@@ -44,7 +44,7 @@ for test, given in (
     (rounded_gaussian.test_no_residue_is_rarer_than_another, {"std": MAX_STD, "modulus": 256}),
     (filtered_sum.test_the_norm_of_more_people_than_may_be_declared_is_cut, {}),
     (changing_noise.test_what_a_resumed_stage_has_spent_is_read_and_never_computed_again, {}),
-    (asking.test_neighbours_stay_as_near_as_is_paid_for_whatever_is_observed, {"variant": "functional"}),
+    (environment_session.test_neighbours_stay_as_near_as_is_paid_for_whatever_is_observed, {"variant": "functional"}),
     (learning_plan.test_a_memo_where_the_proof_needs_one, {}),
     (learning_plan.test_the_plan_pays_for_all_that_is_released, {"setting": "functional"}),
     (run_coins.test_the_coins_of_a_release_are_words_of_chacha20_at_their_address, {}),

@@ -13,7 +13,7 @@ import numpy as np
 
 from dprl.accounting.reward_relation import RewardRelation
 from dprl.environments import learning_source
-from dprl.learning import asking, functional_q, learning_plan, planner, q_learner
+from dprl.learning import functional_q, learning_plan, planned_q, q_learner
 from dprl.mechanisms import function_noise
 from dprl.mechanisms.function_noise import FunctionNoise, PathAnswers
 from dprl.mechanisms.ornstein_uhlenbeck import positions_of
@@ -44,7 +44,7 @@ def _(original: Any, self: Any) -> Any:
     return original(self) / self.batch
 
 
-@fault("the reward's radius in place of the optimal Q's", "neighbours of a planned q", (planner, "q_bounds"))
+@fault("the reward's radius in place of the optimal Q's", "neighbours of a planned q", (planned_q, "q_sensitivity"))
 def _(original: Any, config: Any, facts: Any, model: Any) -> Any:
     return (config.reward_radius, config.reward_lipschitz)
 
@@ -65,7 +65,7 @@ def ask(planting: Planting, change: Callable[..., Any]) -> None:
 
         return faulty
 
-    planting.replace(q_learner, "learned", learned)
+    planting.replace(q_learner, "learn_from_samples", learned)
 
 
 class Leaking:
@@ -145,13 +145,13 @@ def _(planting: Planting) -> None:
         used = itertools.count()
         return lambda self, seed: original(self, seed + next(used))
 
-    planting.replace(asking.EnvironmentSession, "reset", counted)
+    planting.replace(q_learner.EnvironmentSession, "reset", counted)
 
 
 @fault(
     "exploration by a generator that is no ChaCha20",
     "the coins of a release are words of chacha20 at their address",
-    (q_learner.AddressedCoins, "of_round"),
+    (q_learner.AddressedCoins, "for_round"),
 )
 def _(original: Any, self: Any, shape: Any, j: int) -> Any:
     given = original(self, shape, j)
@@ -168,7 +168,7 @@ fault(
 @fault(
     "observations that are not moved into their domain",
     "neighbours stay as near as is paid for whatever is observed",
-    (asking.EnvironmentSession, "_seen"),
+    (q_learner.EnvironmentSession, "_seen"),
 )
 def _(original: Any, self: Any, observation: Any) -> Any:
     """Below 0 every one gets fresh noise for one point of the relation."""
@@ -183,7 +183,7 @@ def _(planting: Planting) -> None:
     def seen(original: Callable[..., Any]) -> Callable[..., Any]:
         return lambda self, observation: original(self, observation)._replace(known=True)
 
-    planting.replace(asking.EnvironmentSession, "_seen", seen)
+    planting.replace(q_learner.EnvironmentSession, "_seen", seen)
     ask(
         planting,
         lambda answers, sample, j: (
@@ -196,7 +196,7 @@ def _(planting: Planting) -> None:
 @fault(
     "an exception of the environment that is passed on",
     "nothing that an environment raises is said",
-    (asking, "quietly"),
+    (q_learner, "quietly"),
 )
 def _(original: Any, call: Any, otherwise: Any) -> Any:
     return call()

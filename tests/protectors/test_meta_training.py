@@ -9,7 +9,7 @@ import pytest
 
 from dprl.accounting.budget import Budget
 from dprl.errors import DprlError
-from dprl.protectors import learn, meta_training
+from dprl.protectors import meta_training
 from dprl.protectors.meta_training import Training, train
 from dprl.protectors.projector import Architecture, HandSchedule
 from dprl.protectors.protector import Protector
@@ -43,7 +43,7 @@ def test_an_interrupted_training_ends_as_if_it_had_not_been(tmp_path):
         np.testing.assert_array_equal(found.weights[name], array)
     with pytest.raises(DprlError, match="of another training"):
         train(SIMULATION, dataclasses.replace(SHORT, seed=1), checkpoint=tmp_path, resume=True)
-    (tmp_path / meta_training.STATE).write_bytes(b"0" * 40)
+    (tmp_path / meta_training.CHECKPOINT_FILE).write_bytes(b"0" * 40)
     with pytest.raises(DprlError, match="is damaged"):
         train(SIMULATION, SHORT, checkpoint=tmp_path, resume=True)
 
@@ -80,7 +80,7 @@ def test_an_adaptive_scheduler_learns_to_spend_its_budget():
     hand = HandSchedule(steps=8, sampling_rate=0.5, clip_norm=1.0, step_sizes=(0.3,), tail=0.0)
     family = Bowl(hand=hand, units=200)
     architecture = Architecture(hidden=4, layers=1, scheduler="adaptive")
-    simulation = learn.simulation_of(family, architecture, Budget(1.0, 1e-5))
+    simulation = meta_training.simulation_of(family, architecture, Budget(1.0, 1e-5))
     middle = simulation.ratios.index(1.0)
     assert 1.0 - 1e-4 < 8 * simulation.costs[middle] <= 1.0
     assert list(simulation.costs) == sorted(simulation.costs, reverse=True)
@@ -94,22 +94,24 @@ def test_an_adaptive_scheduler_learns_to_spend_its_budget():
 
 @pytest.mark.slow
 def test_learning_writes_down_where_the_protector_comes_from(tmp_path):
-    protector, trained = learn.learn(Bowl(units=300), Budget(1.0, 1e-5), SMALL, SHORT, value_budget_fraction=0.5)
+    protector, trained = meta_training.learn_protector(
+        Bowl(units=300), Budget(1.0, 1e-5), SMALL, SHORT, value_budget_fraction=0.5
+    )
     said = protector.provenance
     assert said["public"] is True
     assert (said["tasks"], said["epsilon"], said["delta"], said["value_budget_fraction"]) == ("bowl", 1.0, 1e-5, 0.5)
-    strength = 300 * np.sqrt(0.5) / learn.gaussian_of(Budget(1.0, 1e-5))
+    strength = 300 * np.sqrt(0.5) / meta_training.whole_budget_multiplier(Budget(1.0, 1e-5))
     assert protector.ranges["strength"] == pytest.approx((strength / 1.25, strength * 1.25))
     assert protector.ranges["horizon"] == (1.0, 50.0)
-    alone = learn.simulation_of(Bowl(units=300), SMALL, Budget(1.0, 1e-5))
-    shared = learn.simulation_of(Bowl(units=300), SMALL, Budget(1.0, 1e-5), 0.5)
+    alone = meta_training.simulation_of(Bowl(units=300), SMALL, Budget(1.0, 1e-5))
+    shared = meta_training.simulation_of(Bowl(units=300), SMALL, Budget(1.0, 1e-5), 0.5)
     # plain Gaussians of everybody: half of mu^2 is root two times the noise
     assert shared.std / alone.std == pytest.approx(np.sqrt(2.0), rel=1e-3)
-    folder = learn.save(protector, trained, tmp_path / "p")
+    folder = meta_training.save_with_log(protector, trained, tmp_path / "p")
     assert Protector.load(folder) == protector
-    assert (folder / learn.LOG).read_bytes() == learn.log_bytes(trained)
+    assert (folder / meta_training.TRAINING_LOG).read_bytes() == meta_training.log_bytes(trained)
     with pytest.raises(DprlError, match="value_budget_fraction"):
-        learn.learn(Bowl(), Budget(1.0, 1e-5), SMALL, SHORT, value_budget_fraction=1.0)
+        meta_training.learn_protector(Bowl(), Budget(1.0, 1e-5), SMALL, SHORT, value_budget_fraction=1.0)
 
 
 @pytest.mark.slow
@@ -118,13 +120,13 @@ def test_a_refinement_follows_a_training_and_resumes(tmp_path):
     told: list[int] = []
 
     def learned(**options):
-        return learn.learn(Bowl(), Budget(1.0, 1e-5), SMALL, SHORT, refinement=refinement, **options)
+        return meta_training.learn_protector(Bowl(), Budget(1.0, 1e-5), SMALL, SHORT, refinement=refinement, **options)
 
     protector, trained = learned(progress=lambda epoch, _: told.append(epoch))
     assert told == list(range(1, 10))
-    assert [r["epoch"] for r in (*trained.before, *trained.log)] == [0, 2, 4, 6, 6, 8, 9]
+    assert [r["epoch"] for r in (*trained.earlier_log, *trained.log)] == [0, 2, 4, 6, 6, 8, 9]
     assert protector.provenance["refinement"]["learning_rate"] == 0.05
-    first = train(learn.simulation_of(Bowl(), SMALL, Budget(1.0, 1e-5)), SHORT)
+    first = train(meta_training.simulation_of(Bowl(), SMALL, Budget(1.0, 1e-5)), SHORT)
     assert trained.log[0]["validation_loss"] == pytest.approx(min(r["validation_loss"] for r in first.log), rel=1e-6)
 
     def stop(epoch, _):
@@ -135,5 +137,5 @@ def test_a_refinement_follows_a_training_and_resumes(tmp_path):
         learned(checkpoint=tmp_path / "c", progress=stop)
     again, _ = learned(checkpoint=tmp_path / "c", resume=True)
     assert again == protector
-    learn.remove_checkpoint(tmp_path / "c")
+    meta_training.remove_checkpoint(tmp_path / "c")
     assert not (tmp_path / "c").exists()

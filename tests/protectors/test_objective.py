@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dprl.errors import DprlError
-from dprl.protectors.objective import Schedule, Training, adam, augmented, budget_weighted, tighten
+from dprl.protectors.objective import Schedule, Training, adam, budget_weighted, lagrangian_terms, update_lagrangian
 
 
 def test_losses_are_weighted_by_how_near_the_budget_is():
@@ -19,10 +19,10 @@ def test_losses_are_weighted_by_how_near_the_budget_is():
 
 
 def test_the_multiplier_follows_the_excess():
-    z, mu = tighten(Schedule(shrink=0.5, least=0.3), *map(jnp.asarray, (0.2, 0.5, 0.1)))
+    z, mu = update_lagrangian(Schedule(shrink=0.5, least=0.3), *map(jnp.asarray, (0.2, 0.5, 0.1)))
     assert (float(z), float(mu)) == pytest.approx((0.2 - 0.1 / 0.5, 0.3))
     h, z, mu = 0.3, -0.7, 0.2
-    assert float(augmented(*map(jnp.asarray, (h, z, mu)))) == pytest.approx(-z * h + h * h / (2 * mu))
+    assert float(lagrangian_terms(*map(jnp.asarray, (h, z, mu)))) == pytest.approx(-z * h + h * h / (2 * mu))
 
 
 def test_adam_is_adam_on_a_clipped_gradient_and_ignores_what_is_not_finite():
@@ -46,9 +46,9 @@ def test_adam_is_adam_on_a_clipped_gradient_and_ignores_what_is_not_finite():
 
 def test_pre_training_comes_first_and_the_rate_falls():
     training = Training(epochs=100, incremental=(0.0, 0.5), share=0.2, learning_rate=1.0)
-    assert [training.factor(e) for e in (0, 19, 20, 39, 40, 99)] == [0.0, 0.0, 0.5, 0.5, 1.0, 1.0]
-    assert training.rate(0) == 1.0
-    assert training.rate(100) == pytest.approx(0.1)
+    assert [training.noise_factor_at(e) for e in (0, 19, 20, 39, 40, 99)] == [0.0, 0.0, 0.5, 0.5, 1.0, 1.0]
+    assert training.learning_rate_at(0) == 1.0
+    assert training.learning_rate_at(100) == pytest.approx(0.1)
 
 
 @pytest.mark.parametrize(

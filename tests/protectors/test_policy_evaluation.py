@@ -19,9 +19,9 @@ from dprl.evaluation.dptd import DPTD
 from dprl.evaluation.plan import program_for
 from dprl.mechanisms.noise import SeededNoise
 from dprl.protectors import random_chains as chains
-from dprl.protectors.learn import simulation_of
+from dprl.protectors.meta_training import simulation_of
 from dprl.protectors.objective import Training, meta_gradient
-from dprl.protectors.policy_evaluation import TUNED, RandomChains
+from dprl.protectors.policy_evaluation import TUNED_SCHEDULES, RandomChains
 from dprl.protectors.projector import init_weights
 from dprl.protectors.protector import Protector
 from dprl.protectors.simulation import Simulation, unroll
@@ -170,11 +170,11 @@ def test_the_best_point_of_a_grid_and_its_edges():
 
 
 def test_hand_schedules_by_budget():
-    assert RandomChains().tuned(Budget(0.1, 1e-5)).step_size == TUNED[0.1]["step_size"]
-    assert RandomChains().tuned(Budget(2.0, 1e-5)).step_size == TUNED[1.0]["step_size"]
+    assert RandomChains().tuned(Budget(0.1, 1e-5)).step_size == TUNED_SCHEDULES[0.1]["step_size"]
+    assert RandomChains().tuned(Budget(2.0, 1e-5)).step_size == TUNED_SCHEDULES[1.0]["step_size"]
     with pytest.raises(DprlError, match="chains or mdps"):
         RandomChains(kind="bandits")
-    assert RandomChains(units=3000).tuned(Budget(0.1, 1e-5)).step_size == TUNED[1.0]["step_size"]
+    assert RandomChains(units=3000).tuned(Budget(0.1, 1e-5)).step_size == TUNED_SCHEDULES[1.0]["step_size"]
     said = RandomChains().describe()
     assert said["units"] == 300
     assert said["kind"] == "chains"

@@ -11,12 +11,12 @@ from dprl.errors import DprlError
 from dprl.protectors import lstm
 from dprl.protectors.projector import (
     LEVELS,
-    SIGNALS,
+    SIGNAL_VALUES,
     Architecture,
     HandSchedule,
     UpdateRule,
     init_weights,
-    over_time,
+    interpolate_knots,
     profile_of,
 )
 
@@ -127,8 +127,8 @@ def test_steps_and_weights_follow_the_released_signal():
         at = lambda knots, t=t: np.array([np.interp(t / 5, np.linspace(0, 1, 8), k) for k in knots.T])  # noqa: E731
         # standard deviation of a mean of t + 1 steps, in four coordinates
         above = np.log(np.linalg.norm(means[: t + 1].mean(axis=0)) / (noise * np.sqrt(4.0 / (t + 1))))
-        table = np.stack([at(weights["signal"][:, k]) for k in range(SIGNALS)])  # over the signal, at this time
-        places = np.linspace(0.0, 3.0, SIGNALS)
+        table = np.stack([at(weights["signal"][:, k]) for k in range(SIGNAL_VALUES)])  # over the signal, at this time
+        places = np.linspace(0.0, 3.0, SIGNAL_VALUES)
         factors = np.exp([np.interp(above, places, column) for column in table.T])
         theta = theta - np.array([0.3, 0.1])[BLOCKS] * factors[BLOCKS] * means[t]
         if t >= 2:  # the last three of five
@@ -150,7 +150,7 @@ def test_a_public_profile_has_few_levels_and_a_mean_precision_of_one():
     np.testing.assert_array_equal(profile_of({}, 7), np.ones(7))
     knots, at = rng.normal(size=(4, 2)), rng.random(6)
     expected = [[np.interp(p, np.linspace(0, 1, 4), column) for column in knots.T] for p in at]
-    found = jax.jit(jax.vmap(lambda p: over_time(jnp.asarray(knots), p)))(jnp.asarray(at))
+    found = jax.jit(jax.vmap(lambda p: interpolate_knots(jnp.asarray(knots), p)))(jnp.asarray(at))
     np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
@@ -163,7 +163,7 @@ def test_adaptive_noise_stays_between_its_bounds_whatever_the_weights():
     def ratio(bias):
         rule = UpdateRule(architecture=adaptive, hand=hand, weights=weights | {"scheduler.out.b": bias[None]})
         state = rule.start(jnp.zeros(4, jnp.float32))[0]._replace(norm=jnp.asarray(1e6, jnp.float32))
-        return rule.propose(state, 0.1, 0.5)[1]
+        return rule.propose_noise(state, 0.1, 0.5)[1]
 
     for bias, expected in ((-1e3, 0.3), (0.0, 1.0), (1e3, 1.7)):
         assert float(ratio(jnp.asarray(bias, jnp.float32))) == pytest.approx(expected)

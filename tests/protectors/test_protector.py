@@ -50,17 +50,18 @@ def test_a_round_trip_keeps_every_fact_and_each_one_counts_in_the_fingerprint(tm
 
 def test_what_it_serves_follows_from_public_facts():
     known = protector(ranges={"horizon": (1.0, 9.0), "strength": (2.0, 3.0)})
-    assert known.serves({"horizon": 9.0, "strength": 2.0, "units": 5.0}) is None
+    assert known.reason_not_to_serve({"horizon": 9.0, "strength": 2.0, "units": 5.0}) is None
     assert (
-        known.serves({"horizon": 9.5, "strength": 2.0}) == "it was trained for horizon between 1 and 9, and it is 9.5"
+        known.reason_not_to_serve({"horizon": 9.5, "strength": 2.0})
+        == "it was trained for horizon between 1 and 9, and it is 9.5"
     )
-    assert known.serves({"strength": 1.9}) == "it was trained for strength between 2 and 3, and it is 1.9"
+    assert known.reason_not_to_serve({"strength": 1.9}) == "it was trained for strength between 2 and 3, and it is 1.9"
     bumps = protector(features="rbf:4")
-    assert bumps.serves({}, "rbf:4") is None
-    assert bumps.serves({}, "tabular") == "it was trained for the features rbf:4, and there are tabular"
+    assert bumps.reason_not_to_serve({}, "rbf:4") is None
+    assert bumps.reason_not_to_serve({}, "tabular") == "it was trained for the features rbf:4, and there are tabular"
     single = new_protector(Architecture(layers=0, dense=1, dimension=4), HAND)
-    assert single.serves({"dimension": 4.0}) is None
-    assert single.serves({"dimension": 6.0}) == "it was trained for 4 parameters, and there are 6"
+    assert single.reason_not_to_serve({"dimension": 4.0}) is None
+    assert single.reason_not_to_serve({"dimension": 6.0}) == "it was trained for 4 parameters, and there are 6"
 
 
 @pytest.mark.parametrize("said", [{}, {"public": False}, {"public": "yes"}, {"charged": " "}, {"charged": 1}])

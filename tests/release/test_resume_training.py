@@ -12,7 +12,7 @@ import pytest
 import dprl
 from dprl.accounting.ledger import Ledger
 from dprl.environments.bandit import Bandit
-from dprl.learning.policy_gradient.users import AskedPeople
+from dprl.learning.policy_gradient.people_sources import AskedPeople
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.noise import SecureNoise
 from dprl.mechanisms.run_key import RunKey

@@ -17,7 +17,7 @@ from dprl.accounting.ledger import Ledger
 from dprl.accounting.reward_relation import RewardRelation
 from dprl.accounting.verification import verify
 from dprl.environments.interval_walk import IntervalWalk
-from dprl.learning import planner
+from dprl.learning import planned_q
 from dprl.mechanisms.noise import SecureNoise
 from dprl.protocols import EnvironmentSpec
 from dprl.release.learning_artifacts import REWARDS_NOT_PROTECTED
@@ -218,13 +218,13 @@ def test_returns_of_a_simulation():
 
 
 def test_learning_that_diverges_can_be_stored(tmp_path, monkeypatch):
-    planned = planner.released
+    planned = planned_q.released_q
 
     def diverged(*arguments: Any) -> Any:
         q = planned(*arguments)
         return replace(q, weights={"V": np.full_like(q.weights["V"], np.nan)})
 
-    monkeypatch.setattr(planner, "released", diverged)
+    monkeypatch.setattr(planned_q, "released_q", diverged)
     train().save(tmp_path / "q")
     assert verify(tmp_path / "q").private
     assert dprl.load_q_function(tmp_path / "q")(np.zeros(1)).shape == (1, 2)

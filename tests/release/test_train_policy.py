@@ -282,7 +282,7 @@ def test_people_who_are_sampled_again(tmp_path, monkeypatch):
 
 
 def test_learning_that_diverges_can_be_stored(tmp_path, monkeypatch):
-    monkeypatch.setattr(trainer, "released", lambda *given: np.full(6, np.nan, np.float32))
+    monkeypatch.setattr(trainer, "released_parameters", lambda *given: np.full(6, np.nan, np.float32))
     train().save(tmp_path / "p")
     assert verify(tmp_path / "p").private
     assert not dprl.load_policy(str(tmp_path / "p")).theta.any()  # type: ignore[union-attr]

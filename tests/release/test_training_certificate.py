@@ -15,7 +15,7 @@ from dprl.accounting import events
 from dprl.accounting.reward_relation import RewardRelation, parse_relation
 from dprl.accounting.verification import verify
 from dprl.environments.interval_walk import IntervalWalk
-from dprl.learning import planner
+from dprl.learning import planned_q
 from dprl.learning.learning_plan import make_learning_plan
 from dprl.mechanisms.noise import SecureNoise
 from dprl.release.learning_artifacts import q_certificate_of
@@ -35,7 +35,7 @@ def planned(name: str) -> dict[str, Any]:
     facts = replace(facts, on_grid=name != "off the grid")
     variant = name if name in ("observed-reward", "gradient", "output") else "functional"
     options = {"reward_radius": 0.01, "variant": variant} | VARIANTS[name]
-    model = IntervalWalk().transition_matrix(planner.POINTS) if name == "output" else None
+    model = IntervalWalk().transition_matrix(planned_q.POINTS) if name == "output" else None
     plan = make_learning_plan(dprl.FunctionalQ(**options), facts, BUDGET, model)
     return q_certificate_of(plan, SecureNoise(KEY), "verified") | {"created": "2026-11-22T04:00:00Z"}
 

@@ -137,7 +137,7 @@ def _rewards(request: Calibrate, budget: Any) -> Calibrated:
     from dprl.accounting.accountant import accountant_name
     from dprl.accounting.events import to_json
     from dprl.environments.learning_source import GymnasiumSource, open_environment
-    from dprl.learning import planner
+    from dprl.learning import planned_q
     from dprl.learning.functional_q import relation, resolve
     from dprl.learning.learning_plan import epsilon_at, make_learning_plan, make_mechanism
 
@@ -147,7 +147,7 @@ def _rewards(request: Calibrate, budget: Any) -> Calibrated:
     facts, source = open_environment(request.environment or "interval-walk", request.bounds)
     model = None
     if config.variant == "output" and not isinstance(source, GymnasiumSource):
-        model = source.transition_matrix(planner.POINTS)
+        model = source.transition_matrix(planned_q.POINTS)
     if request.noise_multiplier is None:
         plan = make_learning_plan(config, facts, budget, model)
         config, mechanism = plan.config, plan.mechanism

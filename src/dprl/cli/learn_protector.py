@@ -68,7 +68,7 @@ def learn_protector(request: LearnProtector) -> None:
     budget, mistakes = request.budget(), request.mistakes
 
     from dprl.files import write_atomically
-    from dprl.protectors import learn
+    from dprl.protectors import meta_training
     from dprl.protectors.protector import FACTS, Protector
     from dprl.protectors.tasks import find_family
     from dprl.release.results import check_folder
@@ -80,7 +80,7 @@ def learn_protector(request: LearnProtector) -> None:
     family = mistakes.attempt(find_family, request.tasks) if request.tasks is not None else None
     mistakes.check()
     assert out is not None
-    chosen, family = _chosen(request), learn.tuned(family, budget, request.value_budget_fraction)
+    chosen, family = _chosen(request), meta_training.tuned_for(family, budget, request.value_budget_fraction)
     family, architecture, training = _parts(request, chosen, family)
     weights, refinement, total = None, None, training.epochs
     if request.start is not None:
@@ -92,10 +92,10 @@ def learn_protector(request: LearnProtector) -> None:
         refinement = getattr(family, "refinement", None)
     if refinement is not None:
         refinement, total = dataclasses.replace(refinement, seed=training.seed + 1), total + refinement.epochs
-    checkpoint = out.with_name(out.name + learn.CHECKPOINT)
+    checkpoint = out.with_name(out.name + meta_training.CHECKPOINT_SUFFIX)
     try:
         with Progress(total, quiet=request.as_json, doing="meta-gradients") as progress:
-            protector, trained = learn.learn(
+            protector, trained = meta_training.learn_protector(
                 family,
                 budget,
                 architecture,
@@ -109,11 +109,11 @@ def learn_protector(request: LearnProtector) -> None:
             )
     except KeyboardInterrupt as stop:
         raise StoppedError("; the same command with --resume goes on") from stop
-    learn.save(protector, trained, out)
-    facts, log = json.loads((out / FACTS).read_text(encoding="utf-8")), [*trained.before, *trained.log]
+    meta_training.save_with_log(protector, trained, out)
+    facts, log = json.loads((out / FACTS).read_text(encoding="utf-8")), [*trained.earlier_log, *trained.log]
     write_atomically(out / REPORT, protector_page(facts, log, protector.profile, protector.fingerprint).encode())
-    learn.remove_checkpoint(checkpoint)
-    best, said = learn.best_of(trained), protector.provenance
+    meta_training.remove_checkpoint(checkpoint)
+    best, said = meta_training.best_validation(trained), protector.provenance
     names = ("validation_loss", "hand_loss", "geometric_ratio", "worst_ratio")
     result = {name: said[name] for name in ("tasks", "epsilon", "delta", "value_budget_fraction")}
     result |= {"fingerprint": protector.fingerprint, "epochs": total, "path": str(out)}

@@ -1,7 +1,7 @@
 """Sources that a policy is learned from, by the name that a user gives: environments, and people who answer.
 
 Environments run step by step on the host: those of Gymnasium, and JAX environments, which are not traced. Errors of
-such a source are caught by its caller, :class:`dprl.learning.asking.EnvironmentSession`.
+such a source are caught by its caller, :class:`dprl.learning.q_learner.EnvironmentSession`.
 
 In a simulator every episode stands for a person, but no real one. People of Gymnasium and of a file are asked on the
 host, one batch at a time (see :class:`dprl.environments.people.Answers`).

@@ -99,7 +99,7 @@ def choose_protector(config: Any, facts: PublicFacts) -> ProtectorChoice:
     if protector.algorithm != config.algorithm:
         whom = protector.algorithm or "tasks that are no policy evaluation"
         raise DprlError(f"The protector was learned for {whom}, and the algorithm is {config.algorithm}.")
-    reason = protector.serves(protector_facts(facts), facts.features.name)
+    reason = protector.reason_not_to_serve(protector_facts(facts), facts.features.name)
     if reason is not None:
         protector = protector.fallback()
     hand = protector.hand

@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 
 Variant = Literal["functional", "observed-reward", "gradient", "output"]
 MAX_SAMPLES, MAX_UPDATES = 10**7, 10**6
-PATHS = ("functional", "output")
+PATH_VARIANTS = ("functional", "output")
 """Variants that add a path of a Gaussian process."""
-_NETWORKS: Mapping[Variant, str] = {
+_DEFAULT_NETWORKS: Mapping[Variant, str] = {
     "functional": "fourier:3", "observed-reward": "mlp:32", "gradient": "fourier:3", "output": "table:257",
 }  # fmt: skip
 MOST_PATH_NOISE = 32.0
@@ -135,7 +135,7 @@ class FunctionalQ(Config):
         del facts, budget
         return None
 
-    def learned(self, environment: Any, facts: EnvironmentSpec, noise: Any) -> QFunction:
+    def learn_q_function(self, environment: Any, facts: EnvironmentSpec, noise: Any) -> QFunction:
         """Return the Q-function that these options learn; only options with a plan of :meth:`claimed` have this."""
         raise NotImplementedError
 
@@ -160,8 +160,8 @@ def _contradictions(c: FunctionalQ) -> Iterator[str]:
         if getattr(c, name) is not None:
             yield f"{name} is an option of calibration = 'as-published' alone"
     for name, variants in (
-        ("decay", PATHS), ("reward_of", ("functional",)), ("shared_path", ("functional",)),
-        ("mixed_derivatives", ("functional",)), ("reward_lipschitz", PATHS), ("memoise", ("observed-reward",)),
+        ("decay", PATH_VARIANTS), ("reward_of", ("functional",)), ("shared_path", ("functional",)),
+        ("mixed_derivatives", ("functional",)), ("reward_lipschitz", PATH_VARIANTS), ("memoise", ("observed-reward",)),
     ):  # fmt: skip
         if getattr(c, name) and c.variant not in variants:
             yield f"{name} is an option of the variant {' and '.join(variants)} alone"
@@ -194,7 +194,7 @@ def resolve(config: FunctionalQ, facts: EnvironmentSpec) -> FunctionalQ:
         raise DprlError("functional-q: give reward_radius, or people where the reward is a mean over people.")
     if c.memoise and facts.finite is None:
         raise DprlError("functional-q: memoise needs an environment with finitely many states.")
-    if c.variant not in PATHS:
+    if c.variant not in PATH_VARIANTS:
         return c.replace(DERIVED, **derived)
     lipschitz = c.reward_lipschitz
     if lipschitz is None:
@@ -249,7 +249,7 @@ def public_defaults(c: FunctionalQ, facts: EnvironmentSpec) -> dict[str, Any]:
     if not high > low:
         raise DprlError("functional-q: the reward's bounds are one number: there is nothing to learn.")
     if c.network is None:
-        derived["network"] = _NETWORKS[c.variant or "observed-reward"]
+        derived["network"] = _DEFAULT_NETWORKS[c.variant or "observed-reward"]
     elif (c.variant == "output") != c.network.startswith("table:"):
         raise DprlError("functional-q: a table is what the variant output releases, and it releases nothing else.")
     if c.step_size is None:
@@ -290,7 +290,7 @@ def _check_dimensions(c: FunctionalQ, facts: EnvironmentSpec) -> None:
 def relation(config: FunctionalQ) -> RewardRelation:
     """Return which reward functions are neighbours in a release with these resolved options."""
     radius = filled(config.reward_radius)
-    if config.variant not in PATHS:
+    if config.variant not in PATH_VARIANTS:
         return RewardRelation(radius)
     return RewardRelation(
         radius, config.reward_lipschitz, of_state=bool(config.shared_path), mixed=config.mixed_derivatives

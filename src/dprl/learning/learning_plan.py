@@ -17,7 +17,7 @@ from dprl.config import DERIVED, filled
 from dprl.engine.plan import calibrate
 from dprl.entry_points import config_in_calibration
 from dprl.errors import DprlError
-from dprl.learning import planner
+from dprl.learning import planned_q
 from dprl.learning.functional_q import FunctionalQ, relation, resolve
 from dprl.mechanisms.function_noise import FunctionNoise
 from dprl.mechanisms.reward_noise import MemoisedAnswers, RewardGradient, RewardNoise
@@ -40,7 +40,7 @@ class LearningPlan:
         delta_sampler: what finite precision or the sampler adds to delta.
         relation: which reward functions are neighbours.
         claim: claim of a calibration that another distribution brings; its options learn by themselves.
-        model: ``(A, N, N)`` public transition matrix on :data:`planner.POINTS` (variant output).
+        model: ``(A, N, N)`` public transition matrix on :data:`planned_q.POINTS` (variant output).
     """
 
     config: FunctionalQ
@@ -72,8 +72,8 @@ def make_learning_plan(
     """Check the options against the facts, and calibrate the noise to the budget.
 
     Args:
-        model: ``(A, N, N)`` transition matrix of a public environment on the points :data:`planner.POINTS`; needed only
-            by the variant output.
+        model: ``(A, N, N)`` transition matrix of a public environment on the points :data:`planned_q.POINTS`; needed
+            only by the variant output.
 
     Raises:
         DprlError: in one sentence: a fact or an option is missing or contradicts another, the variant has no proof for
@@ -89,7 +89,7 @@ def make_learning_plan(
     if config.variant == "output":
         if model is None:
             raise DprlError("output: this environment has no public transition matrix; use functional.")
-        config = _of_output(config, facts, model)
+        config = _with_output_decay(config, facts, model)
     make = partial(make_mechanism, config, facts, model=model)
     trial = make(1.0)
     releases = None if isinstance(trial, FunctionNoise) else trial.steps
@@ -129,7 +129,7 @@ def make_mechanism(
     decay = filled(config.decay)
     if config.variant == "output":
         assert model is not None
-        sup, lipschitz = planner.q_bounds(config, facts, model)
+        sup, lipschitz = planned_q.q_sensitivity(config, facts, model)
         low, high = facts.reward_bounds
         scale = 1.0 / (1.0 - float(config.discount or 0.0))
         return FunctionNoise(
@@ -137,7 +137,7 @@ def make_mechanism(
             lipschitz=lipschitz,
             decay=decay,
             paths=facts.actions,
-            answers=facts.actions * len(planner.POINTS),
+            answers=facts.actions * len(planned_q.POINTS),
             reward_bounds=(low * scale, high * scale),
             noise_multiplier=z,
         )
@@ -175,7 +175,7 @@ def epsilon_at(mechanism: Mechanism, delta: float) -> tuple[float, float]:
     raise DprlError("This noise multiplier is too small to give any guarantee at this delta.")
 
 
-def answers_of(plan: LearningPlan, noise: Any) -> Any:
+def bind_mechanism(plan: LearningPlan, noise: Any) -> Any:
     """Return the answers that the learner asks on the host: the mechanism with ``noise``, which nothing else may use.
 
     In the variant functional a memo wraps the path. Off the path's grid the first observation of a cell answers for the
@@ -195,8 +195,8 @@ def _event(releases: int | None, noise_multiplier: float) -> events.DpEvent:
     return events.poisson_gaussian(1.0, noise_multiplier, releases)
 
 
-def _of_output(config: FunctionalQ, facts: EnvironmentSpec, model: Any) -> FunctionalQ:
+def _with_output_decay(config: FunctionalQ, facts: EnvironmentSpec, model: Any) -> FunctionalQ:
     """Return the options with the decay that fits the optimal Q rather than the reward."""
     if config.decay is not None:
         return config
-    return config.replace(DERIVED, decay=default_decay(*planner.q_bounds(config, facts, model)))
+    return config.replace(DERIVED, decay=default_decay(*planned_q.q_sensitivity(config, facts, model)))

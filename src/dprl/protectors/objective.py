@@ -96,16 +96,16 @@ class Training:
         require(left, "meta-training: incremental must leave epochs at full noise.")
 
     @property
-    def beside_hand(self) -> bool:
+    def compares_with_hand(self) -> bool:
         """Whether the objective depends on the hand schedule's loss."""
         return self.objective in ("hand", "both") or self.penalty > 0.0
 
-    def factor(self, epoch: int) -> float:
+    def noise_factor_at(self, epoch: int) -> float:
         """Return the factor of the noise in an epoch."""
         stage = int(epoch / (self.share * self.epochs)) if self.incremental else 0
         return self.incremental[stage] if stage < len(self.incremental) else 1.0
 
-    def rate(self, epoch: int) -> float:
+    def learning_rate_at(self, epoch: int) -> float:
         """Return the learning rate of Adam in an epoch."""
         return self.learning_rate * (0.1 + 0.45 * (1.0 + math.cos(math.pi * epoch / self.epochs)))
 
@@ -126,12 +126,12 @@ def budget_weighted(losses: jax.Array, costs: jax.Array) -> jax.Array:
     return jnp.sum(inside * losses) / jnp.maximum(jnp.sum(inside), 1e-9)
 
 
-def augmented(excess: jax.Array, multiplier: jax.Array, penalty: jax.Array) -> jax.Array:
+def lagrangian_terms(excess: jax.Array, multiplier: jax.Array, penalty: jax.Array) -> jax.Array:
     """Return what B.2 adds to the objective: ``- z h + h^2 / (2 mu)``, where h is the excess over the budget."""
     return -multiplier * excess + excess * excess / (2.0 * penalty)
 
 
-def tighten(
+def update_lagrangian(
     schedule: Schedule, multiplier: jax.Array, penalty: jax.Array, excess: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
     """Return the next multiplier ``z - h / mu`` and a smaller penalty mu: steps 3 and 4 of B.2."""
@@ -141,7 +141,7 @@ def tighten(
 # --- the objective ----------------------------------------------------------------------------------------------------
 
 
-def batch_of(simulation: Simulation, training: Training, key: jax.Array, count: int) -> tuple[Any, Any, Any]:
+def draw_tasks(simulation: Simulation, training: Training, key: jax.Array, count: int) -> tuple[Any, Any, Any]:
     """Return ``count`` fresh tasks, ``(count, repeats)`` keys of their runs, and a factor of each task's noise."""
     tasks, runs, factors = jax.random.split(key, 3)
     found = jax.vmap(simulation.family.sample)(jax.random.split(tasks, count))
@@ -150,7 +150,7 @@ def batch_of(simulation: Simulation, training: Training, key: jax.Array, count: 
     return found, keys, jnp.exp(jax.random.uniform(factors, (count,), jnp.float32, -spread, spread))
 
 
-def losses_of(
+def task_losses(
     simulation: Simulation,
     weights: Weights,
     tasks: Any,
@@ -183,7 +183,7 @@ def losses_of(
     return aim, every, spent
 
 
-def values_of(training: Training, aim: jax.Array, hand: jax.Array) -> jax.Array:
+def task_objectives(training: Training, aim: jax.Array, hand: jax.Array) -> jax.Array:
     """Return the ``(tasks,)`` objective of each task, from its loss and the hand schedule's; see :class:`Training`."""
     ratio = jnp.log(jnp.maximum(aim / jnp.maximum(hand, 1e-12), 1e-12))
     value = aim
@@ -209,19 +209,19 @@ def meta_gradient(
         key: key of the tasks, and of the runs on them.
         factor: () factor of every noise.
     """
-    tasks, keys, factors = batch_of(simulation, training, key, training.tasks)
+    tasks, keys, factors = draw_tasks(simulation, training, key, training.tasks)
     batch, own = (tasks, keys, factors * factor), training.task_clip > 0.0
 
     def objective(weights: Weights) -> tuple[jax.Array, dict[str, jax.Array]]:
-        aim, every, spent = losses_of(simulation, weights, *batch, own=own)
+        aim, every, spent = task_losses(simulation, weights, *batch, own=own)
         record, hand = {"loss": jnp.mean(aim)}, aim
-        if training.beside_hand:
-            hand = jax.lax.stop_gradient(losses_of(simulation, weights, *batch, learned=False, own=own)[0])
+        if training.compares_with_hand:
+            hand = jax.lax.stop_gradient(task_losses(simulation, weights, *batch, learned=False, own=own)[0])
             record["ratio"] = jnp.mean(aim / jnp.maximum(hand, 1e-12))
-        total = jnp.mean(values_of(training, aim, hand)) + training.intermediate * jnp.mean(every)
+        total = jnp.mean(task_objectives(training, aim, hand)) + training.intermediate * jnp.mean(every)
         if simulation.adaptive:
             record["excess"] = jnp.mean(spent) - 1.0
-            total = total + augmented(record["excess"], *lagrangian)
+            total = total + lagrangian_terms(record["excess"], *lagrangian)
         return total, record
 
     if not own:

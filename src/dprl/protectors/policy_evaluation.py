@@ -24,14 +24,14 @@ from dprl.errors import require
 from dprl.protectors import random_chains as chains
 from dprl.protectors.meta_training import Training
 from dprl.protectors.projector import Architecture, HandSchedule, Weights, init_weights
-from dprl.protectors.simulation import noise_of, unit_sum
+from dprl.protectors.simulation import seeded_noise, unit_sum
 from dprl.value_functions.features import make_features
 
-BALL = 1.0
+THETA_BALL = 1.0
 """Where theta may lie: the norm that GPOPE allows."""
-BOX = 1.0
+PARAMETER_BOX = 1.0
 """Of DPTD: the largest size of a coordinate of theta and of w."""
-FLOOR = 1e-4
+LEAST_EIGENVALUE = 1e-4
 """Least eigenvalue of C that counts: states that are hardly ever met are left out of the error."""
 
 
@@ -167,7 +167,7 @@ class RandomChains:
         A = C - self.discount * table.T @ onward @ table
         reward = (outcome - 0.5 * (visits - self.discount * jnp.sum(onward, axis=1))) / 0.5
         eigenvalues, vectors = jnp.linalg.eigh(C)
-        root = (vectors / jnp.sqrt(jnp.maximum(eigenvalues, FLOOR))) @ vectors.T
+        root = (vectors / jnp.sqrt(jnp.maximum(eigenvalues, LEAST_EIGENVALUE))) @ vectors.T
         return root @ jnp.concatenate([A, (table.T @ reward)[:, None]], axis=1)
 
     def initial(self, task: Task) -> jax.Array:
@@ -195,7 +195,7 @@ class RandomChains:
     def mean_gradient(self, task: Task, parameters: jax.Array, key: jax.Array, clip: Any) -> jax.Array:
         """Return GPOPE's joint gradients (paper 004, Eq. 4.1), clipped, summed over a Poisson batch, over ``q m C``."""
         mechanism = unit_sum(self.dimension, self.sampling_rate)
-        members, _ = mechanism.members(noise_of(jax.random.bits(key, dtype=jnp.uint32)), 0, self.units, 1)
+        members, _ = mechanism.members(seeded_noise(jax.random.bits(key, dtype=jnp.uint32)), 0, self.units, 1)
         included = members < self.units
         # places that nobody takes get the last unit's rows, because a clipped vector of zeros has no gradient
         members = jnp.minimum(members, self.units - 1)
@@ -210,11 +210,11 @@ class RandomChains:
     def project(self, parameters: jax.Array) -> jax.Array:
         """Return the parameters, moved to the public set in which they may lie."""
         if self.serves == "dptd":
-            return jnp.clip(parameters, -BOX, BOX)
+            return jnp.clip(parameters, -PARAMETER_BOX, PARAMETER_BOX)
         theta, w = parameters[: self.size], parameters[self.size :]
         # the floor is as small as single precision differentiates
         norm = jnp.sqrt(jnp.maximum(jnp.sum(theta * theta), 1e-12))
-        return jnp.concatenate([theta * jnp.minimum(1.0, BALL / norm), w])
+        return jnp.concatenate([theta * jnp.minimum(1.0, THETA_BALL / norm), w])
 
     def loss(self, task: Task, parameters: jax.Array) -> jax.Array:
         """Return the exact mean squared projected Bellman error (MSPBE) in public units."""
@@ -242,10 +242,13 @@ class RandomChains:
         return {"source": source} | dataclasses.asdict(self)
 
     def tuned(self, budget: Budget, value_budget_fraction: float = 0.0) -> RandomChains:
-        """Return the family with the hand schedule of the nearest budget in :data:`TUNED`, by noise over units."""
+        """Return the family with the hand schedule of the nearest budget in :data:`TUNED_SCHEDULES`.
+
+        Budgets are compared by noise over units.
+        """
         strength = budget.epsilon * math.sqrt(1.0 - value_budget_fraction) * self.units / 300.0
-        near = min(TUNED, key=lambda epsilon: abs(math.log(epsilon / strength)))
-        found = dict(TUNED[near])
+        near = min(TUNED_SCHEDULES, key=lambda epsilon: abs(math.log(epsilon / strength)))
+        found = dict(TUNED_SCHEDULES[near])
         return dataclasses.replace(self, **found | {"clip_norm": self._option(found["clip_norm"])})
 
     def _option(self, clip_norm: float) -> float:
@@ -270,13 +273,15 @@ class RandomChains:
         """Return the weights that training starts from; their steps are small enough to be differentiated through.
 
         At little noise, the best hand schedule takes steps so long that only clipping holds them, and gradients through
-        a hundred such steps explode. These weights turn it into :data:`GENTLE`, with a mean of the last half.
+        a hundred such steps explode. These weights turn it into :data:`GENTLE_SCHEDULE`, with a mean of the last half.
         """
         weights = init_weights(architecture, jax.random.key(seed))
-        if self.step_size <= GENTLE["step_size"] or not (architecture.knots and architecture.learned_average):
+        if self.step_size <= GENTLE_SCHEDULE["step_size"] or not (architecture.knots and architecture.learned_average):
             return weights
-        clip = self._option(GENTLE["clip_norm"]) / self.clip_norm if architecture.learned_clip else 1.0
-        steps = jnp.asarray([GENTLE["step_size"] / self.step_size, GENTLE["dual_step"] / self.dual_step], jnp.float32)
+        clip = self._option(GENTLE_SCHEDULE["clip_norm"]) / self.clip_norm if architecture.learned_clip else 1.0
+        steps = jnp.asarray(
+            [GENTLE_SCHEDULE["step_size"] / self.step_size, GENTLE_SCHEDULE["dual_step"] / self.dual_step], jnp.float32
+        )
         late = jnp.linspace(0.0, 1.0, weights["log_average"].shape[0], dtype=jnp.float32) >= 0.5
         return weights | {
             "log_step": weights["log_step"] + jnp.log(steps),
@@ -297,7 +302,7 @@ class RandomChains:
             penalty=4.0,
             validate=100,
         )
-        if self.step_size <= GENTLE["step_size"]:
+        if self.step_size <= GENTLE_SCHEDULE["step_size"]:
             return first
         # with more noise to begin with, so that short steps are worth while
         return dataclasses.replace(first, learning_rate=0.015, penalty=1.0, incremental=(5.0,), share=0.2, validate=50)
@@ -311,7 +316,7 @@ class RandomChains:
         """
         return dataclasses.replace(
             self.training,
-            epochs=600 if self.step_size <= GENTLE["step_size"] else 1500,
+            epochs=600 if self.step_size <= GENTLE_SCHEDULE["step_size"] else 1500,
             tasks=24,
             learning_rate=0.012,
             penalty=6.0,
@@ -324,10 +329,10 @@ class RandomChains:
         )
 
 
-GENTLE = {"clip_norm": 0.0144, "step_size": 0.1, "dual_step": 0.4}
+GENTLE_SCHEDULE = {"clip_norm": 0.0144, "step_size": 0.1, "dual_step": 0.4}
 """Where training begins, see :meth:`RandomChains.begin`; ``clip_norm`` as of GPOPE."""
 
-TUNED: dict[float, dict[str, Any]] = {
+TUNED_SCHEDULES: dict[float, dict[str, Any]] = {
     0.1: {"clip_norm": 0.0144, "step_size": 0.1, "dual_step": 0.4, "offset": None, "tail": 0.5},
     1.0: {"clip_norm": 0.0577, "step_size": 3.2, "dual_step": 1.6, "offset": None, "tail": 1.0},
 }

@@ -29,17 +29,17 @@ Weights = lstm.Weights
 LEAST_NOISE = 1e-3
 """What counts as no noise: of the L2 norm of a mean's noise, in units of the clip."""
 LARGEST_INPUT = 10.0
-GATE = 2.0
+LARGEST_LOG_GATE = 2.0
 """Logarithm of the largest gate."""
 LEVELS = 8
 """Most noise levels of a public schedule; to calibrate one takes time in proportion."""
 KNOTS = 8
 """Of the weights of dense matrices, and of iterates, over the steps."""
-SIGNALS, LARGEST_SIGNAL = 7, 3.0
+SIGNAL_VALUES, LARGEST_SIGNAL = 7, 3.0
 """Values of the signal, from 0 to the largest, at which what follows it is learned."""
 
 Scheduler = Literal["uniform", "public", "adaptive"]
-_OF_ARCHITECTURE = {
+_ARCHITECTURE_RANGES = {
     "hidden": "1..1000",
     "layers": "0..10",
     "dense": "0..16",
@@ -50,7 +50,7 @@ _OF_ARCHITECTURE = {
     "norm": "[0.1, 1000]",
     "dimension": "1..1000000",
 }
-_OF_HAND = {
+_HAND_RANGES = {
     "steps": "1..1000000",
     "sampling_rate": "(0, 1]",
     "clip_norm": "[1e-12, 1e12]",
@@ -100,7 +100,7 @@ class Architecture:
     norm: float = 4.0
 
     def __post_init__(self) -> None:
-        check_ranges(self, _OF_ARCHITECTURE, "protector")
+        check_ranges(self, _ARCHITECTURE_RANGES, "protector")
         seen = self.layers > 0 or not (self.embedding or self.scheduler == "adaptive")
         require(seen, "protector: an adaptive scheduler and an embedding need layers.")
         known = self.scheduler in get_args(Scheduler)
@@ -137,12 +137,12 @@ class HandSchedule:
     walk: float | None = None
 
     def __post_init__(self) -> None:
-        check_ranges(self, _OF_HAND, "protector: of its hand schedule")
+        check_ranges(self, _HAND_RANGES, "protector: of its hand schedule")
         fine = 1 <= len(self.step_sizes) <= 2 and all(0.0 <= size <= 1e6 for size in self.step_sizes)
         require(fine, "protector: of its hand schedule step_sizes must be one or two numbers between 0 and 1e6.")
 
     @property
-    def kept(self) -> int:
+    def averaged_iterates(self) -> int:
         """Number of iterates whose mean is the answer."""
         return max(1, round(self.tail * self.steps))
 
@@ -155,8 +155,8 @@ class ProtectorState(NamedTuple):
     scheduler: jax.Array  # (layers, 2, hidden, 1) LSTM state of the adaptive scheduler
     norm: jax.Array  # () released norm of the last step, in units of the clip
     spent: jax.Array  # () share of the budget that the steps so far have cost
-    running: jax.Array  # (d,) mean of the noisy gradients so far, in units of the clip; (0,) where it is not used
-    counted: jax.Array  # () sum of the weights of the iterates so far, where these are learned
+    mean_so_far: jax.Array  # (d,) mean of the noisy gradients so far, in units of the clip; (0,) where it is not used
+    weight_sum: jax.Array  # () sum of the weights of the iterates so far, where these are learned
 
 
 # --- weights ----------------------------------------------------------------------------------------------------------
@@ -186,7 +186,7 @@ def init_weights(architecture: Architecture, key: jax.Array) -> Weights:
     if a.knots:
         weights["log_step"] = jnp.zeros((a.knots, 2), dtype=jnp.float32)
     if a.signal:
-        weights["signal"] = jnp.zeros((KNOTS, SIGNALS, 3), dtype=jnp.float32)
+        weights["signal"] = jnp.zeros((KNOTS, SIGNAL_VALUES, 3), dtype=jnp.float32)
     if a.learned_clip:
         weights["log_clip"] = jnp.zeros((), dtype=jnp.float32)
     if a.learned_average:
@@ -209,7 +209,7 @@ def profile_of(weights: Mapping[str, Any], steps: int) -> jax.Array:
     return jnp.exp(logs) * jnp.sqrt(jnp.mean(jnp.exp(-2.0 * logs)))
 
 
-def over_time(knots: jax.Array, progress: jax.Array) -> jax.Array:
+def interpolate_knots(knots: jax.Array, progress: jax.Array) -> jax.Array:
     """Return the value at ``progress``, interpolated linearly between ``(k, ...)`` values at even times from 0 to 1."""
     last = knots.shape[0] - 1
     place = progress * last
@@ -272,7 +272,7 @@ class UpdateRule:
         running = jnp.zeros(size if a.signal else 0, dtype=jnp.float32)
         return ProtectorState(hidden, parameters, scheduler, zero, zero, running, zero), parameters
 
-    def propose(self, state: ProtectorState, noise: Any, progress: Any) -> tuple[ProtectorState, jax.Array]:
+    def propose_noise(self, state: ProtectorState, noise: Any, progress: Any) -> tuple[ProtectorState, jax.Array]:
         """Return () noise of the coming step over that of the uniform schedule, in ``(least, 2 - least)``.
 
         This is the adaptive scheduler of B.7, ``sigma_min + 2 (sigma_g - sigma_min) y`` with the sigmoid y. It reads
@@ -342,16 +342,16 @@ class UpdateRule:
         direction = mean
         if learned and architecture.dense:
             direction = mean + jnp.einsum(
-                "k,kij,j->i", over_time(weights["dense.time"], progress), weights["dense"], mean
+                "k,kij,j->i", interpolate_knots(weights["dense.time"], progress), weights["dense"], mean
             )
         if learned and architecture.knots:
-            sizes = sizes * jnp.exp(over_time(weights["log_step"], progress))[blocks]
-        running, above = state.running, jnp.zeros(3, dtype=f32)
+            sizes = sizes * jnp.exp(interpolate_knots(weights["log_step"], progress))[blocks]
+        running, above = state.mean_so_far, jnp.zeros(3, dtype=f32)
         if architecture.signal:
             running = running + (mean - running) / (time + 1.0)
         if architecture.signal and learned:
             signal = signal_of(running, noise, time + 1.0) / LARGEST_SIGNAL
-            above = over_time(over_time(weights["signal"], progress), signal)
+            above = interpolate_knots(interpolate_knots(weights["signal"], progress), signal)
             sizes = sizes * jnp.exp(above[:2])[blocks]
         hidden, move = state.hidden, -sizes * direction
         if learned and architecture.layers:
@@ -371,18 +371,18 @@ class UpdateRule:
                 inputs = jnp.concatenate([inputs, weights["embedding"]])
             hidden, out = lstm.step(weights, "projector", state.hidden, inputs)
             # outputs of 0 do not change the hand schedule's step
-            move = jnp.exp(GATE * jnp.tanh(out[0] / GATE)) * move + architecture.free * out[1]
+            move = jnp.exp(LARGEST_LOG_GATE * jnp.tanh(out[0] / LARGEST_LOG_GATE)) * move + architecture.free * out[1]
         moved = project(parameters + move)
-        counted = jnp.asarray(step, dtype=jnp.int32) + 1 - (hand.steps - hand.kept)
+        counted = jnp.asarray(step, dtype=jnp.int32) + 1 - (hand.steps - hand.averaged_iterates)
         weight = jnp.where(counted > 0, 1.0 / jnp.maximum(counted, 1), 1.0).astype(f32)
-        total = state.counted
+        total = state.weight_sum
         if learned and architecture.learned_average:
-            each = jnp.exp(over_time(weights["log_average"], progress) + above[2])
+            each = jnp.exp(interpolate_knots(weights["log_average"], progress) + above[2])
             each = jnp.where(counted > 0, each, 0.0)
             total = total + each
             weight = jnp.where(counted > 0, each / jnp.maximum(total, 1e-30), 1.0)
         kept = (1.0 - weight) * state.kept + weight * moved
-        return state._replace(hidden=hidden, kept=kept, running=running, counted=total), moved
+        return state._replace(hidden=hidden, kept=kept, mean_so_far=running, weight_sum=total), moved
 
     @property
     def _arrays(self) -> dict[str, jax.Array]:

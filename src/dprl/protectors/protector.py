@@ -126,7 +126,7 @@ class Protector(UpdateRule):
         """Noise levels of the adaptive scheduler; see :func:`levels_of`."""
         return levels_of(self.architecture)
 
-    def serves(self, facts: Mapping[str, float], features: str = "") -> str | None:
+    def reason_not_to_serve(self, facts: Mapping[str, float], features: str = "") -> str | None:
         """Return None where the protector was trained for these public facts; otherwise return why not, in words."""
         if self.features and features != self.features:
             return f"it was trained for the features {self.features}, and there are {features}"
@@ -154,11 +154,11 @@ class Protector(UpdateRule):
     def next_level(self, state: ProtectorState, noise: Any, step: Any) -> tuple[ProtectorState, jax.Array]:
         """Return the next state, and the place in :attr:`levels` of the noise that is chosen for the coming step.
 
-        The protector must be adaptive. Arguments are those of :meth:`propose`, but with the number of the step in place
-        of the progress.
+        The protector must be adaptive. Arguments are those of :meth:`propose_noise`, but with the number of the step in
+        place of the progress.
         """
         progress = jnp.minimum(jnp.asarray(step, dtype=jnp.float32) / self.hand.steps, 1.0)
-        state, ratio = self.propose(state, noise, progress)
+        state, ratio = self.propose_noise(state, noise, progress)
         return state, nearest_level(jnp.asarray(self.levels, dtype=jnp.float32), ratio)
 
     # --- files ----------------------------------------------------------------------------------------------------

@@ -63,7 +63,7 @@ class Simulation:
         """The hand schedule."""
         return self.family.hand
 
-    def rule(self, weights: Weights, learned: bool = True) -> UpdateRule:
+    def update_rule(self, weights: Weights, learned: bool = True) -> UpdateRule:
         """Return the protector with these weights, or its hand schedule."""
         return UpdateRule(architecture=self.architecture, hand=self.hand, weights=weights, learned=learned)
 
@@ -115,8 +115,8 @@ def unroll(
             Such a run has no gradient.
     """
     family, steps = simulation.family, simulation.hand.steps
-    carry = begin(simulation, weights, task, learned)
-    body = step_of(simulation, weights, task, key, factor, learned, deployed=deployed)
+    carry = first_carry(simulation, weights, task, learned)
+    body = step_body(simulation, weights, task, key, factor, learned, deployed=deployed)
     carry, (losses, costs) = segmented_scan(body, carry, steps, simulation.segment)
     answer = carry[0].kept
     final = (family.loss(task, answer) / family.reference(task)).astype(jnp.float32)
@@ -129,12 +129,12 @@ STOPPED = 1e3
 """What a run has spent that its filter has ended."""
 
 
-def begin(simulation: Simulation, weights: Weights, task: Any, learned: bool = True) -> Carry:
+def first_carry(simulation: Simulation, weights: Weights, task: Any, learned: bool = True) -> Carry:
     """Return the state and the parameters before the first step."""
-    return simulation.rule(weights, learned).start(simulation.family.initial(task))
+    return simulation.update_rule(weights, learned).start(simulation.family.initial(task))
 
 
-def step_of(
+def step_body(
     simulation: Simulation,
     weights: Weights,
     task: Any,
@@ -151,7 +151,7 @@ def step_of(
     """
     s, family, hand = simulation, simulation.family, simulation.hand
     f32, size = jnp.float32, simulation.family.dimension
-    rule = s.rule(weights, learned)
+    rule = s.update_rule(weights, learned)
     std = jnp.asarray(s.std, dtype=f32) * jnp.asarray(factor, dtype=f32)
     profile = profile_of(weights, hand.steps) if learned else jnp.ones(hand.steps, dtype=f32)
     clip = jnp.asarray(family.natural_clip(hand.clip_norm), dtype=f32) * rule.clip_factor
@@ -163,7 +163,7 @@ def step_of(
         state, parameters = carry
         ratio, cost = profile[step], jnp.asarray(1.0 / hand.steps, dtype=f32)
         if rule.adaptive:
-            state, ratio = rule.propose(state, std, step / hand.steps)
+            state, ratio = rule.propose_noise(state, std, step / hand.steps)
             if deployed:
                 levels = jnp.asarray(s.ratios, dtype=f32)
                 ratio = levels[nearest_level(levels, ratio)]
@@ -198,7 +198,7 @@ def unit_sum(dimension: int, sampling_rate: float = 1.0) -> GaussianSum:
     return GaussianSum(parts=((dimension, 1.0),), noise_multiplier=1.0, sampling_rate=sampling_rate, arithmetic="float")
 
 
-def noise_of(seed: Any) -> SeededNoise:
+def seeded_noise(seed: Any) -> SeededNoise:
     """Return the reproducible noise of run ``seed``, which may be traced."""
     return SeededNoise(jnp.stack([jnp.uint32(0), jnp.asarray(seed, jnp.uint32)]))
 
@@ -256,18 +256,18 @@ def noise_covariance(simulation: Simulation, weights: Weights, tasks: Any, keys:
 
     def one(task: Any, key: jax.Array) -> jax.Array:
         s, family, hand = simulation, simulation.family, simulation.hand
-        body = step_of(s, weights, task, key)
+        body = step_body(s, weights, task, key)
 
         def both(carry: Any, step: Any) -> tuple[Any, None]:
             inner, total = carry
             # only the direct effect: how the step would change with a little more of the same noise
             one = jnp.ones((), dtype=jnp.float32)
             moved = jax.jvp(
-                lambda draws: step_of(s, weights, task, key, draws=draws)(inner, step)[0][1], (one,), (one,)
+                lambda draws: step_body(s, weights, task, key, draws=draws)(inner, step)[0][1], (one,), (one,)
             )[1]
             return (body(inner, step)[0], total - moved / s.std), None
 
-        start = (begin(s, weights, task), jnp.zeros(family.dimension, dtype=jnp.float32))
+        start = (first_carry(s, weights, task), jnp.zeros(family.dimension, dtype=jnp.float32))
         (inner, total), _ = jax.lax.scan(both, start, jnp.arange(hand.steps, dtype=jnp.int32))
         slope = jax.grad(lambda x: (family.loss(task, x) / family.reference(task)).astype(jnp.float32))(inner[1])
         return jnp.sum(total * slope)

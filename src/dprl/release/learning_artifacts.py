@@ -15,7 +15,7 @@ from dprl.accounting.reward_relation import REWARD_FUNCTION
 from dprl.accounting.rows import OF_SAMPLED_USERS
 from dprl.accounting.user_relation import USER_SUMS
 from dprl.learning.learning_plan import LearningPlan
-from dprl.learning.planner import transition_rate
+from dprl.learning.planned_q import transition_rate
 from dprl.learning.policy_gradient.dp_pg import UNIT
 from dprl.learning.policy_gradient.pg_plan import PGPlan
 from dprl.policies.parametric import FILE as POLICY_FILE

@@ -12,9 +12,9 @@ import numpy as np
 
 from dprl.config import filled
 from dprl.environments.interval_walk import is_unchanged_walk
-from dprl.learning import planner
-from dprl.learning.asking import EnvironmentSession, rewards_at
+from dprl.learning import planned_q
 from dprl.learning.policy_gradient.dp_pg import DPPG
+from dprl.learning.q_learner import EnvironmentSession, rewards_at
 from dprl.policies.parametric import Parametric, ReleasedPolicy
 from dprl.protocols import EnvironmentSpec
 from dprl.value_functions.q_function import QFunction
@@ -44,9 +44,9 @@ def q_function_returns(
         "random": lambda states, coins: coins.integers(facts.actions, size=len(states)),
     }
     if hasattr(source, "transition_matrix") and facts.dimensions == 1:
-        points = planner.POINTS
+        points = planned_q.POINTS
         rewards = np.nan_to_num(rewards_at(source, points[:, None], facts.actions))
-        best = np.asarray(planner.optimal_q(source.transition_matrix(points), rewards, facts.discount), np.float32)
+        best = np.asarray(planned_q.optimal_q(source.transition_matrix(points), rewards, facts.discount), np.float32)
         optimal = QFunction({"V": best}, f"table:{len(points)}", facts.observation, facts.actions, (-1.0, 1.0))
         policies["best known"] = lambda states, _: optimal.policy(states)
     run, played = (

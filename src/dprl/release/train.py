@@ -25,14 +25,14 @@ from dprl.entry_points import VERIFIED
 from dprl.environments.interval_walk import is_unchanged_walk
 from dprl.environments.learning_source import declared_facts, open_environment, people_of, source_on_host
 from dprl.errors import DprlError
-from dprl.learning import planner, q_learner
-from dprl.learning.asking import rewards_at
+from dprl.learning import planned_q, q_learner
 from dprl.learning.functional_q import FunctionalQ
-from dprl.learning.learning_plan import LearningPlan, answers_of, make_learning_plan
+from dprl.learning.learning_plan import LearningPlan, bind_mechanism, make_learning_plan
 from dprl.learning.policy_gradient import trainer
 from dprl.learning.policy_gradient.dp_pg import DPPG, UNIT
+from dprl.learning.policy_gradient.people_sources import SimulatedPeople
 from dprl.learning.policy_gradient.pg_plan import PGPlan, make_pg_plan, program_of
-from dprl.learning.policy_gradient.users import Simulated
+from dprl.learning.q_learner import rewards_at
 from dprl.policies.parametric import FILE as POLICY
 from dprl.policies.parametric import ReleasedPolicy, read_policy
 from dprl.protocols import NO_JOURNAL, EnvironmentSpec
@@ -206,12 +206,14 @@ def _train_q(environment: Any, algorithm: FunctionalQ, bounds: Any, request: Rel
     if algorithm.variant == "output":
         matrix = quietly(lambda: getattr(source, "transition_matrix", None), None)
         # a matrix that cannot be read is replaced by an empty one, which is refused
-        model = None if matrix is None else quietly(lambda: np.asarray(matrix(planner.POINTS), np.float64), np.zeros(0))
+        model = (
+            None if matrix is None else quietly(lambda: np.asarray(matrix(planned_q.POINTS), np.float64), np.zeros(0))
+        )
     plan, noise = make_learning_plan(algorithm, facts, request.budget, model), request.noise
     if plan.claim is not None and not is_unchanged_walk(source):
         raise DprlError(f"{plan.config.calibration}: what is not verified is kept for interval-walk alone.")
     weight_shapes(str(plan.config.network), facts.dimensions, facts.actions)  # refuses an unknown network
-    answers = None if plan.claim is not None else answers_of(plan, noise.stream("reward"))
+    answers = None if plan.claim is not None else bind_mechanism(plan, noise.stream("reward"))
     status = status_of(plan, noise.secure, request.simulated)
     certificate = q_certificate_of(plan, noise, status)
     request.expect(plan.steps)
@@ -246,15 +248,15 @@ def _learn_q(
     """Learn the Q-function: the one place where rewards meet the mechanism. ``host_source`` runs step by step."""
     config, facts, discount = plan.config, plan.facts, filled(plan.config.discount)
     if plan.claim is not None:
-        return _finite(config.learned(source, facts, noise))
+        return _finite(config.learn_q_function(source, facts, noise))
     shape, rates = q_learner.shape_of(config, facts), q_learner.rates_of(config, facts, plan.mechanism)
     if config.variant == "output":
-        read = rewards_at(source, planner.POINTS[:, None], facts.actions)
-        return _finite(planner.released(plan.model, read, answers, discount, facts))
+        read = rewards_at(source, planned_q.POINTS[:, None], facts.actions)
+        return _finite(planned_q.released_q(plan.model, read, answers, discount, facts))
     on_grid = config.variant == "functional" and facts.on_grid
     coins = q_learner.AddressedCoins(noise.stream("learner").actions())
     state = q_learner.run_on_host(shape, host_source, rates, answers, coins, progress, on_grid)
-    return _finite(q_learner.q_of(state, shape, facts, discount))
+    return _finite(q_learner.q_function_of(state, shape, facts, discount))
 
 
 def _finite(function: QFunction) -> QFunction:
@@ -335,7 +337,7 @@ def _learn_policy(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the released parameters and all iterates: the one place where answers meet the mechanism."""
     coins, stream = noise.stream("environment").actions(), noise.stream(trainer.STREAM)
-    if isinstance(source, Simulated):
+    if isinstance(source, SimulatedPeople):
         drawn = program.mechanism.drawn_before(stream) if stream.secure else stream
         state, history = trainer.run_compiled(
             program, source, drawn, rates, coins, is_own_simulator(source.environment)
@@ -345,5 +347,5 @@ def _learn_policy(
         state, history = trainer.run_on_host(program, source, stream, rates, coins, report_step, journal)
     state = state._replace(theta=_numbers(np.asarray(state.theta)))
     with jax.default_matmul_precision("highest"):  # the same digits on every device
-        theta = trainer.released(plan.config, plan.policy, state, history, coins)
+        theta = trainer.released_parameters(plan.config, plan.policy, state, history, coins)
     return _numbers(theta), np.asarray(history)

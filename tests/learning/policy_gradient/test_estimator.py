@@ -10,7 +10,7 @@ import pytest
 from dprl.learning.policy_gradient import estimator
 from dprl.learning.policy_gradient.estimator import Rates, RunShape, Trajectory, return_interval, returns_to_go
 from dprl.learning.policy_gradient.trainer import log_barrier_gradient
-from dprl.learning.policy_gradient.trust_region import FILLED
+from dprl.learning.policy_gradient.trust_region import TARGET_FILL
 from dprl.policies.parametric import Parametric
 
 S, A = 3, 4
@@ -151,4 +151,4 @@ def test_with_a_growing_scale_gradient_and_return_over_the_baseline_grow_alike(g
     np.testing.assert_allclose(found[:-2], growth * plain[:-1], rtol=1e-5)
     paid = np.clip(growth * (REWARDS[1, 2] - baseline), -1.0, 1.0)
     filled = min(1.0, growth * np.linalg.norm(plain[:-1]) / np.sqrt(1.0 - 0.2**2 - 0.1**2))
-    np.testing.assert_allclose(found[-2:], [0.2 * paid, 0.1 * (filled - FILLED) / (1.0 - FILLED)], rtol=1e-4)
+    np.testing.assert_allclose(found[-2:], [0.2 * paid, 0.1 * (filled - TARGET_FILL) / (1.0 - TARGET_FILL)], rtol=1e-4)

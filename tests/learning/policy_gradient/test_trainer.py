@@ -12,16 +12,23 @@ from dprl.environments.cart_pole import CartPole
 from dprl.environments.pendulum import Pendulum
 from dprl.environments.people import People
 from dprl.learning.policy_gradient.estimator import Rates, RunShape, Trajectory
+from dprl.learning.policy_gradient.people_sources import AskedPeople, SimulatedPeople, rollout
 from dprl.learning.policy_gradient.trainer import (
     PolicyGradient,
     natural_direction,
-    released,
+    released_parameters,
     run,
     run_compiled,
     run_on_host,
 )
-from dprl.learning.policy_gradient.trust_region import FASTEST, FILLED, LARGEST, QUIET, next_growth, public_states
-from dprl.learning.policy_gradient.users import AskedPeople, Simulated, rollout
+from dprl.learning.policy_gradient.trust_region import (
+    FASTEST_GROWTH,
+    LARGEST_GROWTH,
+    QUIET_GROWTH,
+    TARGET_FILL,
+    next_growth,
+    public_states,
+)
 from dprl.mechanisms.action_coins import ActionCoins
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.noise import SeededNoise
@@ -70,7 +77,7 @@ def _plain(shape):
 def test_a_batch_without_noise_and_clip_climbs_the_exact_gradient():
     shape = _shape(users=40_000, batch=40_000, steps=1, block=4096)
     mechanism = _plain(shape)
-    program, people = PolicyGradient(shape, mechanism), Simulated(TableBandit(), shape)
+    program, people = PolicyGradient(shape, mechanism), SimulatedPeople(TableBandit(), shape)
     noise = SeededNoise.from_seed(0)
     state, history = jax.jit(lambda key: run(program, people, noise, RATES, key))(coins(3))
     exact = np.asarray(0.25 * (PAID - PAID.mean(1, keepdims=True)) / 3).T.reshape(-1)  # of the uniform policy
@@ -88,10 +95,10 @@ def test_on_the_host_the_same_answers_give_the_same_run(adaptive):
     rates = RATES._replace(scale_weight=np.float32(0.1), **({"scale": np.float32(0.1)} if adaptive else {}))
     mechanism = _mechanism(shape, 0.1, correlation=Correlation("square-root"))
     noise, key = SeededNoise.from_seed(2), coins(4)
-    program, people = PolicyGradient(shape, mechanism), Simulated(TableBandit(), shape)
+    program, people = PolicyGradient(shape, mechanism), SimulatedPeople(TableBandit(), shape)
     state, history = run_compiled(program, people, noise, rates, key)
     kept = np.asarray(history)
-    answered = jax.jit(people.meet)
+    answered = jax.jit(people.trajectories)
 
     class Source(People):
         def batch(self, first, count, act):
@@ -188,7 +195,9 @@ def test_rollouts_end_where_the_environment_ends():
     # each of several interactions of a user starts where the others do
     shape = RunShape(policy=policy, users=4, batch=4, steps=1, horizon=100, interactions=3)
     uniform = jnp.zeros(policy.size, jnp.float32)
-    group = jax.jit(lambda k: Simulated(cart, shape).meet(uniform, k, jnp.arange(4)))(coins(1).for_batch(0))
+    group = jax.jit(lambda k: SimulatedPeople(cart, shape).trajectories(uniform, k, jnp.arange(4)))(
+        coins(1).for_batch(0)
+    )
     assert group.observations.shape == (4, 3, 100, 4)
     np.testing.assert_array_equal(group.observations[:, 0, 0], group.observations[:, 2, 0])
     assert np.any(np.asarray(group.length)[:, 0] != np.asarray(group.length)[:, 1])
@@ -196,7 +205,7 @@ def test_rollouts_end_where_the_environment_ends():
 
 def test_steps_fall_linearly_and_the_baseline_follows_what_is_released():
     shape = _shape(steps=5)
-    rates = RATES._replace(final=np.float32(0.0), step_size=np.float32(2.0), gain=np.float32(0.5))
+    rates = RATES._replace(final=np.float32(0.0), step_size=np.float32(2.0), baseline_gain=np.float32(0.5))
     program = PolicyGradient(shape, _mechanism(shape))
     state = program.init(rates, coins(0))
     y = np.zeros(shape.dimension)
@@ -212,24 +221,24 @@ def test_steps_fall_linearly_and_the_baseline_follows_what_is_released():
 
 def test_scale_and_baseline_follow_what_is_released():
     shape = _shape(steps=5, scaled=True)
-    rates = RATES._replace(scale_weight=np.float32(0.1), gain=np.float32(0.5))
+    rates = RATES._replace(scale_weight=np.float32(0.1), baseline_gain=np.float32(0.5))
     program = PolicyGradient(shape, _mechanism(shape, 0.004))
     state, growth, baseline = program.init(rates, coins(0)), 1.0, 0.0
     for t, (above, filled) in enumerate([(0.1, 0.0), (0.5, 0.1), (-0.2, 0.0), (0.3, 1.0), (0.0, 0.9)]):
         y = np.zeros(shape.dimension)
-        y[-2:] = 0.2 * above * shape.batch, 0.1 * (filled - FILLED) / (1.0 - FILLED) * shape.batch
+        y[-2:] = 0.2 * above * shape.batch, 0.1 * (filled - TARGET_FILL) / (1.0 - TARGET_FILL) * shape.batch
         state = program.update(0, state, y, None)
         baseline += max(0.5, 1.0 / (t + 1.0)) * above / growth
-        growth = max(1.0, growth * np.exp(FASTEST * (FILLED - filled)))
+        growth = max(1.0, growth * np.exp(FASTEST_GROWTH * (TARGET_FILL - filled)))
         assert float(state.baseline) == pytest.approx(baseline, abs=1e-6)
         assert float(state.growth) == pytest.approx(growth, rel=1e-5)
 
 
 def test_the_scale_hardly_follows_what_is_mostly_noise():
-    assert float(next_growth(2.0, -7.0, 1e-3)) == pytest.approx(2.0 * np.exp(7.0 * FASTEST))
-    assert float(next_growth(2.0, -7.0, 10.0)) == pytest.approx(2.0 * np.exp(7.0 * QUIET / 10.0))
+    assert float(next_growth(2.0, -7.0, 1e-3)) == pytest.approx(2.0 * np.exp(7.0 * FASTEST_GROWTH))
+    assert float(next_growth(2.0, -7.0, 10.0)) == pytest.approx(2.0 * np.exp(7.0 * QUIET_GROWTH / 10.0))
     assert float(next_growth(2.0, 0.0, 1e-3)) == 2.0  # as when nobody answers
-    assert float(next_growth(2.0, -700.0, 1e-3)) == LARGEST
+    assert float(next_growth(2.0, -700.0, 1e-3)) == LARGEST_GROWTH
     assert float(next_growth(2.0, 700.0, 1e-3)) == 1.0
 
 
@@ -262,10 +271,10 @@ def test_what_is_released():
         release: str
         sharpness: float = 1.0
 
-    assert released(Config("last"), TABLE, state, history, coins(0))[0] == 4.0
-    assert released(Config("average"), TABLE, state, history, coins(0))[0] == 1.5
+    assert released_parameters(Config("last"), TABLE, state, history, coins(0))[0] == 4.0
+    assert released_parameters(Config("average"), TABLE, state, history, coins(0))[0] == 1.5
     flat = state._replace(theta=0.01 * np.arange(TABLE.size))
-    sharper = released(Config("last", 3.0), TABLE, flat, history, coins(0))
+    sharper = released_parameters(Config("last", 3.0), TABLE, flat, history, coins(0))
     np.testing.assert_allclose(sharper, 0.03 * np.arange(TABLE.size), rtol=1e-6)
-    drawn = [released(Config("uniform"), TABLE, state, history, coins(i))[0] for i in range(60)]
+    drawn = [released_parameters(Config("uniform"), TABLE, state, history, coins(i))[0] for i in range(60)]
     assert set(drawn) == {0.0, 1.0, 2.0, 3.0}

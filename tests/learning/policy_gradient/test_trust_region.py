@@ -15,22 +15,22 @@ from dprl.environments.people import People
 from dprl.environments.simulators import facts_of
 from dprl.learning.policy_gradient.dp_pg import DPPG
 from dprl.learning.policy_gradient.estimator import Trajectory
+from dprl.learning.policy_gradient.people_sources import AskedPeople, SimulatedPeople
 from dprl.learning.policy_gradient.pg_plan import make_pg_plan, program_of
 from dprl.learning.policy_gradient.trainer import run_compiled, run_on_host
 from dprl.learning.policy_gradient.trust_region import (
     DAMPING,
     LEAST_DAMPING,
-    RADIUS,
-    SHARP,
+    PREFERENCE_RADIUS,
+    SHARP_PREFERENCES,
     WARM_UP,
     public_states,
-    scaled,
+    scale_preferences,
     share_of_step,
     sharpened,
     squared_changes,
     whitened,
 )
-from dprl.learning.policy_gradient.users import AskedPeople, Simulated
 from dprl.mechanisms.action_coins import ActionCoins
 from dprl.mechanisms.noise import SeededNoise
 from dprl.policies.parametric import Parametric
@@ -132,7 +132,7 @@ def test_a_step_shrinks_by_how_far_it_would_go_beyond_the_radius(which):
     late = 99
     for times, share in ((0.0, 1.0), (0.5, 1.0), (1.0, 1.0), (4.0, 0.25), (1e6, 1e-6)):
         squared = np.full(2, 1e-4)
-        squared[which] = (times * RADIUS / 3.0) ** 2
+        squared[which] = (times * PREFERENCE_RADIUS / 3.0) ** 2
         assert share_of_step(late, 100, 3.0, squared) == pytest.approx(share, rel=1e-5)
     assert share_of_step(late, 100, 3.0, np.array([-5.0, 0.0])) == 1.0  # less than the noise accounts for
     # the first steps grow from nothing
@@ -152,12 +152,14 @@ def test_where_the_radius_binds_the_size_of_gradients_does_not_count():
 
 
 @pytest.mark.parametrize("policy", [SOFTMAX, NETWORK], ids=["softmax", "network"])
-@pytest.mark.parametrize(("size", "factor"), [(0.1, 3.0), (SHARP / 2.0, 2.0), (2.0 * SHARP, 1.0)])
+@pytest.mark.parametrize(
+    ("size", "factor"), [(0.1, 3.0), (SHARP_PREFERENCES / 2.0, 2.0), (2.0 * SHARP_PREFERENCES, 1.0)]
+)
 def test_a_released_policy_is_sharpened_up_to_a_size(policy, size, factor):
     theta = jnp.asarray(np.random.default_rng(6).normal(size=policy.size), jnp.float32)
     states = public_states(policy)
     centred = lambda theta: (p := np.asarray(policy.preferences(theta, states))) - p.mean(1, keepdims=True)  # noqa: E731
-    theta = scaled(policy, theta, size / np.sqrt((centred(theta) ** 2).sum(1).mean()))
+    theta = scale_preferences(policy, theta, size / np.sqrt((centred(theta) ** 2).sum(1).mean()))
     found = sharpened(policy, theta, 3.0)
     np.testing.assert_allclose(centred(found), factor * centred(theta), rtol=1e-3, atol=1e-3)
     np.testing.assert_array_equal(policy.greedy(found, states), policy.greedy(theta, states))
@@ -197,7 +199,7 @@ def test_a_step_is_as_long_as_the_noise_of_the_released_sum_allows():
         change = np.asarray(shape.policy.preferences(theta, public_states(shape.policy)))
         moved = np.sqrt(((change - change.mean(axis=1, keepdims=True)) ** 2).sum(axis=1).mean())
         noise = shape.policy.size * std**2 / (y**2).sum()
-        longest = RADIUS / (1.0 + WARM_UP * shape.steps)
+        longest = PREFERENCE_RADIUS / (1.0 + WARM_UP * shape.steps)
         assert moved == pytest.approx(longest / np.sqrt(max(noise, 1.0 - noise)), rel=1e-3)
 
 
@@ -207,7 +209,7 @@ def test_rewards_in_another_unit_give_the_same_policy(unit):
     for environment in (Paying(), Paying(unit)):
         program, rates = program_of(make_pg_plan(DPPG(users=600), facts_of(environment), BUDGET))
         assert program.shape.adaptive
-        people, coins = Simulated(environment, program.shape), ActionCoins.from_jax_key(jax.random.key(1))
+        people, coins = SimulatedPeople(environment, program.shape), ActionCoins.from_jax_key(jax.random.key(1))
         state, _ = run_compiled(program, people, SeededNoise.from_seed(1), rates, coins)
         learned.append(np.asarray(state.theta))
     assert np.abs(learned[0]).max() > 0.1

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 
 from dprl.accounting.budget import Budget
 from dprl.errors import DprlError
-from dprl.protectors.simulation import noise_of, unit_sum
+from dprl.protectors.simulation import seeded_noise, unit_sum
 from dprl_papers.baselines.record_noise import noisy_minimum
 from dprl_papers.records.losses import RecordLoss, Records
 
@@ -127,7 +127,7 @@ def descend(
         widest: the largest candidate at first. Steps are along the normalised gradient, so it is in units of theta.
         seed: () public number of the run.
     """
-    mechanism, noise = unit_sum(loss.dimension), noise_of(seed)
+    mechanism, noise = unit_sum(loss.dimension), seeded_noise(seed)
     laplace = noise.stream("noisy-min")
     units = records.y.shape[0]
     every = jnp.ones(units, bool)

@@ -21,7 +21,7 @@ from dprl.accounting import events
 from dprl.accounting.budget import Budget
 from dprl.accounting.calibration import gaussian_noise_multiplier, noise_multiplier_for
 from dprl.errors import DprlError
-from dprl.protectors.simulation import noise_of, unit_sum
+from dprl.protectors.simulation import seeded_noise, unit_sum
 from dprl_papers.records.losses import RecordLoss, Records
 
 Accounting = Literal["strong-composition", "pld"]
@@ -91,7 +91,7 @@ def descend(
         step_size: factor of the mean gradient.
         seed: () public number of the run.
     """
-    mechanism, noise = unit_sum(loss.dimension, config.sampling_rate), noise_of(seed)
+    mechanism, noise = unit_sum(loss.dimension, config.sampling_rate), seeded_noise(seed)
     units = records.y.shape[0]
 
     def one(parameters: jax.Array, step: jax.Array) -> tuple[jax.Array, jax.Array]:

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 from dprl import x64 as x64
 from dprl.accounting.budget import Budget
 from dprl.errors import DprlError
-from dprl.protectors.simulation import noise_of
+from dprl.protectors.simulation import seeded_noise
 from dprl_papers.baselines.record_noise import normal_vector
 from dprl_papers.records.losses import LinearLoss, Records
 
@@ -85,4 +85,4 @@ def minimiser(loss: LinearLoss, records: Records, ridge: Any, tilt: jax.Array) -
 @partial(jax.jit, static_argnums=0)
 def release(loss: LinearLoss, records: Records, ridge: Any, std: Any, seed: Any) -> jax.Array:
     """Return the ``(d,)`` answer with the noise of :func:`noise_std`; ``ridge`` is that of the sum over all records."""
-    return minimiser(loss, records, ridge, normal_vector(noise_of(seed), std, loss.dimension))
+    return minimiser(loss, records, ridge, normal_vector(seeded_noise(seed), std, loss.dimension))

@@ -16,7 +16,7 @@ import jax
 
 from dprl.accounting.budget import Budget
 from dprl.accounting.calibration import gaussian_noise_multiplier
-from dprl.protectors.simulation import noise_of
+from dprl.protectors.simulation import seeded_noise
 from dprl_papers.baselines.objective_perturbation import minimiser
 from dprl_papers.baselines.record_noise import normal_vector
 from dprl_papers.records.losses import LinearLoss, Records
@@ -39,4 +39,4 @@ def noise_std(budget: Budget, loss: LinearLoss, ridge: float) -> float:
 def release(loss: LinearLoss, records: Records, ridge: Any, std: Any, seed: Any) -> jax.Array:
     """Return the ``(d,)`` minimiser with the noise of :func:`noise_std`."""
     exact = minimiser(loss, records, ridge, jax.numpy.zeros(loss.dimension, jax.numpy.float64))
-    return exact + normal_vector(noise_of(seed), std, loss.dimension)
+    return exact + normal_vector(seeded_noise(seed), std, loss.dimension)

@@ -14,8 +14,8 @@ import jax.numpy as jnp
 from jax import lax, random
 
 from dprl.arrays import unit_states
-from dprl.learning.q_learner import RoundCoins, Sample, learned
-from dprl.learning.q_updates import LearnerShape, Rates, State, acting_weights, best, explored, init
+from dprl.learning.q_learner import PrivateSamples, RoundCoins, learn_from_samples
+from dprl.learning.q_updates import LearnerShape, Rates, State, acting_weights, exploring_actions, init, policy_action
 from dprl.value_functions.q_function import hidden_weights
 
 
@@ -45,8 +45,8 @@ class KeyedCoins:
         keys, count = random.split(random.fold_in(self.key, 0)), hidden_weights(shape.network, shape.dimensions)
         return jnp.stack([random.uniform(key, (count,), jnp.float32) for key in keys])
 
-    def of_round(self, shape: LearnerShape, j: Any) -> RoundCoins:
-        """Return a round's coins, as :meth:`dprl.learning.q_learner.AddressedCoins.of_round` does, without seeds."""
+    def for_round(self, shape: LearnerShape, j: Any) -> RoundCoins:
+        """Return a round's coins, as :meth:`dprl.learning.q_learner.AddressedCoins.for_round` does, without seeds."""
         keys = self.keys_of_round(j)
         exploring = random.uniform(keys[0], (shape.round, 2), jnp.float32)
         return RoundCoins(exploring, random.uniform(keys[3], (shape.updates, shape.batch), jnp.float32), None)
@@ -76,15 +76,15 @@ def run(shape: LearnerShape, environment: Any, rates: Rates, answers: Any, key: 
 
     def one(carry: Any, j: Any) -> tuple[Any, Any]:
         state, walk = carry
-        keys, coins = given_coins.keys_of_round(j), given_coins.of_round(shape, j)
-        exploring = explored(shape, rates, coins.exploring, j, jnp)
+        keys, coins = given_coins.keys_of_round(j), given_coins.for_round(shape, j)
+        exploring = exploring_actions(shape, rates, coins.exploring, j, jnp)
         starts = jax.vmap(environment.reset)(random.split(keys[1], shape.round))
 
         def step(walk: Any, given: Any) -> tuple[Any, Any]:
             (there, time), (action, coin, start, noise) = walk, given
             there = jax.tree.map(lambda new, old: jnp.where(time == 0, new, old), start, there)
             unit = unit_of(there)
-            greedy = best(shape, acting_weights(state), unit, coin, jnp).astype(jnp.int32)
+            greedy = policy_action(shape, acting_weights(state), unit, coin, jnp).astype(jnp.int32)
             action = jnp.where(action < 0, greedy, action)
             following, reward, over = environment.step(noise, there, action)
             time = jnp.where(over | (time + 1 >= environment.horizon), 0, time + 1)
@@ -94,8 +94,8 @@ def run(shape: LearnerShape, environment: Any, rates: Rates, answers: Any, key: 
         walk, (units, actions, rewards, following, over) = lax.scan(
             step, walk, (exploring, coins.exploring[:, 1], starts, random.split(keys[2], shape.round))
         )
-        sample = Sample(units, jnp.ones(shape.round, bool), actions, rewards, following, over)
-        state = learned(shape, rates, state, answers, j, coins.replayed, sample)
+        sample = PrivateSamples(units, jnp.ones(shape.round, bool), actions, rewards, following, over)
+        state = learn_from_samples(shape, rates, state, answers, j, coins.replayed, sample)
         return (state, walk), state.q.weights
 
     start = init(shape, given_coins.initial(shape))

@@ -109,7 +109,7 @@ class PublishedQ(FunctionalQ):
             claim=Claim(relation.words(), conditions(budget, config), _RELEASED),
         )
 
-    def learned(self, environment: Any, facts: EnvironmentSpec, noise: Any) -> QFunction:
+    def learn_q_function(self, environment: Any, facts: EnvironmentSpec, noise: Any) -> QFunction:
         """Return the Q-function that Algorithm 1 learns in the library's own walk, a simulation."""
         coins = noise.stream("environment")
         key = jax.random.key((int(coins.uniform_index(0, 2**31 - 1)) << 31) | int(coins.uniform_index(1, 2**31 - 1)))

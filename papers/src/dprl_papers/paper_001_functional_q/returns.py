@@ -20,7 +20,7 @@ import numpy as np
 
 from dprl.accounting.budget import Budget
 from dprl.environments.interval_walk import IntervalWalk
-from dprl.learning import planner
+from dprl.learning import planned_q
 from dprl.learning.functional_q import FunctionalQ, resolve
 from dprl.learning.learning_plan import make_learning_plan, make_mechanism
 from dprl.learning.q_learner import rates_of, shape_of
@@ -197,13 +197,13 @@ def _tables(point: Point, config: FunctionalQ, walk: IntervalWalk, seed: int, se
 
     It does not learn, but adds a path to the optimal Q of the public model.
     """
-    model = walk.transition_matrix(planner.POINTS)
+    model = walk.transition_matrix(planned_q.POINTS)
     plan = make_learning_plan(config, walk.facts, Budget(point.epsilon, point.delta), model)
     assert plan.mechanism is not None
-    rewards = np.tile(np.asarray(walk.reward(planner.POINTS[:, None], 0)), (walk.actions, 1))
+    rewards = np.tile(np.asarray(walk.reward(planned_q.POINTS[:, None], 0)), (walk.actions, 1))
     discount = float(plan.config.discount or 0.0)
     noises = [SeededNoise.from_seed(i).stream("reward") for i in range(seed, seed + seeds)]
-    each = [planner.released(model, rewards, plan.mechanism.bind(n), discount, walk.facts) for n in noises]
+    each = [planned_q.released_q(model, rewards, plan.mechanism.bind(n), discount, walk.facts) for n in noises]
     return {"V": np.stack([q.weights["V"] for q in each])}
 
 

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dprl.mechanisms import threefry
-from dprl.protectors.objective import Training, adam, augmented, batch_of, budget_weighted, tighten
+from dprl.protectors.objective import Training, adam, budget_weighted, draw_tasks, lagrangian_terms, update_lagrangian
 from dprl.protectors.projector import Architecture, UpdateRule, Weights, init_weights
 from dprl_papers.harness.programmed import Run
 from dprl_papers.paper_002_l2p import ctcdp, quadratics
@@ -125,7 +125,7 @@ def unrolled(
         draw = threefry.normal(words, step.astype(jnp.uint32), size + 1)
         # |sum|^2 with noise sigma_g (2 |D_t| - 1) C^2, over (|D_t| C)^2
         norm = jnp.sum(mean * mean) + (2.0 - 1.0 / facts.batch) * std * draw[size]
-        state, ratio = rule.propose(state._replace(norm=norm), std, step / hand.steps)
+        state, ratio = rule.propose_noise(state._replace(norm=norm), std, step / hand.steps)
         state, moved = rule.update(state, theta, mean + std * ratio * draw[:size], std * ratio, step, blocks, clip)
         cost = (1.0 + ratio**-2) / hand.steps
         after = state._replace(spent=state.spent + cost), moved
@@ -144,13 +144,13 @@ def _gradient(
     facts: Any, training: Training, weights: Weights, lagrangian: Any, key: jax.Array, factor: Any
 ) -> tuple[Weights, jax.Array]:
     """Return the exact meta-gradient of budget-weighted losses plus the Lagrangian, and the excess over the budget."""
-    tasks, keys, factors = batch_of(facts, training, key, training.tasks)
+    tasks, keys, factors = draw_tasks(facts, training, key, training.tasks)
 
     def objective(weights: Weights) -> tuple[jax.Array, jax.Array]:
         each = jax.vmap(partial(unrolled, facts, weights))
         losses, costs = each(tasks, keys[:, 0], factors * factor)
         excess = jnp.mean(jnp.sum(costs, axis=1)) - 1.0
-        return jnp.mean(jax.vmap(budget_weighted)(losses, costs)) + augmented(excess, *lagrangian), excess
+        return jnp.mean(jax.vmap(budget_weighted)(losses, costs)) + lagrangian_terms(excess, *lagrangian), excess
 
     return jax.grad(objective, has_aux=True)(weights)
 
@@ -170,12 +170,14 @@ def trained(quick: bool, problem: Problem, epsilon: float, wide: bool, seed: int
     weights = best = init_weights(facts.architecture, root)
     moments, lowest = (jax.tree.map(jnp.zeros_like, weights),) * 2, math.inf
     lagrangian = jnp.float32(0.0), jnp.float32(training.schedule.start)
-    tasks, keys, factors = batch_of(facts, training, jax.random.fold_in(root, 0), training.validation)
+    tasks, keys, factors = draw_tasks(facts, training, jax.random.fold_in(root, 0), training.validation)
     for epoch in range(training.epochs):
-        key, factor = jax.random.fold_in(root, epoch + 1), jnp.float32(training.factor(epoch))
+        key, factor = jax.random.fold_in(root, epoch + 1), jnp.float32(training.noise_factor_at(epoch))
         gradient, excess = _gradient(facts, training, weights, lagrangian, key, factor)
-        weights, moments, _ = adam(training, weights, moments, gradient, epoch + 1, jnp.float32(training.rate(epoch)))
-        lagrangian = tighten(training.schedule, *lagrangian, excess)
+        weights, moments, _ = adam(
+            training, weights, moments, gradient, epoch + 1, jnp.float32(training.learning_rate_at(epoch))
+        )
+        lagrangian = update_lagrangian(training.schedule, *lagrangian, excess)
         if (epoch + 1) % training.validate == 0:
             loss = float(jnp.mean(_last(facts, weights, tasks, keys[:, 0], factors)[0]))
             best, lowest = (weights, loss) if loss < lowest else (best, lowest)

@@ -17,8 +17,7 @@ import numpy as np
 
 from dprl.accounting.budget import Budget
 from dprl.errors import DprlError
-from dprl.protectors.learn import simulation_of
-from dprl.protectors.meta_training import Training
+from dprl.protectors.meta_training import Training, simulation_of
 from dprl.protectors.projector import Architecture, Weights
 from dprl.protectors.simulation import Simulation, unroll
 from dprl_papers.baselines import agd, descent, objective_perturbation, output_perturbation

@@ -23,7 +23,7 @@ from dprl.data.trajectories import Trajectories
 from dprl.evaluation.gpope import GPOPE
 from dprl.mechanisms.noise import SeededNoise
 from dprl.protectors import random_chains as chains
-from dprl.protectors.learn import simulation_of
+from dprl.protectors.meta_training import simulation_of
 from dprl.protectors.objective import Training
 from dprl.protectors.policy_evaluation import RandomChains
 from dprl.protectors.projector import Architecture

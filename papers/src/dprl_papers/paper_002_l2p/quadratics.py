@@ -18,10 +18,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from dprl.accounting.budget import Budget
-from dprl.protectors.learn import simulation_of
-from dprl.protectors.meta_training import Training
+from dprl.protectors.meta_training import Training, simulation_of
 from dprl.protectors.projector import Architecture, Weights
-from dprl.protectors.simulation import Simulation, begin, step_of
+from dprl.protectors.simulation import Simulation, first_carry, step_body
 from dprl_papers.baselines import agd, descent
 from dprl_papers.harness.programmed import Run
 from dprl_papers.paper_002_l2p.trainings import DELTA, SCHEDULERS, Learned, learned, seeds_of
@@ -203,13 +202,15 @@ def protected(simulation: Simulation, weights: Weights, tasks: Records, factor: 
 
     def one(task: Records, seed: jax.Array) -> Any:
         key = jax.random.fold_in(jax.random.key(_TARGET), seed)
-        body = step_of(simulation, weights, task, key, factor, deployed=True)
+        body = step_body(simulation, weights, task, key, factor, deployed=True)
 
         def seen(carry: Any, step: jax.Array) -> tuple[Any, Any]:
             after, (_, cost) = body(carry, step)
             return after, (after[1], cost > 0.0)
 
-        last, (path, taken) = jax.lax.scan(seen, begin(simulation, weights, task), jnp.arange(steps, dtype=jnp.int32))
+        last, (path, taken) = jax.lax.scan(
+            seen, first_carry(simulation, weights, task), jnp.arange(steps, dtype=jnp.int32)
+        )
         return simulation.family.loss(task, last[1]), jnp.sum(taken), path
 
     return jax.vmap(jax.vmap(one, (None, 0)))(tasks, own_seeds(tasks, seeds))

@@ -15,8 +15,8 @@ import jax.numpy as jnp
 from jax import lax, random
 
 from dprl.learning.policy_gradient.estimator import Rates, RunShape, Trajectory, advantages
+from dprl.learning.policy_gradient.people_sources import SimulatedPeople, rollout
 from dprl.learning.policy_gradient.trainer import PolicyGradient, State
-from dprl.learning.policy_gradient.users import Simulated, rollout
 from dprl.mechanisms.action_coins import ActionCoins
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.noise import SeededNoise
@@ -114,10 +114,10 @@ def train_in_epochs(
     words = jnp.stack([jnp.uint32(0), jnp.asarray(seed, jnp.uint32)])
     noise = mechanism.bind(SeededNoise(words).stream("users"))
     coins = ActionCoins.from_jax_key(random.fold_in(random.key(11), seed))
-    program, users = PolicyGradient(shape, mechanism), Simulated(environment, shape)
+    program, users = PolicyGradient(shape, mechanism), SimulatedPeople(environment, shape)
 
     def batch(state: State, t: Any) -> tuple[State, None]:
-        rows = users.meet(state.theta, coins.for_batch(t), jnp.arange(shape.batch))
+        rows = users.trajectories(state.theta, coins.for_batch(t), jnp.arange(shape.batch))
         acted, level = state.theta, state.baseline
 
         def vector(theta: Any, row: Trajectory) -> Any:
@@ -130,7 +130,7 @@ def train_in_epochs(
                 return jnp.sum(jnp.minimum(ratio * weights, cut * weights))
 
             scaled = jax.grad(gain)(theta) * rates.scale
-            return jnp.append(scaled, rates.weight * statistic).astype(jnp.float32)
+            return jnp.append(scaled, rates.baseline_weight * statistic).astype(jnp.float32)
 
         def epoch(state: State, e: Any) -> tuple[State, None]:
             vectors = jax.vmap(vector, (None, 0))(state.theta, rows)

@@ -81,7 +81,7 @@ class PublishedPG(DPPG):
             delta_sampler=0.0,
             relation=config.relation_words,
             claim=Claim(config.relation_words, conditions(budget)),
-            runs=published_run(settings, policy, facts.horizon),
+            claimed_run=published_run(settings, policy, facts.horizon),
         )
 
     def _check(self) -> None:
@@ -248,7 +248,7 @@ def published_run(settings: Settings, policy: Parametric, horizon: int) -> tuple
     )
     numbers = Rates(
         step_size=s.step_size, final=1.0, discount=1.0, middle=0.0, half=s.largest_return, scale=s.largest_return,
-        weight=1.0, gain=0.0, regularisation=0.0, clip=1.0,
+        baseline_weight=1.0, baseline_gain=0.0, regularisation=0.0, clip=1.0,
     )  # fmt: skip
     exact = GaussianSum(
         parts=((policy.size, s.largest_return * s.score_bound),),

@@ -14,8 +14,8 @@ from dprl.accounting.budget import Budget
 from dprl.accounting.calibration import gaussian_noise_multiplier
 from dprl.bounds import Interval
 from dprl.learning.policy_gradient.estimator import Rates, RunShape
+from dprl.learning.policy_gradient.people_sources import SimulatedPeople
 from dprl.learning.policy_gradient.trainer import PolicyGradient, run
-from dprl.learning.policy_gradient.users import Simulated
 from dprl.mechanisms.action_coins import ActionCoins
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.noise import SeededNoise
@@ -126,5 +126,5 @@ def _regret(shape: RunShape, exact: GaussianSum, spread: Any, rates: Rates, mult
     words = jnp.stack([jnp.uint32(0), jnp.asarray(seed, jnp.uint32)])
     noise = SeededNoise(words).stream("users")
     coins = ActionCoins.from_jax_key(jax.random.fold_in(jax.random.key(5), seed))
-    _, history = run(PolicyGradient(shape, mechanism), Simulated(bandit, shape), noise, rates, coins)
+    _, history = run(PolicyGradient(shape, mechanism), SimulatedPeople(bandit, shape), noise, rates, coins)
     return bandit.best - jnp.mean(jax.vmap(bandit.value)(history[:-1].astype(jnp.float64)))

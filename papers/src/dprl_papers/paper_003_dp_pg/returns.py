@@ -26,9 +26,9 @@ from dprl.environments.pendulum import Pendulum
 from dprl.environments.simulators import facts_of
 from dprl.learning.policy_gradient.dp_pg import DPPG
 from dprl.learning.policy_gradient.estimator import Rates, RunShape
+from dprl.learning.policy_gradient.people_sources import SimulatedPeople
 from dprl.learning.policy_gradient.pg_plan import make_pg_plan
-from dprl.learning.policy_gradient.trainer import PolicyGradient, rates_of, released, run, shape_of
-from dprl.learning.policy_gradient.users import Simulated
+from dprl.learning.policy_gradient.trainer import PolicyGradient, rates_of, released_parameters, run, shape_of
 from dprl.mechanisms.action_coins import ActionCoins
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.noise import SeededNoise
@@ -142,8 +142,8 @@ def measure(point: Point, seed: int, seeds: int) -> np.ndarray:
     # without noise, the options are those of a budget that adds hardly any noise
     plan = make_pg_plan(config_of(point), facts, Budget(point.epsilon or 10.0, point.delta))
     if point.published:
-        assert plan.runs is not None
-        shape, rates, mechanism = plan.runs
+        assert plan.claimed_run is not None
+        shape, rates, mechanism = plan.claimed_run
         multiplier = mechanism.noise_multiplier
     else:
         shape, rates = shape_of(plan.config, facts), rates_of(plan.config, facts)
@@ -156,7 +156,7 @@ def measure(point: Point, seed: int, seeds: int) -> np.ndarray:
     for number in range(seed, seed + seeds):
         state, history = _trained(shape, environment, mechanism, rates, jnp.float64(multiplier), number)
         coins = ActionCoins.from_jax_key(jax.random.fold_in(jax.random.key(_JUDGE), number))
-        theta = released(plan.config, shape.policy, state, history, coins)
+        theta = released_parameters(plan.config, shape.policy, state, history, coins)
         thetas = history if point.prefixes else theta[None]
         each.append([judged(shape.policy, environment, one, number, point.likeliest) for one in thetas])
     found = np.array(each)
@@ -171,7 +171,7 @@ def _trained(
     words = jnp.stack([jnp.uint32(0), jnp.asarray(seed, jnp.uint32)])
     noise = SeededNoise(words).stream("users")
     coins = ActionCoins.from_jax_key(jax.random.fold_in(jax.random.key(_LEARNER), seed))
-    return run(PolicyGradient(shape, mechanism), Simulated(environment, shape), noise, rates, coins)
+    return run(PolicyGradient(shape, mechanism), SimulatedPeople(environment, shape), noise, rates, coins)
 
 
 def measure_ppo(problem: Problem, batch: int, steps: int, seed: int, seeds: int) -> np.ndarray:

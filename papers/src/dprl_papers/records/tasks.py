@@ -24,7 +24,7 @@ import numpy as np
 
 from dprl.errors import DprlError
 from dprl.protectors.projector import HandSchedule
-from dprl.protectors.simulation import noise_of, unit_sum
+from dprl.protectors.simulation import seeded_noise, unit_sum
 from dprl_papers.records import tables
 from dprl_papers.records.losses import LinearLoss, NetworkLoss, QuadraticLoss, RecordLoss, Records, objective
 
@@ -67,7 +67,7 @@ class RecordTasks:
         mechanism = unit_sum(loss.dimension, rate)
         # a batch of all records needs no coins
         word = jax.random.bits(key, dtype=jnp.uint32) if rate < 1.0 else 0
-        included = mechanism.participation_mask(noise_of(word), 0, units)
+        included = mechanism.participation_mask(seeded_noise(word), 0, units)
         total = mechanism.clipped_sum(loss.gradients(parameters, task) / clip, included)
         return (total / (units * rate) + jax.grad(loss.penalty)(parameters) / clip).astype(jnp.float32)
 

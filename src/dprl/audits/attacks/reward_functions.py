@@ -15,7 +15,7 @@ import numpy as np
 from dprl.accounting.reward_relation import DEPTHS
 from dprl.audits.attacks.trials import PlanCanary
 from dprl.config import filled
-from dprl.learning import planner
+from dprl.learning import planned_q
 from dprl.learning.learning_plan import LearningPlan
 from dprl.mechanisms.function_noise import FunctionNoise
 from dprl.mechanisms.noise import SeededNoise
@@ -144,17 +144,17 @@ def _output(plan: LearningPlan, mechanism: FunctionNoise) -> PlanCanary:
 
     The slope of Q does not change, so the attack is weaker than the bound from which the claim is made.
     """
-    config, actions, points = plan.config, plan.facts.actions, planner.POINTS
+    config, actions, points = plan.config, plan.facts.actions, planned_q.POINTS
     radius, discount = filled(config.reward_radius), filled(config.discount)
     level = _level(plan, radius)
     base, moved = (
-        np.asarray(planner.optimal_q(plan.model, np.full((actions, len(points)), r), discount))
+        np.asarray(planned_q.optimal_q(plan.model, np.full((actions, len(points)), r), discount))
         for r in (level, level + radius)
     )
 
     def score(key: Any, q: Any) -> Any:
         answers = mechanism.bind(SeededNoise(key).stream("reward"))
-        seen = planner.noisy_q(q, answers)
+        seen = planned_q.noisy_q(q, answers)
         return _path_ratio(mechanism, points, (moved - base)[0], seen - base)
 
     return PlanCanary(

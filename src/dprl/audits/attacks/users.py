@@ -21,9 +21,9 @@ from dprl.audits.attacks.trials import PlanCanary
 from dprl.environments.people import LoggedPeople, People
 from dprl.learning.policy_gradient import trainer
 from dprl.learning.policy_gradient.estimator import Trajectory
+from dprl.learning.policy_gradient.people_sources import AskedPeople
 from dprl.learning.policy_gradient.pg_plan import PGPlan, program_of
 from dprl.learning.policy_gradient.trainer import PolicyGradient
-from dprl.learning.policy_gradient.users import AskedPeople
 from dprl.mechanisms.action_coins import ActionCoins
 from dprl.mechanisms.arithmetic import grid_step
 from dprl.mechanisms.gaussian_sum import GaussianSum

@@ -22,7 +22,7 @@ from dprl.audits.conformance.suite import Group, Neighbour, Suite, handed_out
 from dprl.audits.record_replay import Call
 from dprl.environments.interval_walk import LONGEST_MOVE, IntervalWalk
 from dprl.errors import DprlError
-from dprl.learning import planner
+from dprl.learning import planned_q
 from dprl.learning.functional_q import FunctionalQ
 from dprl.learning.learning_plan import LearningPlan, make_learning_plan
 from dprl.protocols import Attack, EnvironmentSpec, RewardOf
@@ -187,5 +187,5 @@ class LearningConformance(Suite):
 @lru_cache(maxsize=64)
 def _plan(config: FunctionalQ, budget: Budget) -> LearningPlan:
     walk = Walk()
-    model = walk.transition_matrix(planner.POINTS) if config.variant == "output" else None
+    model = walk.transition_matrix(planned_q.POINTS) if config.variant == "output" else None
     return make_learning_plan(config, walk.facts, budget, model)

@@ -3,6 +3,10 @@
 The vector is raw; the mechanism clips its parts later. Besides the user's own trajectory it depends only on what is
 released: the parameters, the baseline and the scale. Advantages are in units of half the public range of returns, so
 that they lie in [-2, 2].
+
+Where users act once, the mechanism can clip and add up their vectors although none is formed (ghost clipping, see
+:mod:`dprl.mechanisms.ghost_clipping`). It needs only the derivative of a user's objective with respect to a layer's
+sums: the user's gradient is the outer product of this derivative and the layer's input.
 """
 
 from __future__ import annotations
@@ -16,7 +20,8 @@ import numpy as np
 from jax import lax
 
 from dprl import x64 as x64
-from dprl.learning.policy_gradient.trust_region import FILLED
+from dprl.learning.policy_gradient.trust_region import TARGET_FILL
+from dprl.mechanisms.ghost_clipping import Layer, ghost_sum, ghost_sum_in_float
 from dprl.policies.parametric import Parametric
 
 
@@ -87,8 +92,8 @@ class Rates(NamedTuple):
         discount: discount of returns.
         middle, half: middle and half width of the public interval of returns, :func:`return_interval`.
         scale: factor on a user's gradient before the clip; ``growth``, which follows from lengths, comes on top.
-        weight: w; the statistic for the baseline lies in [-w, w].
-        gain: share of the newest released statistic in the running baseline.
+        baseline_weight: w; the statistic for the baseline lies in [-w, w].
+        baseline_gain: share of the newest released statistic in the running baseline.
         regularisation: lambda of Eq. (3) at the first step; it falls as the step size does.
         clip: clip norm C.
         scale_weight: largest absolute value of the statistic for the scale.
@@ -100,8 +105,8 @@ class Rates(NamedTuple):
     middle: Any
     half: Any
     scale: Any
-    weight: Any
-    gain: Any
+    baseline_weight: Any
+    baseline_gain: Any
     regularisation: Any
     clip: Any
     scale_weight: Any = np.float32(0.0)
@@ -172,13 +177,15 @@ def contribution(
         trajectory: trajectory of one user; with several interactions every array has a leading axis for them.
     """
     if shape.interactions > 1:
-        return _of_group(shape, rates, theta, baseline, trajectory, growth)
+        return _group_contribution(shape, rates, theta, baseline, trajectory, growth)
     weights, statistic = advantages(shape, rates, baseline, trajectory)
     gradient = weighted_score(shape.policy, theta, trajectory.observations, trajectory.actions, weights)
-    return _joined(shape, rates, gradient, statistic, baseline, growth, trajectory.length > 0)
+    return _join_parts(shape, rates, gradient, statistic, baseline, growth, trajectory.length > 0)
 
 
-def _of_group(shape: RunShape, rates: Rates, theta: Any, baseline: Any, group: Trajectory, growth: Any) -> Any:
+def _group_contribution(
+    shape: RunShape, rates: Rates, theta: Any, baseline: Any, group: Trajectory, growth: Any
+) -> Any:
     """Return the vector of K interactions: the baseline of each is the mean return of the user's other interactions."""
     # returns beyond a time limit are still bootstrapped by the released baseline
     weights, statistics = jax.vmap(lambda one: advantages(shape, rates, baseline, one))(group)
@@ -190,10 +197,10 @@ def _of_group(shape: RunShape, rates: Rates, theta: Any, baseline: Any, group: T
     flat = group.observations.reshape(-1, group.observations.shape[-1])
     actions = group.actions.reshape(-1, *group.actions.shape[2:])
     gradient = weighted_score(shape.policy, theta, flat, actions, weights.reshape(-1)) / count
-    return _joined(shape, rates, gradient, jnp.mean(statistics), baseline, growth, jnp.any(group.length > 0))
+    return _join_parts(shape, rates, gradient, jnp.mean(statistics), baseline, growth, jnp.any(group.length > 0))
 
 
-def _joined(
+def _join_parts(
     shape: RunShape, rates: Rates, gradient: Any, mean_return: Any, baseline: Any, growth: Any, answered: Any
 ) -> Any:
     """Return the parts side by side: the gradient and, if they are in use, the statistics of return and length.
@@ -205,10 +212,78 @@ def _joined(
     scaled, statistics = gradient * rates.scale * growth, list[Any]()
     if shape.baseline:
         seen = jnp.clip(growth * (mean_return - baseline), -1.0, 1.0) if shape.scaled else mean_return
-        statistics.append(rates.weight * seen)
+        statistics.append(rates.baseline_weight * seen)
     if shape.scaled:
-        rest = jnp.sqrt(1.0 - (rates.weight / rates.clip) ** 2 - (rates.scale_weight / rates.clip) ** 2)
+        rest = jnp.sqrt(1.0 - (rates.baseline_weight / rates.clip) ** 2 - (rates.scale_weight / rates.clip) ** 2)
         filled = jnp.minimum(jnp.linalg.norm(scaled / (rates.clip * rest)), 1.0)
-        statistics.append(rates.scale_weight * (filled - FILLED) / (1.0 - FILLED))
+        statistics.append(rates.scale_weight * (filled - TARGET_FILL) / (1.0 - TARGET_FILL))
     vector = jnp.concatenate([scaled, *(jnp.reshape(x, 1) for x in statistics)])
     return jnp.where(answered, vector, 0.0).astype(jnp.float32)
+
+
+# --- users of one step, whose vectors are never formed ----------------------------------------------------------------
+
+GHOST_BLOCK = 1600
+"""Most users of whom :func:`ghost_clipped_sum` is asked at once, on the host."""
+
+
+def ghost_layers(shape: RunShape, rates: Rates, theta: Any, baseline: Any, rows: Trajectory) -> tuple[list[Layer], Any]:
+    """Return the layers of a block of users, and their statistics ``(m, 1)``, or None if there are no statistics.
+
+    Args:
+        theta: ``(d,)`` released parameters.
+        baseline: () released running mean of the statistic.
+        rows: ``(m, 1, ...)``, trajectories of one step.
+    """
+    weights, statistic = jax.vmap(advantages, (None, None, None, 0))(shape, rates, baseline, rows)
+    layers = policy_layers(
+        shape.policy, theta, rows.observations[:, 0], rows.actions[:, 0], weights[:, 0] * rates.scale
+    )
+    statistics = (rates.baseline_weight * statistic).astype(jnp.float32)[:, None] if shape.baseline else None
+    return layers, statistics
+
+
+def policy_layers(policy: Any, theta: Any, observations: Any, actions: Any, weights: Any) -> list[Layer]:
+    """Return the layers of ``weight_i log pi(a_i | s_i)``, from the first to the last.
+
+    Args:
+        policy: a :class:`~dprl.policies.parametric.Parametric`.
+        observations: ``(m, d)``.
+        actions: ``(m,)``, or ``(m, k)`` scaled ones.
+        weights: ``(m,)``.
+    """
+    x = policy.feature_rows(observations)
+    *inner, (last, bias) = policy.layers(theta)
+    root = jnp.float32(max(policy.hidden, 1) ** 0.5)
+    active = jnp.tanh(x @ inner[0][0].T) / root if inner else x
+    out = active @ last.T + (0.0 if bias is None else bias)
+    if policy.gaussian:
+        deltas = (actions - out) / jnp.float32(policy.std**2)
+    else:
+        deltas = jax.nn.one_hot(actions, policy.outputs, dtype=out.dtype) - jax.nn.softmax(out, axis=-1)
+    deltas = deltas * weights[:, None]
+    top = Layer(active, deltas, bias is not None)
+    if not inner:
+        return [top]
+    # here the root divides a few numbers of each user, not one for each hidden unit
+    return [Layer(x, ((deltas / root) @ last) * (1.0 - root * root * active * active)), top]
+
+
+def can_ghost_clip(shape: RunShape, mechanism: Any) -> bool:
+    """Tell whether users of one step meet a network. Otherwise it is as quick to form a vector of each user."""
+    return (
+        shape.horizon == 1
+        and shape.interactions == 1
+        and not shape.scaled
+        and shape.policy.hidden > 0
+        and mechanism.participation == "once each"
+    )
+
+
+def ghost_clipped_sum(
+    shape: RunShape, rates: Rates, mechanism: Any, theta: Any, baseline: Any, rows: Trajectory, included: Any
+) -> Any:
+    """Return ``(dimension,)``: ``mechanism.clipped_sum`` of the users' vectors, none of which is formed. Private."""
+    layers, statistics = ghost_layers(shape, rates, theta, baseline, rows)
+    add = ghost_sum if mechanism.certifies else ghost_sum_in_float
+    return add(mechanism, layers, included, statistics)

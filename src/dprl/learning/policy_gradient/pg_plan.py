@@ -35,8 +35,8 @@ class PGPlan:
         delta_sampler: what finite precision and the sampler add to delta.
         relation: which sets of users are neighbours, in words.
         claim: claim of a calibration that another distribution brings.
-        runs: what such a calibration runs: the shape that is compiled, its numbers, and the object that sees users'
-            vectors; None to run what the options say.
+        claimed_run: what such a calibration runs: the shape that is compiled, its numbers, and the object that sees
+            users' vectors; None to run what the options say.
     """
 
     config: DPPG
@@ -50,7 +50,7 @@ class PGPlan:
     delta_sampler: float
     relation: str
     claim: Claim | None = None
-    runs: tuple[RunShape, Rates, Any] | None = None
+    claimed_run: tuple[RunShape, Rates, Any] | None = None
 
     @property
     def name(self) -> str:
@@ -93,8 +93,8 @@ def make_pg_plan(config: DPPG, facts: EnvironmentSpec, budget: Budget, units: in
 
 def program_of(plan: PGPlan) -> tuple[PolicyGradient, Rates]:
     """Return the program that a plan runs, and its numbers."""
-    if plan.runs is not None:
-        shape, rates, mechanism = plan.runs
+    if plan.claimed_run is not None:
+        shape, rates, mechanism = plan.claimed_run
         return PolicyGradient(shape, mechanism), rates
     assert plan.mechanism is not None
     return PolicyGradient(shape_of(plan.config, plan.facts), plan.mechanism), rates_of(plan.config, plan.facts)

@@ -20,14 +20,22 @@ from dprl.config import filled
 from dprl.engine.loop import run_steps, run_steps_on_host
 from dprl.engine.program import Stage
 from dprl.engine.unit_source import Source
-from dprl.learning.policy_gradient import one_step
 from dprl.learning.policy_gradient.dp_pg import DPPG, STEPS, act_once
-from dprl.learning.policy_gradient.estimator import Rates, RunShape, Trajectory, contribution, return_interval
+from dprl.learning.policy_gradient.estimator import (
+    GHOST_BLOCK,
+    Rates,
+    RunShape,
+    Trajectory,
+    can_ghost_clip,
+    contribution,
+    ghost_clipped_sum,
+    return_interval,
+)
 from dprl.learning.policy_gradient.trust_region import (
-    FILLED,
-    averaged,
+    TARGET_FILL,
     next_growth,
     public_states,
+    running_mean,
     share_of_step,
     sharpened,
     squared_changes,
@@ -41,9 +49,9 @@ from dprl.user_code import nothing_compiled_on_disk
 
 STREAM = "gradients"
 """Name of the noise stream, and of the journal's."""
-_TOGETHER = 4
-_NUMBERS, _MOST = 2**16, 2048  # most numbers in a block's vectors and visits; most people in a block
-GAIN = 0.3
+_PEOPLE_AT_ONCE = 4
+_BLOCK_NUMBERS, _BLOCK_PEOPLE = 2**16, 2048  # most numbers in a block's vectors and visits; most people in a block
+BASELINE_GAIN = 0.3
 """Share of the newest batch in the running baseline; with lengths released, and more than 20 batches, less of it."""
 SCALE_OF_ONE_ACTION = 3.0
 """Of a user's gradient before the clip, where a user acts once; measured (docs/papers/003.md)."""
@@ -84,8 +92,10 @@ def rates_of(config: DPPG, facts: EnvironmentSpec) -> Rates:
         middle=(low + high) / 2.0,
         half=(high - low) / 2.0 or 1.0,
         scale=config.clip_norm * (SCALE_OF_ONE_ACTION if facts.horizon == 1 or facts.discount == 0.0 else 1.0),
-        weight=config.baseline_weight * config.clip_norm,
-        gain=GAIN * min(1.0, (STEPS / filled(config.steps)) ** 0.5) if filled(config.scale_weight) else GAIN,
+        baseline_weight=config.baseline_weight * config.clip_norm,
+        baseline_gain=BASELINE_GAIN * min(1.0, (STEPS / filled(config.steps)) ** 0.5)
+        if filled(config.scale_weight)
+        else BASELINE_GAIN,
         regularisation=config.regularisation,
         clip=config.clip_norm,
         scale_weight=filled(config.scale_weight) * config.clip_norm,
@@ -139,7 +149,7 @@ class PolicyGradient:
 
         if self.shape.policy.hidden and self.shape.horizon > 1:
             # the hidden units of a few people's whole interactions stay in the cache
-            return lax.map(one, block, batch_size=_TOGETHER)
+            return lax.map(one, block, batch_size=_PEOPLE_AT_ONCE)
         return jax.vmap(one)(block)
 
     def clipped_sum(self, stage: int, mechanism: GaussianSum, state: State, block: Trajectory, included: Any) -> Any:
@@ -149,9 +159,9 @@ class PolicyGradient:
         """
         # a GPU's matrix products with fewer digits must not enter what is clipped
         with jax.default_matmul_precision("highest"):
-            if one_step.fits(self.shape, mechanism):
+            if can_ghost_clip(self.shape, mechanism):
                 known = state.rates, mechanism, state.theta, state.baseline
-                return one_step.clipped_sum(self.shape, *known, block, included)
+                return ghost_clipped_sum(self.shape, *known, block, included)
             return mechanism.clipped_sum(self.contribution(stage, state, block), included)
 
     def update(self, stage: int, state: State, noisy: Any, step: Any) -> State:
@@ -167,10 +177,10 @@ class PolicyGradient:
         gradient = gradient + barrier * log_barrier_gradient(shape.policy, theta)
         baseline, growth, *seen = state.baseline, state.growth, *mean[size:]
         if shape.baseline:
-            fresh = seen[0] / rates.weight
+            fresh = seen[0] / rates.baseline_weight
             fresh = jnp.clip(baseline + fresh / growth if shape.scaled else fresh, -1.0, 1.0)
             # the first batches are averaged; later the newest batch has the share ``gain``
-            gain = jnp.maximum(rates.gain, 1.0 / (t + 1.0))
+            gain = jnp.maximum(rates.baseline_gain, 1.0 / (t + 1.0))
             baseline = (state.baseline + gain * (fresh - state.baseline)).astype(jnp.float32)
         std = self.mechanism.noise_std_of_step / shape.batch
         if shape.natural:
@@ -181,10 +191,10 @@ class PolicyGradient:
         if shape.adaptive:
             states = jnp.asarray(public_states(shape.policy), jnp.float32)
             found = squared_changes(shape.policy, theta, gradient, mean[:size].astype(jnp.float32), std, states)
-            change = averaged(change, found, t)
+            change = running_mean(change, found, t)
             length = length * share_of_step(t, shape.steps, rates.step_size / rates.clip, change)
         if shape.scaled:
-            unit = rates.scale_weight / (1.0 - FILLED)
+            unit = rates.scale_weight / (1.0 - TARGET_FILL)
             growth = next_growth(growth, seen[-1] / unit, std / unit)
         length = length.astype(jnp.float32)
         average = state.average + theta.astype(jnp.float64) / shape.steps
@@ -196,17 +206,17 @@ class PolicyGradient:
         return state
 
     def answer(self, state: State) -> Any:
-        """Return the last iterate ``(d,)``. For other iterates that may be released see :func:`released`."""
+        """Return the last iterate ``(d,)``. For other iterates that may be released see :func:`released_parameters`."""
         return state.theta
 
     def block_size(self, mechanism: GaussianSum) -> int:
         """Return the number of people in a block on the host: about what the cache holds, by public facts only."""
         shape = self.shape
-        if one_step.fits(shape, mechanism):
-            most = one_step.BLOCK  # without their vectors far more people fit into memory
+        if can_ghost_clip(shape, mechanism):
+            most = GHOST_BLOCK  # without their vectors far more people fit into memory
         else:
             of_one = shape.interactions * shape.horizon * len(shape.policy.observation) + shape.dimension
-            most = max(shape.block, min(_MOST, _NUMBERS // of_one))
+            most = max(shape.block, min(_BLOCK_PEOPLE, _BLOCK_NUMBERS // of_one))
         if mechanism.batch is None:  # people are drawn: any number of them may take part
             return most if shape.batch > shape.block else shape.block
         return -(-shape.batch // -(-shape.batch // most))
@@ -302,7 +312,7 @@ def run_on_host(
     return state, np.stack(iterates)
 
 
-def released(config: Any, policy: Parametric, state: State, history: Any, coins: ActionCoins) -> np.ndarray:
+def released_parameters(config: Any, policy: Parametric, state: State, history: Any, coins: ActionCoins) -> np.ndarray:
     """Return the released parameters ``(d,)`` float32, sharpened as ``config.sharpness`` says.
 
     ``config.release`` chooses the ``last`` iterate, or, of the iterates that batches met, their ``average`` or a

@@ -19,19 +19,19 @@ from jaxtyping import Array, Float
 from dprl import x64 as x64
 from dprl.policies.parametric import Parametric
 
-RADIUS = 1.0
+PREFERENCE_RADIUS = 1.0
 """Most that the signal of a full step changes preferences by, and its noise: root mean square over public states. All
 numbers were chosen on Cart Pole, Acrobot and the families named CHOSEN_ON in benchmarks/learning_families.py."""
 WARM_UP = 0.5
 """Share of the batches over which steps grow from nothing: the first ones make the baseline, and the signal known."""
-MEMORY = 20
+AVERAGED_BATCHES = 20
 """Batches over which the size of signal and noise is averaged: a new one has the weight of one in so many at least."""
-FILLED, LARGEST = 0.3, 10.0
+TARGET_FILL, LARGEST_GROWTH = 0.3, 10.0
 """Mean share of the clip that people's vectors shall fill, and most that they are scaled up by for it."""
-FASTEST, QUIET = 0.2, 0.07
+FASTEST_GROWTH, QUIET_GROWTH = 0.2, 0.07
 """Most that the scale's logarithm moves by in a batch: for a share that is off by 1, and for noise of one standard
 deviation."""
-SHARP = 15.0
+SHARP_PREFERENCES = 15.0
 """Size of preferences, root mean square over public states, from which a policy is left as it is."""
 LEAST_DAMPING, DAMPING = 0.01, 100.0
 """What holds :func:`whitened` back at least, and how much more, in squares of the noise of a batch's mean gradient."""
@@ -111,16 +111,16 @@ def share_of_step(step: Any, steps: int, longest: Any, squared: Float[Array, " 2
     """
     changes = longest * jnp.sqrt(jnp.maximum(squared, 0.0))
     grown = jnp.minimum(1.0, (step + 1.0) / (1.0 + WARM_UP * steps))
-    return grown * RADIUS / jnp.maximum(jnp.max(changes), RADIUS)
+    return grown * PREFERENCE_RADIUS / jnp.maximum(jnp.max(changes), PREFERENCE_RADIUS)
 
 
-def averaged(mean: Any, found: Any, step: Any) -> Any:
+def running_mean(mean: Any, found: Any, step: Any) -> Any:
     """Return the running mean after this batch, in which ``found`` was found; ``step`` batches came before it."""
-    return (mean + (found - mean) * jnp.maximum(1.0 / (step + 1.0), 1.0 / MEMORY)).astype(jnp.float32)
+    return (mean + (found - mean) * jnp.maximum(1.0 / (step + 1.0), 1.0 / AVERAGED_BATCHES)).astype(jnp.float32)
 
 
 def next_growth(growth: Any, excess: Any, noise_std: Any) -> Any:
-    """Return the factor on the scale of people's vectors in the next batch, from 1 to :data:`LARGEST`.
+    """Return the factor on the scale of people's vectors in the next batch, from 1 to :data:`LARGEST_GROWTH`.
 
     Vectors that are far shorter than the clip pay noise for room that they do not use. This follows Andrew, Thakkar,
     McMahan and Ramaswamy (2021), who move the clip instead.
@@ -128,23 +128,23 @@ def next_growth(growth: Any, excess: Any, noise_std: Any) -> Any:
     Args:
         growth: factor in this batch.
         excess: released mean over the batch's places: the share of the clip that a vector fills (1 if it is clipped)
-            minus :data:`FILLED`, and 0 for a person who answers nothing.
+            minus :data:`TARGET_FILL`, and 0 for a person who answers nothing.
         noise_std: standard deviation of the noise in ``excess``.
     """
-    pace = jnp.minimum(FASTEST, QUIET / noise_std)
-    return jnp.clip(growth * jnp.exp(-pace * excess), 1.0, LARGEST).astype(jnp.float32)
+    pace = jnp.minimum(FASTEST_GROWTH, QUIET_GROWTH / noise_std)
+    return jnp.clip(growth * jnp.exp(-pace * excess), 1.0, LARGEST_GROWTH).astype(jnp.float32)
 
 
 def sharpened(policy: Parametric, theta: Any, most: float) -> Any:
     """Return parameters ``(d,)`` of a softmax that mixes less than the policies that people met, which had to explore.
 
-    Preferences are multiplied by ``most``, or by less where they would become larger than :data:`SHARP`.
+    Preferences are multiplied by ``most``, or by less where they would become larger than :data:`SHARP_PREFERENCES`.
     """
     size = jnp.sqrt(squared_size(policy, policy.preferences(theta, jnp.asarray(public_states(policy), jnp.float32))))
-    return scaled(policy, theta, jnp.clip(SHARP / jnp.maximum(size, 1e-6), 1.0, most))
+    return scale_preferences(policy, theta, jnp.clip(SHARP_PREFERENCES / jnp.maximum(size, 1e-6), 1.0, most))
 
 
-def scaled(policy: Parametric, theta: Any, factor: Any) -> Any:
+def scale_preferences(policy: Parametric, theta: Any, factor: Any) -> Any:
     """Return parameters ``(d,)`` whose preferences are ``factor`` times those of ``theta``.
 
     In a network only the parameters of the last layer change.

@@ -21,8 +21,14 @@ from dprl.engine.unit_source import Included, Source
 from dprl.environments.bandit_parts import BanditInParts, UsersInParts
 from dprl.environments.people import People
 from dprl.errors import DprlError
+from dprl.learning.policy_gradient.people_sources import (
+    AskedPeople,
+    SimulatedPeople,
+    blocks_of,
+    policy_for_people,
+    sum_of_answers,
+)
 from dprl.learning.policy_gradient.trainer import PolicyGradient
-from dprl.learning.policy_gradient.users import AskedPeople, Simulated, acting, blocks_of, sum_of_met
 from dprl.release.engines.ray_workers import EngineChoice, RayWorkers, open_workers
 from dprl.user_code import suppress_warnings
 
@@ -45,8 +51,8 @@ class UsersTask:
         """
         program = self.program
         with suppress_warnings():
-            met = self.users.answers_in_blocks(blocks, places, acting(program, state), self._reader)
-            return sum_of_met(program, 0, program.mechanism, state, blocks.shape[1], met)
+            met = self.users.answers_in_blocks(blocks, places, policy_for_people(program, state), self._reader)
+            return sum_of_answers(program, 0, program.mechanism, state, blocks.shape[1], met)
 
 
 @dataclass(frozen=True)
@@ -66,7 +72,9 @@ class PeopleOnWorkers(AskedPeople):
 
 
 @contextmanager
-def open_users_engine(where: EngineChoice, people: People, program: PolicyGradient) -> Iterator[Source | Simulated]:
+def open_users_engine(
+    where: EngineChoice, people: People, program: PolicyGradient
+) -> Iterator[Source | SimulatedPeople]:
     """Open the source of a program's people: in compiled code, in this process or on workers. No row is read yet.
 
     Args:
@@ -77,7 +85,7 @@ def open_users_engine(where: EngineChoice, people: People, program: PolicyGradie
     """
     asked = AskedPeople(people, None if program.mechanism.batch is None else program.shape.users)
     if where.engine == "local":
-        yield asked if people.simulator is None else Simulated(people.simulator, program.shape)
+        yield asked if people.simulator is None else SimulatedPeople(people.simulator, program.shape)
         return
     if not isinstance(people, BanditInParts):
         raise DprlError(

@@ -21,9 +21,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from dprl.accounting.budget import Budget
-from dprl.protectors.learn import simulation_of
+from dprl.protectors.meta_training import simulation_of
 from dprl.protectors.projector import Architecture
-from dprl.protectors.simulation import Simulation, begin, step_of
+from dprl.protectors.simulation import Simulation, first_carry, step_body
 from dprl_papers.harness.programmed import Run, drawn, make_claim, make_table
 from dprl_papers.paper_002_l2p import quadratics
 from dprl_papers.paper_002_l2p.quadratics import LONGEST, Problem
@@ -43,12 +43,12 @@ def terms(simulation: Simulation, weights: Any, task: Any, key: jax.Array) -> tu
 
     def both(carry: Any, step: jax.Array) -> Any:
         inner, _, total = carry
-        stepped = lambda draws: step_of(simulation, weights, task, key, draws=draws)(inner, step)[0]  # noqa: E731
+        stepped = lambda draws: step_body(simulation, weights, task, key, draws=draws)(inner, step)[0]  # noqa: E731
         after, push = jax.jvp(stepped, (jnp.ones((), jnp.float32),), (jnp.ones((), jnp.float32),))
         return (after, (inner[1], total), total - push[1] / simulation.std), None
 
     zero, steps = jnp.zeros(simulation.family.dimension, jnp.float32), simulation.hand.steps
-    start = (begin(simulation, weights, task), (zero, zero), zero)
+    start = (first_carry(simulation, weights, task), (zero, zero), zero)
     (inner, before, total), _ = jax.lax.scan(both, start, jnp.arange(steps, dtype=jnp.int32))
     iterates, sums = (jnp.stack(pair) for pair in zip(before, (inner[1], total), strict=True))
     gradients = jax.vmap(jax.grad(loss))(iterates)

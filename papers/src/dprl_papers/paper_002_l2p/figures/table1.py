@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 
 from dprl.protectors.projector import Architecture, Weights, init_weights
-from dprl.protectors.simulation import Simulation, begin, step_of, unroll
+from dprl.protectors.simulation import Simulation, first_carry, step_body, unroll
 from dprl.report.formatting import number, plain
 from dprl_papers.harness.programmed import Run, drawn, make_claim, make_table
 from dprl_papers.records.losses import Records
@@ -119,7 +119,7 @@ def cut_gradient(simulation: Simulation, weights: Weights, task: Any, key: jax.A
     """Return the sum over batches of steps of the gradient of the batch's mean loss, cut where the batch begins."""
 
     def mean_loss(weights: Weights, carry: Any, first: jax.Array) -> tuple[jax.Array, Any]:
-        body = step_of(simulation, weights, task, key)
+        body = step_body(simulation, weights, task, key)
         after, (losses, _) = jax.lax.scan(body, carry, first + jnp.arange(batch, dtype=jnp.int32))
         return jnp.mean(losses), after
 
@@ -128,7 +128,7 @@ def cut_gradient(simulation: Simulation, weights: Weights, task: Any, key: jax.A
         own, after = jax.grad(mean_loss, has_aux=True)(weights, begun, first)
         return (jax.tree.map(jnp.add, total, own), after), None
 
-    carry = jax.tree.map(jnp.zeros_like, weights), begin(simulation, weights, task)
+    carry = jax.tree.map(jnp.zeros_like, weights), first_carry(simulation, weights, task)
     firsts = jnp.arange(0, simulation.hand.steps, batch, dtype=jnp.int32)
     return jax.lax.scan(add, carry, firsts)[0][0]
 

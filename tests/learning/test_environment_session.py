@@ -17,8 +17,8 @@ from dprl.accounting.budget import Budget
 from dprl.accounting.reward_relation import DEPTHS
 from dprl.audits.conformance.reward_functions import learned_from
 from dprl.audits.record_replay import Recorder, compare
-from dprl.learning.asking import EnvironmentSession, number, rewards_at
 from dprl.learning.functional_q import FunctionalQ
+from dprl.learning.q_learner import EnvironmentSession, reward_as_float, rewards_at
 from dprl.user_code import nothing_compiled_on_disk, quietly
 
 from .beyond import Beyond, saw
@@ -67,11 +67,11 @@ def test_observations_are_moved_into_their_domain_and_others_are_none():
 
 def test_a_reward_is_a_number_or_none():
     for value in (0.25, np.float32(0.25), jnp.float64(0.25), np.array(0.25), Fraction(1, 4)):
-        assert number(value) == 0.25
-    assert number(True) == number(np.int8(1)) == number(jnp.bool_(True)) == 1.0
-    assert number(np.inf) == math.inf
+        assert reward_as_float(value) == 0.25
+    assert reward_as_float(True) == reward_as_float(np.int8(1)) == reward_as_float(jnp.bool_(True)) == 1.0
+    assert reward_as_float(np.inf) == math.inf
     for value in ("0.25", b"1", None, 10**400, [0.25], np.array([0.25]), 1j, {}, math.nan, Decimal("0.25"), object()):
-        assert math.isnan(number(value))
+        assert math.isnan(reward_as_float(value))
 
 
 def test_rewards_of_a_public_model_are_numbers_or_none():

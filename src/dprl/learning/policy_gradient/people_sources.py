@@ -21,12 +21,12 @@ from dprl.mechanisms.gaussian_sum import ALTERS_ONE_PLACE, Stability
 from dprl.mechanisms.threefry import normal_of
 from dprl.policies.parametric import Parametric
 
-_ROWS = 64
-_CHUNK = 32  # steps of a chunk of a rollout; a chunk costs nothing if all users of a block are done
+_LEAST_ROWS = 64
+_CHUNK_STEPS = 32  # steps of a chunk of a rollout; a chunk costs nothing if all users of a block are done
 
 
 @dataclass(frozen=True)
-class Simulated:
+class SimulatedPeople:
     """People who meet an :class:`~dprl.protocols.Environment`, each from a separate start.
 
     They are :class:`~dprl.engine.unit_source.Blocks`, and a pytree without arrays.
@@ -45,9 +45,9 @@ class Simulated:
 
     def block(self, units: Any, state: Any = None) -> Trajectory:
         """Return what the people in the consecutive places ``units`` ``(B,)`` do under the state's policy."""
-        return self.meet(state.theta, state.coins.for_batch(state.step), units)
+        return self.trajectories(state.theta, state.coins.for_batch(state.step), units)
 
-    def meet(self, theta: Any, coins: BatchCoins, places: Any) -> Trajectory:
+    def trajectories(self, theta: Any, coins: BatchCoins, places: Any) -> Trajectory:
         """Return the trajectories ``(B, ...)`` of the people in ``places``.
 
         With several interactions of each person, every array has a second axis for these, and its shape is ``(B, K,
@@ -63,7 +63,7 @@ class Simulated:
         return jax.tree.map(lambda x: x.reshape(count, shape.interactions, *x.shape[1:]), each)
 
 
-jax.tree_util.register_static(Simulated)
+jax.tree_util.register_static(SimulatedPeople)
 
 
 @dataclass(frozen=True)
@@ -94,8 +94,8 @@ class AskedPeople:
     def total(self, program: Any, stage: int, mechanism: Any, state: Any, included: Included) -> np.ndarray:
         """Return the sum of a batch; see :class:`~dprl.engine.unit_source.Source`."""
         blocks = blocks_of(program.block_size(mechanism), included)
-        met = self.people.answers_in_blocks(blocks, acting(program, state))
-        return sum_of_met(program, stage, mechanism, state, blocks.shape[1], met)
+        met = self.people.answers_in_blocks(blocks, policy_for_people(program, state))
+        return sum_of_answers(program, stage, mechanism, state, blocks.shape[1], met)
 
 
 def blocks_of(size: int, included: Included) -> np.ndarray:
@@ -106,7 +106,7 @@ def blocks_of(size: int, included: Included) -> np.ndarray:
     return filled.reshape(-1, size)
 
 
-def sum_of_met(
+def sum_of_answers(
     program: Any, stage: int, mechanism: Any, state: Any, size: int, met: Iterable[Iterable[Any]]
 ) -> np.ndarray:
     """Return ``(dimension,)``: the sum over blocks of ``size`` people, in which only people who answered count."""
@@ -118,9 +118,9 @@ def sum_of_met(
     return sum_of_blocks(program, stage, mechanism, state, map(counted, met), program.shape.batch > size)
 
 
-def acting(program: Any, state: Any) -> Acting:
+def policy_for_people(program: Any, state: Any) -> PolicyForPeople:
     """Return the policy of the state, as people outside of JAX meet it."""
-    return Acting(program.shape.policy, np.asarray(state.theta), state.coins.for_batch(int(state.step)))
+    return PolicyForPeople(program.shape.policy, np.asarray(state.theta), state.coins.for_batch(int(state.step)))
 
 
 def rollout(
@@ -140,11 +140,11 @@ def rollout(
     more from outside.
     """
     worlds = coins.worlds(first, count)
-    state = jax.vmap(environment.reset)(_folded(worlds, 0))
-    state = jax.tree.map(lambda x: jnp.repeat(_single(x), repeats, axis=0), state)
-    worlds = jax.vmap(lambda world: _folded(jnp.repeat(world, repeats), 1 + jnp.arange(repeats)))(worlds).reshape(-1)
+    state = jax.vmap(environment.reset)(_fold_keys(worlds, 0))
+    state = jax.tree.map(lambda x: jnp.repeat(_to_float32(x), repeats, axis=0), state)
+    worlds = jax.vmap(lambda world: _fold_keys(jnp.repeat(world, repeats), 1 + jnp.arange(repeats)))(worlds).reshape(-1)
     total = count * repeats
-    chunks = -(-horizon // _CHUNK)
+    chunks = -(-horizon // _CHUNK_STEPS)
     length = -(-horizon // chunks)
 
     def step(carry: Any, given: Any) -> tuple[Any, Any]:
@@ -152,15 +152,17 @@ def rollout(
         t, drawn = given
         seen = jax.vmap(environment.observe)(state).astype(jnp.float32).reshape(total, -1)
         action = policy.draw(theta, seen, drawn)
-        following, reward, over = jax.vmap(environment.step)(_folded(worlds, t), state, policy.to_environment(action))
+        following, reward, over = jax.vmap(environment.step)(
+            _fold_keys(worlds, t), state, policy.to_environment(action)
+        )
         within = t < horizon
         running = alive & within
         record = (seen, action, reward.astype(jnp.float32), running)
-        return (jax.tree.map(_single, following), alive & ~(over & within)), record
+        return (jax.tree.map(_to_float32, following), alive & ~(over & within)), record
 
     def chunk(carry: Any, number: Any) -> tuple[Any, Any]:
         def go(carry: Any) -> tuple[Any, Any]:
-            drawn = _drawn(policy, coins, first, count, repeats, number * length, length)
+            drawn = _action_coins(policy, coins, first, count, repeats, number * length, length)
             return lax.scan(step, carry, (number * length + jnp.arange(length), drawn))
 
         def rest(carry: Any) -> tuple[Any, Any]:
@@ -177,12 +179,12 @@ def rollout(
     return Trajectory(seen, actions, rewards, jnp.sum(ran, axis=1).astype(jnp.int32), ~alive)
 
 
-def _folded(keys: Any, number: Any) -> Any:
+def _fold_keys(keys: Any, number: Any) -> Any:
     """Return JAX keys folded with one number, or with one number each."""
     return jax.vmap(random.fold_in)(keys, jnp.broadcast_to(jnp.asarray(number), keys.shape))
 
 
-def _drawn(
+def _action_coins(
     policy: Parametric, coins: BatchCoins, first: Any, count: int, repeats: int, turn: Any, turns: int
 ) -> jax.Array:
     """Return ``(turns, count * repeats)`` coins of the actions from number ``turn`` on.
@@ -195,12 +197,12 @@ def _drawn(
     return found.transpose(0, 3, 1, 2).reshape(turns, count * repeats, *([-1] if policy.gaussian else []))
 
 
-def _single(x: Any) -> Any:
+def _to_float32(x: Any) -> Any:
     return x.astype(jnp.float32) if jnp.issubdtype(x.dtype, jnp.floating) else x
 
 
 @dataclass(frozen=True)
-class Acting:
+class PolicyForPeople:
     """Policy as users outside of JAX meet it: an action for each observation, by the coins of the observing person.
 
     Attributes:
@@ -226,14 +228,14 @@ class Acting:
         each = self.policy.outputs if self.policy.gaussian else 1
         # the number of rows is a power of two and at least 64: few shapes are compiled, and no digit depends on how
         # many others act at the same time
-        count = max(_ROWS, 1 << max(len(seen) - 1, 0).bit_length())
+        count = max(_LEAST_ROWS, 1 << max(len(seen) - 1, 0).bit_length())
         words, places = np.zeros((count, each), np.uint32), np.maximum(places, 0)
         order = np.argsort(turns, kind="stable")
         for some in np.split(order, np.flatnonzero(np.diff(turns[order])) + 1):
             for component in range(each if len(some) else 0):
                 words[some, component] = self.coins.words_at(places[some], int(turns[some[0]]) * each + component)
         padded = np.pad(seen, ((0, count - len(seen)), (0, 0)))
-        return np.asarray(_acted(self.policy, self.theta, padded, words))[: len(seen)]
+        return np.asarray(_draw_actions(self.policy, self.theta, padded, words))[: len(seen)]
 
     def to_environment(self, actions: Any) -> np.ndarray:
         """Return actions as an environment takes them: scaled actions are cut, and mapped to their bounds."""
@@ -241,5 +243,5 @@ class Acting:
 
 
 @partial(jax.jit, static_argnums=0)
-def _acted(policy: Parametric, theta: Any, observations: Any, words: Any) -> Any:
+def _draw_actions(policy: Parametric, theta: Any, observations: Any, words: Any) -> Any:
     return policy.draw(theta, observations, normal_of(words) if policy.gaussian else uniform_of(words[:, 0]))

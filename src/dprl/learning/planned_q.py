@@ -45,7 +45,7 @@ def transition_rate(model: np.ndarray) -> float:
     return float(change.max())
 
 
-def q_bounds(config: FunctionalQ, facts: EnvironmentSpec, model: Any) -> tuple[float, float]:
+def q_sensitivity(config: FunctionalQ, facts: EnvironmentSpec, model: Any) -> tuple[float, float]:
     """Return the largest difference of the optimal Q of two neighbours, and the difference's Lipschitz constant.
 
     The bounds are ``R_Q = R / (1 - gamma)`` and ``L_Q = L + gamma kappa R_Q``, plus what the rounding of value
@@ -69,11 +69,11 @@ def optimal_q(model: Any, rewards: Any, discount: float) -> Any:
         rewards: ``(A, N)``.
     """
     model = check_model(model, len(rewards))
-    return _swept(jnp.asarray(model), jnp.asarray(rewards, jnp.float64), discount, _sweeps(discount))
+    return _value_iteration(jnp.asarray(model), jnp.asarray(rewards, jnp.float64), discount, _sweep_count(discount))
 
 
 @partial(jax.jit, static_argnums=3)
-def _swept(model: Any, rewards: Any, discount: Any, sweeps: int) -> Any:
+def _value_iteration(model: Any, rewards: Any, discount: Any, sweeps: int) -> Any:
     def sweep(q: Any, _: Any) -> tuple[Any, None]:
         return rewards + discount * (model @ jnp.max(q, axis=0)), None
 
@@ -88,7 +88,7 @@ def noisy_q(q: Any, answers: Any) -> Any:
     return answers.add_noise(jnp.reshape(q, -1), jnp.asarray(positions), jnp.asarray(path), 0).reshape(actions, size)
 
 
-def released(model: Any, rewards: Any, answers: Any, discount: float, facts: EnvironmentSpec) -> QFunction:
+def released_q(model: Any, rewards: Any, answers: Any, discount: float, facts: EnvironmentSpec) -> QFunction:
     """Return the Q-function that is released.
 
     Args:
@@ -106,6 +106,6 @@ def released(model: Any, rewards: Any, answers: Any, discount: float, facts: Env
     return QFunction({"V": table.astype(np.float32)}, f"table:{len(POINTS)}", facts.observation, facts.actions, value)
 
 
-def _sweeps(discount: float) -> int:
+def _sweep_count(discount: float) -> int:
     """Return how many sweeps bring value iteration within a millionth of its limit, for rewards in [0, 1]."""
     return 1 if discount < 1e-6 else math.ceil(math.log(1e-6 * (1.0 - discount)) / math.log(discount))

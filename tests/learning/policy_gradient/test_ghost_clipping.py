@@ -11,8 +11,7 @@ import pytest
 
 from dprl.learning.policy_gradient import trainer
 from dprl.learning.policy_gradient.dp_pg import DPPG, resolve
-from dprl.learning.policy_gradient.estimator import Trajectory, contribution
-from dprl.learning.policy_gradient.one_step import layers_of
+from dprl.learning.policy_gradient.estimator import Trajectory, contribution, ghost_layers
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.ghost_clipping import ghost_sum, ghost_sum_in_float
 from dprl.protocols import EnvironmentSpec
@@ -61,7 +60,7 @@ def test_layers_make_each_users_vector(policy, weight):
     @jax.jit
     def each() -> tuple[Any, Any]:
         """Vectors, one by one and by layer."""
-        layers, statistics = layers_of(shape, rates, theta, baseline, rows)
+        layers, statistics = ghost_layers(shape, rates, theta, baseline, rows)
         found = []
         for layer in layers:
             found.append(jnp.einsum("mo,mi->moi", layer.deltas, layer.inputs).reshape(USERS, -1))
@@ -80,7 +79,7 @@ def test_layers_make_each_users_vector(policy, weight):
 
     @jax.jit
     def sums() -> list[tuple[Any, Any]]:
-        layers, statistics = layers_of(shape, rates, theta, baseline, rows)
+        layers, statistics = ghost_layers(shape, rates, theta, baseline, rows)
         of = (ghost_sum, ghost_sum_in_float, ghost_sum_in_float)
         ghosts = [make(kind, layers, included, statistics) for make, kind in zip(of, kinds, strict=True)]
         return [(ghost, kind.clipped_sum(vectors, included)) for ghost, kind in zip(ghosts, kinds, strict=True)]
