@@ -103,7 +103,7 @@ class GaussianSum:
 
     def __post_init__(self) -> None:
         if self.arithmetic in ("exact", "plain") and (self.noise_multiplier_override is not None or self.factor != 1.0):
-            raise DprlError("Only a sum in floating point has a factor, or a loudness of its own.")
+            raise DprlError("Only a sum in floating point has a factor, or a noise multiplier of its own.")
         if self.arithmetic == "plain":
             clips = any(clip_norm != math.inf for _, clip_norm in self.parts)
             if self.multipliers is not None or clips or self.noise_multiplier != 0.0:
