@@ -60,7 +60,7 @@ class OneUnit(ReplaceOne):
         del units
         return 1.0
 
-    def most(self, units: int) -> int:
+    def most_members(self, units: int) -> int:
         del units
         return 1
 

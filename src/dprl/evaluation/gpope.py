@@ -121,7 +121,9 @@ class GPOPE(ValueFunctionConfig):
             return protected.protected_program(self, facts, stages)
         config = self.resolve(facts, stages)
         mechanism, step_size = stages[-1].mechanism, config.step_size or 0.0
-        mean = (mechanism.clip_norm * facts.units + 10.0 * mechanism.noise_std) / mechanism.expected(facts.units)
+        mean = (
+            mechanism.clip_norm * mechanism.most_members(facts.units) + 10.0 * mechanism.noise_std
+        ) / mechanism.expected(facts.units)
         self._check(
             f"updates with step_size = {step_size:g} leave single precision or the range of values at this clip_norm: "
             "choose both nearer to 1, or leave them out",

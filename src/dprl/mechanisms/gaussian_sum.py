@@ -264,6 +264,10 @@ class GaussianSum:
         """
         return self.sampling_rate * units
 
+    def most_members(self, units: int) -> int:
+        """Return the largest number of units that may take part in a step; a subclass may draw one."""
+        return units
+
     @property
     def noise_std(self) -> float:
         """Standard deviation of a draw in each coordinate. If the noise is independent, the draw is the noise."""
