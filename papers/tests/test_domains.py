@@ -281,7 +281,7 @@ OWN = """
     from dprl_papers.domains.chain import Chain
     from dprl_papers.harness.domain import Domain, Truth, from_rollout
     from dprl.policies import UniformPolicy
-    from dprl.protocols import Bounds
+    from dprl.bounds import Bounds
     import jax
 
     CHAIN = Chain(length=4, actions=2, horizon=20)

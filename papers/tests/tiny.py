@@ -19,7 +19,7 @@ from dprl_papers.domains.chain import draw_log
 from dprl_papers.harness.method import Method
 from dprl.mechanisms.noise import SeededNoise
 from dprl.policies import UniformPolicy
-from dprl.protocols import Bounds
+from dprl.bounds import Bounds
 
 CHAIN = Chain(length=6, horizon=60)
 POLICY = UniformPolicy(1)

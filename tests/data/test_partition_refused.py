@@ -152,7 +152,7 @@ import resource, sys
 import numpy as np
 from dprl.data.partition import partition
 from dprl.data.readers import read_log
-from dprl.protocols import Bounds
+from dprl.bounds import Bounds
 source, out, parts = sys.argv[1:]
 bounds = Bounds(units=10, horizon=10, reward=(0, 1), observation=((0, 1),) * 8, actions=2, max_importance_ratio=2)
 {}
