@@ -1,7 +1,7 @@
 """Monte Carlo ridge regression on returns from noisy sufficient statistics, released once (AdaSSP).
 
-Paper: Wang (2018), "Revisiting differentially private linear regression", Algorithm 2: statistics, noise, ridge.
-Here the two statistics are clipped and noised as one vector, the ridge is public, and few features are used.
+Paper: Wang (2018), "Revisiting differentially private linear regression", Algorithm 2: statistics, noise, ridge. Here
+the two statistics are clipped and released as one vector, the ridge is public, and few features are used.
 Privacy unit: a trajectory, or a person with all their trajectories. Relation: add or remove one.
 Released: a noisy mean return, and one noisy vector of statistics around it; the solve is post-processing.
 Proof: docs/proofs/adassp.md.

@@ -122,10 +122,10 @@ class MomentWeights(NamedTuple):
 
 @dataclass(frozen=True)
 class ProjectionQuery(BaseValueQuery):
-    """Question to the units, made from public facts only; it turns their noisy sum into values and projections.
+    """Query to the units, made from public facts only; it turns their noisy sum into values and projections.
 
     Attributes:
-        inner: the question for values and differences for everybody.
+        inner: query for values and differences for everybody.
         components: places of the covariates among the components of a state.
     """
 
@@ -237,7 +237,7 @@ class ProjectionQuery(BaseValueQuery):
     def _of_values(
         self, mechanism: GaussianSum, noisy: Float[np.ndarray, " dim"] | None = None
     ) -> tuple[GaussianSum, Any]:
-        """Return the mechanism and the noisy sum of the question for values only (``inner``)."""
+        """Return the mechanism and the noisy sum of the query for values only (``inner``)."""
         share = math.sqrt(self.config.value_budget_fraction)
         inner, parts = self.inner, ((self.inner.dimension, self.inner.clip_norm),)
         own = replace(mechanism, parts=parts, noise_multiplier=mechanism.noise_multiplier / share)

@@ -46,9 +46,9 @@ CUT_DIFFERENCE = 0.25
 
 @dataclass(frozen=True)
 class BlendedQuery(FollowUpQuery, ExtendedQuery):
-    """Question to the units, made from public facts only, beside the question of importance sampling.
+    """Query to the units, made from public facts only, which extends the query of importance sampling.
 
-    The question of importance sampling (``inner``) gives the interval. The value function is released first.
+    The query of importance sampling (``inner``) gives the interval. The value function is released first.
     """
 
     inner: ImportanceQuery
@@ -120,11 +120,11 @@ class BlendedQuery(FollowUpQuery, ExtendedQuery):
         return out
 
     def counting(self) -> BlendedQuery:
-        """Return the same question with a vector that also tells how many units there are."""
+        """Return the same query with a vector that also tells how many units there are."""
         return replace(self, inner=self.inner.counting())
 
     def count(self, noisy: Float[np.ndarray, " dim"]) -> float:
-        """Return how many units there are, from the released vector of a question that tells this number."""
+        """Return how many units there are, from the released vector of a :meth:`counting` query."""
         return self.inner.count(noisy[: self.inner.dimension])
 
     def count_noise(self, mechanism: GaussianSum) -> float:
@@ -132,7 +132,7 @@ class BlendedQuery(FollowUpQuery, ExtendedQuery):
         return self.inner.count_noise(mechanism)
 
     def for_counted_people(self, people: float) -> BlendedQuery:
-        """Return the same question for a number of people that was counted with the noise of :meth:`count_noise`."""
+        """Return the same query for a number of people that was counted with the noise of :meth:`count_noise`."""
         return replace(self, inner=self.inner.for_counted_people(people))
 
     def difference(self, mechanism: GaussianSum, noisy: Float[np.ndarray, " dim"], a: int, b: int) -> Difference:

@@ -64,7 +64,7 @@ class DoublyRobust(ValueFunctionConfig):
     ) -> ValueFunction:
         """Return the value function of the released numbers, which leaves out each unit's own part.
 
-        Of weights only, the function is the same for every unit.
+        Where ``theta`` is only the weights, the function is the same for every unit.
         """
         n, value = features.size, bounds.value_interval(self.discount)
         if len(theta) == n:

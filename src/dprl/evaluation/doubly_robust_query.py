@@ -55,7 +55,7 @@ LONGEST, LONGEST_ON_POLICY = 1_000, 100_000
 
 @dataclass(frozen=True)
 class DoublyRobustQuery(BaseValueQuery):
-    """Question to the units, made from public facts only.
+    """Query to the units, made from public facts only.
 
     Attributes:
         config: options with ``discount``, ``confidence`` and ``second_moment_weight``.
@@ -242,11 +242,11 @@ class DoublyRobustQuery(BaseValueQuery):
         )
 
     def counting(self) -> DoublyRobustQuery:
-        """Return the same question with a vector that tells how many units there are, even if products may be cut."""
+        """Return the same query with a vector that tells how many units there are, even if products may be cut."""
         return replace(self, releases_count=True)
 
     def count(self, noisy: Float[np.ndarray, " dim"]) -> float:
-        """Return how many units there are, from the released vector of a question that tells this number."""
+        """Return how many units there are, from the released vector of a :meth:`counting` query."""
         before = 2 * self.policies * self.sides
         weights, left = noisy[before : before + self.policies], float(noisy[before + self.policies])
         return (left + math.sqrt(self.policies) * float(weights.mean())) / WEIGHT_SCALE
@@ -256,7 +256,7 @@ class DoublyRobustQuery(BaseValueQuery):
         return self.units * self._share_noise(self._noise(mechanism))
 
     def for_counted_people(self, people: float) -> DoublyRobustQuery:
-        """Return the same question for a number of people that was counted with the noise of :meth:`count_noise`."""
+        """Return the same query for a number of people that was counted with the noise of :meth:`count_noise`."""
         return replace(self, people=people)
 
     def _share(self, noisy: Float[np.ndarray, " dim"]) -> float:

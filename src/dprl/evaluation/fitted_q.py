@@ -138,7 +138,10 @@ class FittedQ:
         return jnp.where(usable, block.step * self.bounds.horizon, 0.0)
 
     def _upper_triangles(self, gram: Any) -> Any:
-        """Return the upper triangles of symmetric matrices ``(..., n, n)``, as :func:`~.adassp.smat` reads them."""
+        """Return the upper triangles of symmetric matrices ``(..., n, n)``.
+
+        They are as :func:`~dprl.evaluation.adassp.smat` reads them.
+        """
         i, j = np.triu_indices(self.basis.size)
         return gram[..., i, j] * np.where(i == j, 1.0, math.sqrt(2.0))
 
@@ -208,7 +211,7 @@ class TableQ(FittedQ):
         seen, allowed = self._seen(rows, error), jnp.asarray(self.allowed or True)
 
         def backup(values: Any, steps: Any) -> tuple[Any, Any]:
-            """Return values ``(targets,)`` one step earlier, with the end's value last, and bounds of Q ``(S, A)``."""
+            """Return values ``(destinations,)`` one step earlier, the end's value last, and bounds of Q ``(S, A)``."""
             least, most = jnp.minimum(low, low * steps), jnp.maximum(high, high * steps)
             mean = jnp.clip((sums + gamma * moves @ values) / some, least, most)
             spread = shares @ values**2 - (shares @ values) ** 2
@@ -231,6 +234,8 @@ class TableQ(FittedQ):
 
     def _lower_bounds(self, mean: Any, future: Any, private: Any, some: Any, seen: Any) -> tuple[Any, Any]:
         """Return lower bounds of Q ``(S, A)``, and scores ``(S, A)`` that rank actions that nobody took.
+
+        A subclass may rank actions by other estimates of Q in place of lower bounds.
 
         Args:
             mean: Q, in half-widths of the reward range.

@@ -1,4 +1,4 @@
-"""From the released numbers of a policy to its importance-sampling value and interval: post-processing.
+"""A policy's importance-sampling value and interval, from its released numbers and public facts: post-processing.
 
 A unit's pair is its weight times ``G - low`` and its weight times ``high - G``, scaled. What is released of a pair, and
 why the intervals below hold, is derived in docs/proofs/importance-sampling.md.

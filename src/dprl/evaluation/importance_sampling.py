@@ -116,7 +116,7 @@ class ImportanceSampling(ValuesConfig):
 
 @dataclass(frozen=True)
 class ImportanceQuery(BaseValueQuery):
-    """Question to the units, made from public facts only; it turns their noisy sum back into values.
+    """Query to the units, made from public facts only; it turns their noisy sum back into values.
 
     Attributes:
         strategy: ``(K, K)`` matrix S over the target policies.
@@ -248,7 +248,7 @@ class ImportanceQuery(BaseValueQuery):
     # --- how many units there are -------------------------------------------------------------------------------------
 
     def counting(self) -> ImportanceQuery:
-        """Return the same question with a vector that tells precisely how many units there are.
+        """Return the same query with a vector that tells precisely how many units there are.
 
         What weights leave of one costs no norm at any factor up to 1. The factor of the mean weight is chosen so that
         two noises in the values are least together: their own, and that in the number of units times a value half way
@@ -263,7 +263,7 @@ class ImportanceQuery(BaseValueQuery):
         return with_least_norm(replace(self, weight_scale=scale, remainder_scale=1.0))
 
     def count(self, noisy: Float[np.ndarray, " dim"]) -> float:
-        """Return how many units there are, from the released vector of a question that tells this number."""
+        """Return how many units there are, from the released vector of a :meth:`counting` query."""
         parts, place = self._decoded(noisy), len(self.strategy) * self.parts
         assert self.remainder_scale is not None
         weights = parts[0] + parts[1] if self.releases_pairs else parts[1] / self.weight_scale
@@ -278,7 +278,7 @@ class ImportanceQuery(BaseValueQuery):
         return mechanism.noise_std * math.hypot(1.0 / self.remainder_scale, of_weight * in_weights)
 
     def for_counted_people(self, people: float) -> ImportanceQuery:
-        """Return the same question for a number of people that was counted with the noise of :meth:`count_noise`."""
+        """Return the same query for a number of people that was counted with the noise of :meth:`count_noise`."""
         return replace(self, people=people)
 
     def difference(self, mechanism: GaussianSum, noisy: Float[np.ndarray, " dim"], a: int, b: int) -> Difference:

@@ -1,4 +1,4 @@
-"""A unit's numbers in importance sampling: its pairs, the vector that is made of them, and their public scale.
+"""A unit's numbers in importance sampling: its pairs and their public scale, the vector of them and its largest norm.
 
 A unit's numbers are made of its own rows only, entry by entry. So no unit changes another's, not even in the last bit.
 """

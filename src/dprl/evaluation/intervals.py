@@ -49,8 +49,8 @@ class ValueEstimate:
         bias_bound: how much of the interval's width stands for what weights lack, and for people who may be missing.
         notes: what a reader must be told: ``weights-below-one``, ``weights-above-one``, ``outside-range`` (the value
             was outside of what the declared bounds allow), ``says-nothing`` (the interval is the declared range); where
-            propensities were estimated, ``no-overlap`` (the interval is wider for people whom the log does not show) or
-            ``trimmed`` (the value leaves them out).
+            propensities were estimated, ``no-overlap`` (the interval is wider for people whom the log does not show),
+            ``trimmed`` (the value leaves them out) or ``cut-weights`` (the interval is wider for weights that are cut).
     """
 
     value: float

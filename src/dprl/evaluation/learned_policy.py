@@ -4,7 +4,8 @@ The class is made of public facts and has three levels: the same action for ever
 rules of two. The more rules a level has, the better its luckiest rule looks by chance and noise. So a level starts
 behind by a public handicap, and is left out where the handicap is too large. The second part of the people values the
 rule, the behaviour policy and, for logs of one decision, each action given to everybody. Simultaneous intervals tell
-how much more the rule is worth than each of these.
+how much more the rule is worth than each of these. In place of the class, a policy may be learned from noisy sums
+(:mod:`dprl.evaluation.learning_question`).
 
 Privacy unit, relation, event and proofs: those of :mod:`dprl.evaluation.best_policy`. Proof: docs/proofs/two-parts.md.
 """

@@ -183,10 +183,10 @@ def question_within_strata(
 def recommended_question(bounds: Bounds, discount: float, budget: Budget, *others: Any) -> LearningQuestion | None:
     """Return the question with the learner that public facts recommend.
 
-    The arguments are those of :func:`make_question`. The learner is fitted Q iteration where the signal in its
-    largest basis is loud and every step has its own round. Otherwise it is advantages, in the largest basis that the
-    budget serves. The result is None where that basis is a constant, or where no basis can leave out the actions that
-    the behaviour policy never takes.
+    The arguments are those of :func:`make_question`. The learner is fitted Q iteration where the signal in its largest
+    basis is strong (:data:`FITTED_Q_STRENGTH`) and every step has its own round. Otherwise it is advantages, in the
+    largest basis that the budget serves. The result is None where that basis is a constant, or where no basis can leave
+    out the actions that the behaviour policy never takes.
     """
     multiplier = noise_multiplier_for(events.gaussian, budget)
     with suppress(DprlError):

@@ -1,4 +1,7 @@
-"""Turn the options of an evaluation into its plan: the query for values, and the stages for the value function."""
+"""Turn the options of an evaluation into its plan: the query for values, and the stages for the value function.
+
+A release may be about two parts of the people: the second part values what the first part chose or learned.
+"""
 
 from __future__ import annotations
 

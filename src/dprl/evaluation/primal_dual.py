@@ -4,8 +4,8 @@ A unit's vector is the joint gradient of :mod:`~dprl.evaluation.nonlinear_td`; i
 in how they step along the noisy means: each one's program overrides :meth:`PrimalDualProgram.direction`.
 
 Privacy unit: a transition, a trajectory, or a person with all their trajectories. Relation: add or remove one.
-Released: a start, and every noisy sum, hence every iterate; momentum, projection, averages and the choice of an
-iterate are post-processing. Proof: docs/proofs/dptd.md.
+Released: a start, and every noisy sum, hence every iterate; momentum, projection, averages and the choice of an iterate
+are post-processing. Proof: docs/proofs/dptd.md.
 """
 
 from __future__ import annotations
@@ -233,7 +233,7 @@ class PrimalDualProgram(StartedProgram):
     def start_at(self, level: Float[Array, ""]) -> Any:
         features = self.facts.features
         if self.config.start == "random":
-            theta = features.random_start(self.config.seed)  # type: ignore[attr-defined]  # networks alone have it
+            theta = features.random_start(self.config.seed)  # type: ignore[attr-defined]  # only networks have it
             w = np.random.default_rng((self.config.seed, 1)).uniform(-1.0, 1.0, features.size)  # noqa: TID251 (public)
         else:
             theta = features.start() + level * jnp.asarray(features.constant(), jnp.float64)

@@ -2,8 +2,8 @@
 
 Per-decision weights: Precup, Sutton and Singh (2000). LSTD: Bradtke and Barto (1996).
 Privacy unit: a trajectory, or a person with all their trajectories; of a start, also a transition. Relation: add or
-remove one. Released: one noisy sum of returns, or of rewards; the rest is post-processing.
-Proofs: docs/proofs/constant.md; of a start, docs/proofs/dptd.md.
+remove one. Released: one noisy sum of returns, or of rewards; for some starts also sums of weights. The rest is
+post-processing. Proofs: docs/proofs/constant.md; of starts, docs/proofs/dptd.md and docs/proofs/td.md.
 """
 
 from __future__ import annotations
@@ -215,7 +215,7 @@ def constant_start(facts: PublicFacts) -> StartLevel:
 
 @dataclass(frozen=True)
 class MeanReturn(StartLevel):
-    """Start at the constant that :mod:`~dprl.evaluation.private_constant` releases."""
+    """Start at the constant that :class:`PrivateConstant` releases."""
 
     @cached_property
     def _constant(self) -> Any:

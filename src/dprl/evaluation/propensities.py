@@ -103,7 +103,7 @@ class Propensities:
         return self.theta[self.shape[0] * self.strata.bounds.kinds :].reshape(self.shape)
 
     def supported(self, min_propensity: float) -> Bool[np.ndarray, "strata actions"]:
-        """Return where an action was taken clearly often and has a propensity of at least ``least``."""
+        """Return where an action was taken clearly often, with a propensity of at least ``min_propensity``."""
         return self.counts >= self.needed_count(min_propensity)
 
     def needed_count(self, min_propensity: float) -> Float[np.ndarray, "strata one"]:

@@ -1,8 +1,8 @@
 """A protector in place of an algorithm's own steps: the vectors are the algorithm's, the updates are the protector's.
 
 Paper: 002. Privacy unit, relation and release are those of the algorithm: a protector is public, and whatever it
-computes from noisy sums is post-processing. With a public schedule the noise differs from step to step
-(docs/proofs/scheduled-noise.md). With an adaptive schedule the noise is chosen within a Renyi filter
+computes from noisy sums is post-processing. With a public schedule the noise differs from step to step, and is rounded
+to few levels (docs/proofs/scheduled-noise.md). With an adaptive schedule the noise is chosen within a Renyi filter
 (docs/proofs/renyi-filter.md).
 """
 

@@ -93,7 +93,7 @@ class Recommended(ValueFunctionConfig):
 
 
 def choose_method(facts: PublicFacts) -> Method:
-    """Choose the plan from public facts only."""
+    """Choose the method from public facts only."""
     known, varied = has_modes(facts.features), rewards_vary(facts)
     if facts.horizon == 1:
         return "statistics" if known and facts.strength >= ENOUGH_STRENGTH else "constant"

@@ -2,6 +2,7 @@
 
 A unit's residual of a policy is ``pi(a | c) / e(a | c) (y - m(c, a))``, for its stratum c, action a and outcome y in
 [-1, 1], with released e and m. Its largest size is known for each c and a once e and m are released, so nothing is cut.
+The base class of the query also serves values around a regression (:mod:`~dprl.evaluation.regression_values`).
 Errors and intervals: docs/proofs/stratified.md.
 """
 

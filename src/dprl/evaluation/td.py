@@ -64,8 +64,7 @@ class DescentConfig(ValueFunctionConfig):
         steps: number of updates; 50 by default, more where values travel from state to state (:meth:`step_count`).
         sampling_rate: probability with which a unit takes part in an update.
         clip_norm: L2 clip C of a unit's whole vector; by default it follows from the features and the horizon.
-        step_size: factor of a mean noisy vector; by default it follows from the clip and the noise, see
-            :meth:`travel`.
+        step_size: factor of a mean noisy vector; by default it follows from the clip and the noise, see :meth:`travel`.
         cap_step_size: keep the step size within a factor of two of the default, so that a value that is ten times off
             costs little.
         average: which iterates the answer is read from: the mean of the last half (``tail``), of ``all``, or the
@@ -183,7 +182,7 @@ class DescentState(NamedTuple):
 
 @dataclass(frozen=True)
 class Descent(StartedProgram):
-    """The loop as a :class:`~dprl.engine.program.Program`, without the units' vectors, which subclasses define.
+    """Program of noisy steps of a linear value function, without the units' vectors, which subclasses define.
 
     Attributes:
         stages: the last one makes the updates.
