@@ -222,7 +222,7 @@ class Attack:
 
     Attributes:
         options: options of the algorithm's configuration, and ``unit``; all other options have their defaults.
-        trials: number of held-out runs on each data set in the published table.
+        trials: number of held-out runs on each dataset in the published table.
     """
 
     released: str = "all"
@@ -234,9 +234,9 @@ class Attack:
 
 
 class Canary(Protocol):
-    """A worst-case pair of neighbouring data sets and the attack that tells them apart, for an audit.
+    """A worst-case pair of neighbouring datasets and the attack that tells them apart, for an audit.
 
-    The algorithm's own code runs on both data sets; the attack sees only what it releases.
+    The algorithm's own code runs on both datasets; the attack sees only what it releases.
     """
 
     @property
@@ -251,12 +251,12 @@ class Canary(Protocol):
 
     @property
     def description(self) -> str:
-        """The pair of data sets and what the attack sees of it, in words."""
+        """The pair of datasets and what the attack sees of it, in words."""
         ...
 
     @property
     def gaussian(self) -> bool:
-        """True where the scores are Gaussian with one variance on both data sets, so that a bound on mu applies."""
+        """True where the scores are Gaussian with one variance on both datasets, so that a bound on mu applies."""
         ...
 
     @property
@@ -270,7 +270,7 @@ class Canary(Protocol):
         """Return ``(trials,)`` scores of independent runs, larger where the canary looks present.
 
         Args:
-            seed: seed of the runs' noise; the two data sets never share a noise key.
+            seed: seed of the runs' noise; the two datasets never share a noise key.
             trials: number of runs.
             present: whether the canary's record is in the log.
             progress: called with the number of runs done.

@@ -25,7 +25,7 @@ MOST_DEPTH = 32
 """Most levels of nested lists and objects; files that dprl writes have eight."""
 _MOST_NUMBER = 2**63
 MOST_TENSOR_BYTES = 2**31
-"""Most bytes of a file that is read; a network of dprl takes some megabytes."""
+"""Most bytes of a file of tensors; a network of dprl takes some megabytes."""
 Tensors: TypeAlias = dict[str, np.ndarray]
 Metadata: TypeAlias = dict[str, str]
 T = TypeVar("T")

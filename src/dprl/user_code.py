@@ -1,7 +1,8 @@
-"""Call code that users bring, such as policies and streams of people, on private data.
+"""Load code that users bring, such as policies and streams of people, and call it on private data.
 
 Whatever such code raises may quote a row. The error need not be an Exception: a panic in a Rust library is none, and
-``sys.exit(text)`` prints its text.
+``sys.exit(text)`` prints its text. So errors are dropped, warnings are suppressed, and what such code compiles stays
+out of JAX's cache on disk.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 ``certificate.json`` stands for a verified, secure release; any other release has ``statement.json`` with the same
 fields. Both list the SHA-256 of every other file of the results folder and a digest of themselves, which guards
-against accidents. A signature (Ed25519) guards against tampering. ``verification.py`` checks all of this.
+against accidents. A signature (Ed25519) guards against tampering. The checks of the fields and of the signature stand
+here; ``verification.py`` makes these and all others.
 
 Each content is written in one way only (:func:`to_bytes`), so that a single changed byte is a changed file.
 """
@@ -219,9 +220,8 @@ def _date(value: Any) -> bool:
         found = datetime.strptime(value, _TIME_FORMAT)
     except (TypeError, ValueError):
         return False
-    return (
-        found.year >= 2024 and found.strftime(_TIME_FORMAT) == value
-    )  # every digit is there, and none is of another script
+    # written again, the time has every digit, and none of another script
+    return found.year >= 2024 and found.strftime(_TIME_FORMAT) == value
 
 
 FIELDS: dict[str, Check] = {

@@ -4,6 +4,8 @@ Feldman and Zrnic, "Individual privacy accounting via a Renyi filter" (NeurIPS 2
 privacy filters and odometers with Renyi differential privacy" (2021). If the Renyi divergences of order alpha of all
 steps, each given the past, surely add up to at most B, all steps together are (alpha, B)-RDP. A privacy loss
 distribution would need every step's noise beforehand. Relation: add or remove one. Proof: docs/proofs/renyi-filter.md.
+
+This file is the first of the package to import dp_accounting, so :func:`slow_modules_later` stands here.
 """
 
 from __future__ import annotations

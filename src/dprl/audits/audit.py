@@ -1,7 +1,7 @@
 """The front door of the audits: attack one algorithm as asked, or all algorithms by their standard attacks.
 
 No data are read: the worst-case pair of logs is made up, and the algorithm's own code runs on both. What the standard
-attacks found is the page docs/audits.md.
+attacks find becomes the page docs/audits.md.
 """
 
 from __future__ import annotations

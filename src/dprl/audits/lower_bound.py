@@ -1,4 +1,4 @@
-"""Empirical lower bounds on epsilon from the scores of an attack on two neighbouring data sets.
+"""Empirical lower bounds on epsilon from the scores of an attack on two neighbouring datasets.
 
 An attack gives each run a score, larger where the run looks as if it was made on D' (with the canary) rather than D.
 For every event E an (epsilon, delta) mechanism satisfies P'(E) <= exp(epsilon) P(E) + delta, in both directions.
@@ -33,9 +33,9 @@ class LowerBound:
         epsilon_lower: the bound. With probability ``confidence`` over the trials, the mechanism's epsilon at ``delta``
             is at least this large.
         threshold, direction: the event, ``score >= threshold`` or ``score < threshold``.
-        hits, false_alarms: how often the event happened on the data set that makes it likely, and on the other one.
-        trials: held-out trials of each data set that were counted.
-        selection_trials: trials of each data set on which the event was chosen.
+        hits, false_alarms: how often the event happened on the dataset that makes it likely, and on the other one.
+        trials: held-out trials of each dataset that were counted.
+        selection_trials: trials of each dataset on which the event was chosen.
     """
 
     epsilon_lower: float
@@ -132,10 +132,10 @@ def run_attack(
     """Run a canary's attack and bound epsilon from below.
 
     Args:
-        trials: held-out runs on each data set.
+        trials: held-out runs on each dataset.
         seed: seed of all noise.
         confidence: probability with which each bound holds.
-        selection_trials: further runs on each data set, on which the event is chosen (default: a quarter of
+        selection_trials: further runs on each dataset, on which the event is chosen (default: a quarter of
             ``trials``).
         progress: called with the number of runs done so far, out of ``2 (trials + selection_trials)``.
     """
@@ -233,7 +233,7 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
 def _scores(values: Any) -> np.ndarray:
     out = np.asarray(values, dtype=np.float64).ravel()
     sound = len(out) and not np.isnan(out).any()
-    require(sound, "The scores of an audit must be numbers, at least one for each data set.")
+    require(sound, "The scores of an audit must be numbers, at least one for each dataset.")
     return out
 
 
@@ -254,7 +254,7 @@ def _choose(
         pooled = pooled[np.unique(np.concatenate([ranks, tail, len(pooled) - 1 - tail]))]
     counted = tuple(len(x) - np.searchsorted(np.sort(x), pooled, side="left") for x in (absent, present))
     smooth = _smoothed(pooled, counted)
-    # a row per direction: the number of runs on the data set that makes the event likely; in reverse, on the other one
+    # a row per direction: the number of runs on the dataset that makes the event likely; in reverse, on the other one
     sizes = np.array([[len(present)], [len(absent)]])
 
     def best(above: tuple[np.ndarray, ...], caution: float) -> tuple[int, Direction]:

@@ -152,7 +152,7 @@ class RecordingNoise:
 
     def uniform_index(self, step: Any, count: int) -> Any:
         """Return a whole number below ``count``."""
-        self.calls.append((self.name, "below", int(step)))
+        self.calls.append((self.name, "uniform index", int(step)))
         return self.inner.uniform_index(step, count)
 
     def actions(self) -> Any:
@@ -208,16 +208,16 @@ class Recorder:
             noise: noise source of all calls that are compared; its draws must be functions of (key, step), as those of
                 dprl's sources are. The default has the key of :data:`SEED`.
         """
-        tape, level = ReleaseTrace(), dict[int, int]()
+        trace, level = ReleaseTrace(), dict[int, int]()
         first = self._first or ReleaseTrace()
 
         def keep(mechanism: Any, total: Any, points: Any, unit: float) -> np.ndarray:
             """Write down a release and return its points: those of the first call, if it has a release here."""
-            place = tape.place_of(mechanism)
-            before = first.entries.get(place, [])[len(tape.entries[place]) :]
+            place = trace.place_of(mechanism)
+            before = first.entries.get(place, [])[len(trace.entries[place]) :]
             points = np.array(before[0].points if before else points)
             exact = tuple(int(x) for x in np.asarray(total))
-            tape.entries[place].append(RecordedRelease(exact, points, points * unit, level.pop(place, None)))
+            trace.entries[place].append(RecordedRelease(exact, points, points * unit, level.pop(place, None)))
             return points
 
         def add_noise(mechanism: GaussianSum, original: Any, total: Any, draw: Any) -> Any:
@@ -229,14 +229,14 @@ class Recorder:
             return int(keep(mechanism, total, [original(mechanism, noise, total)], 1.0)[0])
 
         def draw(mechanism: FilteredGaussianSum, original: Any, *asked: Any, **chosen: Any) -> Any:
-            level[tape.place_of(mechanism)] = int(chosen["level"])
+            level[trace.place_of(mechanism)] = int(chosen["level"])
             return original(mechanism, *asked, **chosen)
 
         def bind(mechanism: Any, original: Any, noise: Any) -> Any:
-            tape.answering = mechanism
-            return RecordingAnswers(original(mechanism, noise), tape.questions, first.questions)
+            trace.answering = mechanism
+            return RecordingAnswers(original(mechanism, noise), trace.questions, first.questions)
 
-        source = RecordingNoise(noise or SeededNoise.from_seed(SEED), tape.calls, missing=missing)
+        source = RecordingNoise(noise or SeededNoise.from_seed(SEED), trace.calls, missing=missing)
         thread = threading.get_ident()
 
         def door(recorded: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:
@@ -259,10 +259,10 @@ class Recorder:
             ):
                 name = recorded.__name__
                 stack.enter_context(patch.object(owner, name, door(recorded, vars(owner)[name])))
-            stack.enter_context(listening(tape.messages))
-            tape.results = {name: np.asarray(value) for name, value in call(SEED).items()}
-        self._first = self._first or tape
-        return tape
+            stack.enter_context(listening(trace.messages))
+            trace.results = {name: np.asarray(value) for name, value in call(SEED).items()}
+        self._first = self._first or trace
+        return trace
 
 
 @contextlib.contextmanager
@@ -300,23 +300,23 @@ def record_replay(
     """Release ``first``, then its neighbour ``second`` under the same randomness, along the same released outputs.
 
     Args:
-        first: call on one data set.
+        first: call on one dataset.
         second: call on its neighbour.
         noise: noise source of both calls.
         missing: place, among the units of ``first``, of the unit that ``second`` lacks, where it is not the last.
-        relation: relation of the two data sets; replacing one unit may move a sum by twice the sensitivity.
+        relation: relation of the two datasets; replacing one unit may move a sum by twice the sensitivity.
     """
     recorder = Recorder()
     return compare(recorder.record(first, noise=noise), recorder.record(second, missing, noise=noise), relation)
 
 
 def compare(one: ReleaseTrace, two: ReleaseTrace, relation: Relation = "add or remove one") -> Comparison:
-    """Return where the traces of two neighbouring data sets disagree, in exact integers.
+    """Return where the traces of two neighbouring datasets disagree, in exact integers.
 
     Sums over sampled people are compared under ``relation``, sums over batches of users under the mechanism's own
     relation.
     """
-    shapes = [{name: (v.shape, v.dtype) for name, v in tape.results.items()} for tape in (one, two)]
+    shapes = [{name: (v.shape, v.dtype) for name, v in trace.results.items()} for trace in (one, two)]
     # the second run saw what the first released: all that is made of releases only must be the same to the last bit
     made = shapes[0] != shapes[1] or all(v.tobytes() == two.results[name].tobytes() for name, v in one.results.items())
     same = {

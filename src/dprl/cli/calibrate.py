@@ -199,7 +199,7 @@ def _people(request: Calibrate, budget: Any) -> Calibrated:
         "std_in_clip_norms": {words: multiplier * count for words, count in clips.items()},
         "relation": relation,
         "noise": "independent" if sampled else config.noise,
-        # a Gaussian's privacy loss is the same for any two data sets one sensitivity apart
+        # a Gaussian's privacy loss is the same for any two datasets one sensitivity apart
         "accountant": accountant_name() if sampled else gaussian_accountant(),
     }
     stds = "; ".join(f"{words}: {rounded_up(std)} clip norms" for words, std in made["std_in_clip_norms"].items())

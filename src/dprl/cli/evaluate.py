@@ -90,7 +90,7 @@ def learn(request: Learn) -> None:
 
 
 PRINTED_FIELDS = ("choice", "value", "interval", "epsilon", "delta", "status", "targets", "contrasts", "subgroups",
-         "projections", "cautions")  # fmt: skip
+                  "projections", "cautions")  # fmt: skip
 
 
 def _release(request: Evaluate | Learn, call: Callable[..., dprl.Release]) -> None:

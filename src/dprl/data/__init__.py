@@ -1,1 +1,1 @@
-"""Logged trajectories: schema, readers, privacy units."""
+"""Logs: their formats, the checks of their columns, privacy units, parts, and tables that become logs."""

@@ -1,4 +1,4 @@
-"""Public bounds from TOML."""
+"""Public bounds from TOML, and the preparation of a table that the same file may declare."""
 
 from __future__ import annotations
 

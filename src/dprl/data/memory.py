@@ -32,7 +32,7 @@ TRUTH, UNTRUTH = r"^\s*([tT]rue|TRUE)\s*$", r"^\s*([fF]alse|FALSE)\s*$"
 
 @dataclass(frozen=True)
 class ColumnsInMemory(OpenedLog):
-    """ColumnsInMemory of a log in memory: Arrow arrays, and lists of values of any kind."""
+    """Columns of a log in memory: Arrow arrays, and lists of values of any kind."""
 
     columns: dict[str, Any] = field(repr=False, default_factory=dict)
 

@@ -180,7 +180,7 @@ def read_log(
     if preparation is not None:
         person = "person_id" if person is not None and person == preparation.person else person
         if is_minari(source):
-            raise DprlError("A data set of Minari is a log as it is: leave [prepare] out of the bounds.")
+            raise DprlError("A Minari dataset is a log as it is: leave [prepare] out of the bounds.")
         if opened.prepared not in (None, preparation.digest):
             raise DprlError(
                 "The log was prepared by another section [prepare] than that of the bounds: prepare it again."

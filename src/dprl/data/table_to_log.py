@@ -31,9 +31,8 @@ def as_log(source: OpenedLog, preparation: Preparation) -> OpenedLog:
     """Return the log that a table becomes when its rows are read; refuse a table that the section does not fit."""
     kinds = source.kinds
     if isinstance(source, ColumnsInMemory):
-        kinds = {
-            name: None if kind is UNTYPED else kind for name, kind in kinds.items()
-        }  # without a type: read as text
+        # a column without a type is read as text
+        kinds = {name: None if kind is UNTYPED else kind for name, kind in kinds.items()}
     preparation.check(source.names, kinds)
     if isinstance(source, ColumnsInMemory):
         source.check_lengths(preparation.columns())

@@ -1,9 +1,8 @@
 """The folder of an unfinished release, so that it can be resumed: same key, same data, no second draw or charge.
 
 The folder holds the run key, the public facts of the request (``run.json``), a MAC of everything private that enters
-the mechanisms (``data``) and the journal of noisy steps. All of this is as private as the log and is removed in the
-end.
-Proof: docs/proofs/resume.md.
+the mechanisms (``data``) and the journal of noisy steps. All of this is as private as the log, and is removed in the
+end. Proof: docs/proofs/resume.md.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The HTML report of a release, made from its artifacts alone."""
+"""HTML pages: the report of a release, made only from its artifacts, and the pages of other objects."""
 
 from __future__ import annotations
 

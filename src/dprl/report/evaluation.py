@@ -1,4 +1,4 @@
-"""The page of an evaluation: values, intervals, the parts of their errors, the value function; values as a table."""
+"""The page of an evaluation (values, intervals, the parts of errors, the value function), and its values as a table."""
 
 from __future__ import annotations
 

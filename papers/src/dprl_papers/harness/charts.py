@@ -1,5 +1,4 @@
-"""Charts of a reproduction as inline SVG, drawn by matplotlib: many methods on one axis, with bars of one standard
-deviation.
+"""Charts of a reproduction as inline SVG, by matplotlib: many methods on one axis, bars of one standard deviation.
 
 The colours are a palette that colour-blind readers can tell apart, and marks and dashes repeat the distinction. In the
 SVG the colours are the page's own CSS variables, so that a chart is dark where the page is dark.

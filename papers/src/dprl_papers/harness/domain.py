@@ -72,8 +72,9 @@ class Truth:
 
     @property
     def standard_error(self) -> float:
-        """RMSE of the stored values themselves. A measured error ``e`` stands for a true error of
-        ``sqrt(e^2 - standard_error^2)``.
+        """RMSE of the stored values themselves.
+
+        A measured error ``e`` stands for a true error of ``sqrt(e^2 - standard_error^2)``.
         """
         return float(np.sqrt(self.weights @ self.standard_errors**2))
 
@@ -186,12 +187,12 @@ class Domain:
         return step_ratios(self.target_policy, log)
 
     def moments(self, features: Features) -> Moments:
-        """Return ``A``, ``b``, ``C`` of the mean squared projected Bellman error, for V = theta' phi in the reward's
-        unit.
+        """Return ``A``, ``b``, ``C`` of the MSPBE for V = theta' phi, in the reward's unit.
 
-        A transition has weight one over the length of its trajectory, as in paper 004. The moments are exact where the
-        domain has ``exact_moments``. Otherwise they are means over ``moment_units`` trajectories that share no seed
-        with any trial; these means are kept in the cache folder.
+        MSPBE is the mean squared projected Bellman error. A transition has weight one over the length of its
+        trajectory, as in paper 004. The moments are exact where the domain has ``exact_moments``. Otherwise they are
+        means over ``moment_units`` trajectories that share no seed with any trial; these means are kept in the cache
+        folder.
         """
         if self.exact_moments is not None:
             return self.exact_moments(features)

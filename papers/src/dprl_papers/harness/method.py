@@ -99,9 +99,7 @@ class Method:
         return (self.weights, self.values, self.batch, self.value, self.curves)
 
     def answer(self, trials: Trials, keys: Any) -> np.ndarray:
-        """Return ``(T, n)`` weights, or ``(T, S)`` values if :attr:`values` is given, or ``(T,)`` if :attr:`value`
-        is.
-        """
+        """Return ``(T, n)`` weights; ``(T, S)`` values if :attr:`values` is given, and ``(T,)`` if :attr:`value` is."""
         if self.batch is not None:
             return np.asarray(self.batch(trials, keys), dtype=np.float64)
         one = self.weights or self.values or self.value

@@ -121,7 +121,7 @@ def _name(path: Path) -> str:
     return path.name
 
 
-@cache  # 78 figures depend on 300 files
+@cache  # many figures depend on the same files
 def digest(path: Path) -> str:
     """Return the digest of a file; of a Python file only the code counts."""
     return hashlib.sha256(code_in(path)).hexdigest()[:16]

@@ -72,8 +72,8 @@ def attack_on_all_sums(plan: Plan, pair: tuple[Any, Any], canary: int, descripti
         told = (jnp.sum(push * (noisy - base)) - jnp.sum(push * push) / 2.0) / mechanism.noise_std**2
         if plan.program is None:
             return told
-        watched: Any = ScoredProgram(plan.program, rows, canary)
-        return told + run(watched, noise, units, batch=len(known))[0][1]
+        scored: Any = ScoredProgram(plan.program, rows, canary)
+        return told + run(scored, noise, units, batch=len(known))[0][1]
 
     return PlanCanary(
         plan=plan,

@@ -1,4 +1,4 @@
-"""Many runs of an attack, in groups that run side by side."""
+"""An attack on the plan of a release, and many runs of the attack, in groups that run side by side."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def check_all_seen(algorithm: str, released: str) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class PlanCanary:
-    """A pair of neighbouring data sets, and the score of a run on either; see :class:`dprl.protocols.Canary`.
+    """A pair of neighbouring datasets, and the score of a run on either; see :class:`dprl.protocols.Canary`.
 
     Attributes:
         plan: plan of the release. Its ``budget`` is the claimed epsilon and delta; its ``claim`` is what the
@@ -33,7 +33,7 @@ class PlanCanary:
         score: function ``score(key, data)`` of a key ``(2,)`` uint32 and one of the ``pair``: the score of one run.
         pair: the data without the canary and the data with it, as arrays.
         draws: number of normals that a run draws; the more, the fewer runs are made side by side.
-        gaussian: whether scores are Gaussian with the same variance on both data sets.
+        gaussian: whether scores are Gaussian with the same variance on both datasets.
     """
 
     plan: Any
@@ -61,7 +61,7 @@ class PlanCanary:
     def scores(
         self, seed: int, trials: int, present: bool, progress: Callable[[int], None] | None = None
     ) -> np.ndarray:
-        """Return scores ``(trials,)`` of runs, each with another key; the two data sets share no key."""
+        """Return scores ``(trials,)`` of runs, each with another key; the two datasets share no key."""
         parts = [np.zeros(0)]
         at_once = min(self._at_once, max(1 << max(trials - 1, 1).bit_length(), _FEWEST_AT_ONCE))
         for start in range(0, trials, at_once):

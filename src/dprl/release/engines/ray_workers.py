@@ -205,7 +205,7 @@ def open_workers(task: Any, where: EngineChoice) -> Iterator[RayWorkers]:
 
     Args:
         task: see :class:`Worker`.
-        where: a place whose engine is ``ray``.
+        where: a choice whose engine is ``ray``.
     """
     ray = import_ray()
     with cluster(ray, where.shards, where.address) as cores:
