@@ -66,5 +66,5 @@ def make(path: Path) -> None:
 
 
 def clip_norm() -> float:
-    """Return the L2 clip norm in feature units, as :func:`dprl.evaluation.gpope.clip_norm` computes it."""
+    """Return the L2 clip norm in feature units, as :meth:`dprl.evaluation.gpope.GPOPE.clip` computes it."""
     return CLIP * float(np.sqrt(STATES))

@@ -8,7 +8,8 @@ stratified hands out its model of the probabilities, which is what is compared; 
 where noise is small, and on policy TD, which does not go far, or statistics follow its check; dp-pg's baseline has .35
 of the clip, its released policy is sharpened, and in episodes its vectors have a statistic of their length;
 functional-q with a path for each action takes expected noise from the differences of actions; doubly robust values are
-taken around each unit's own baseline.
+taken around each unit's own baseline; the default gives its values .45 of the budget, and steps of dp-pg in episodes
+are divided by second moments of the policy's features; stratified has a setting with subgroups.
 """
 
 from __future__ import annotations

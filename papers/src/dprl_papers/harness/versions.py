@@ -71,9 +71,18 @@ def code_in(path: Path) -> bytes:
 def _without_words(content: bytes) -> bytes:
     tree = ast.parse(content)
     for node in ast.walk(tree):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:
-            node.body[:1] = [ast.Pass()]
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
+            node.body = [x for x in node.body if not _is_text(x)] or [ast.Pass()]
     return ast.unparse(tree).encode()
+
+
+def _is_text(statement: ast.stmt) -> bool:
+    """Return whether a statement is a text only: a docstring, or the words below a constant or a field."""
+    return (
+        isinstance(statement, ast.Expr)
+        and isinstance(statement.value, ast.Constant)
+        and isinstance(statement.value.value, str)
+    )
 
 
 def fingerprint(files: Iterable[Path]) -> str:
