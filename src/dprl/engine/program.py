@@ -1,4 +1,4 @@
-"""What a program is, which :mod:`dprl.engine.loop` runs, and what is public before: facts, queries, stages, options."""
+"""Programs, which :mod:`dprl.engine.loop` runs, and what is public before a run: facts, queries, stages, options."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Importance ratios of a log, bounded by public facts. A leaf of this room."""
+"""Importance ratios of a log, bounded by public facts. This module imports nothing else of the engine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two parts of the people: a policy that is learned or chosen on one part is valued on the other, for one budget.
+"""Sample split: a policy that is learned or chosen on one part of the people is valued on the other, for one budget.
 
 A coin decides for each unit in which part it is. Coins are functions of the run key, a stream and the unit's place, and
 do not depend on the rows. So for fixed coins one more person is in only one part. At each epsilon the releases of both
@@ -47,7 +47,7 @@ CHOSEN = "the chosen policy"
 
 @dataclass(frozen=True)
 class SampleSplit:
-    """Division of the people by coins.
+    """Division of the people into two parts, by coins.
 
     Attributes:
         units: declared number of all units.

@@ -109,7 +109,7 @@ class BaseValueQuery:
 
 @dataclass(frozen=True, kw_only=True)
 class FollowUpQuery:
-    """Base of queries whose values are taken around something that is released before.
+    """Base of queries whose values are taken around something that was released before them.
 
     Attributes:
         known: the released value function or propensities, once they are known; see :meth:`around`.
@@ -133,7 +133,7 @@ class FollowUpQuery:
 
 @dataclass(frozen=True)
 class ExtendedQuery:
-    """Base of queries that ask for more than an inner query does, from which they take options, bounds and errors.
+    """Base of queries that ask for more than an inner query, and take options, bounds and errors from it.
 
     Attributes:
         inner: inner query, which gives values and intervals.
