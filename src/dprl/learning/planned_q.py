@@ -1,4 +1,4 @@
-"""Optimal Q-function of a public model, and how far two neighbouring reward functions move it: the variant output.
+"""The variant output: optimal Q-function of a public model, its sensitivity to the rewards, and its noisy release.
 
 Proof: docs/proofs/output-perturbation.md. A learned network would have no such bound, so Q is planned here, on a grid
 of points between which it is interpolated.
