@@ -1,9 +1,10 @@
 """What a protector computes: the update from a noisy gradient, and how noise is spread over steps.
 
 Paper: 002, "Learning to protect" (L2P): the scheduler sigma and the projector pi of appendix B, both coordinate-wise
-LSTMs. The protector here is a *correction of a hand schedule*: its step is ``gate * (the hand schedule's step) + free
-term``. Training starts from the hand schedule. Everything here is post-processing of noisy sums, or public
-(docs/proofs/scheduled-noise.md, docs/proofs/renyi-filter.md). Symbols: docs/symbols.md.
+LSTMs. The protector here is a *correction of a hand schedule*: its step is
+``gate * (the hand schedule's step) + free term``. Training starts from the hand schedule. Everything here is
+post-processing of noisy sums, or public (docs/proofs/scheduled-noise.md, docs/proofs/renyi-filter.md). Symbols:
+docs/symbols.md.
 """
 
 from __future__ import annotations
