@@ -116,7 +116,7 @@ class FirstPartQuestion:
 
     @property
     def words(self) -> str:
-        """What is released on both parts, in the words with which a certificate precedes the second part's release."""
+        """Releases on both parts, in the words with which a certificate precedes the second part's release."""
         raise NotImplementedError
 
     @property
@@ -143,7 +143,7 @@ class FirstPartQuestion:
         return {"choosing_share": {"value": self.parts.share, "provenance": given}}
 
     def described(self) -> dict[str, Any]:
-        """Return what ``estimate.json`` says of the two parts, as plain data."""
+        """Return what ``estimate.json`` says about the two parts, as plain data."""
         parts = self.parts
         return {"share": parts.share, "units_that_choose": parts.first, "units_that_value": parts.second}
 

@@ -125,7 +125,7 @@ class FollowUpQuery:
 
     @property
     def released(self) -> Any:
-        """What was released before. It is an error in the program to ask for it earlier."""
+        """Released value function, or whatever else was released before; an error in the program if nothing was."""
         if self.known is None:
             raise RuntimeError("Values around what a release makes first are made after it.")
         return self.known

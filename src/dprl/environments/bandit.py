@@ -248,8 +248,8 @@ def cells_of(
 class LinearBandit:
     """Simulator with standard normal contexts, in which a reward, before clipping, is linear in the context.
 
-    The observation is the context, clamped to [-3, 3]. The reward is a linear function of it and of a constant, plus
-    noise, and is clipped.
+    The observation is the context, clamped to [-3, 3]. The reward is a linear function of the context and of a
+    constant, plus noise, and is clipped.
 
     Attributes:
         arms: A, the number of actions.

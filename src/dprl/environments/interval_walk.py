@@ -130,7 +130,7 @@ class IntervalWalk:
 
 
 def is_unchanged_walk(environment: Any) -> bool:
-    """Tell whether this is dprl's own walk without changes. All of it is then public, also its rewards."""
+    """Tell whether this is dprl's own walk without changes. If so, everything about it is public, even its rewards."""
     own = {option.name for option in fields(IntervalWalk)}
     return type(environment) is IntervalWalk and vars(environment).keys() == own
 

@@ -52,7 +52,7 @@ class State(NamedTuple):
     target: Any
     actor: Adam | None
     count: Any  # () float32 number of updates
-    average: Any  # mean weights of q and actor over the last half of the rounds, as far as they are summed
+    average: Any  # part that is summed so far of the mean weights of q and actor over the last half of the rounds
     memory: Transitions
 
 

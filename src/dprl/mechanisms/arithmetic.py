@@ -1,4 +1,4 @@
-"""How a Gaussian sum clips and adds up: exactly on a grid in a release, in single precision in experiments.
+"""Clipping and addition in a Gaussian sum: exact on a grid in a release, in single precision in experiments.
 
 In a release a clipped vector is rounded toward zero onto multiples of a public power of two, so its norm cannot grow.
 Sums of int64 are exact, hence independent of the order of the units and of how they are spread over blocks or machines.

@@ -1,4 +1,4 @@
-"""What a protector computes: the update from a noisy gradient, and how noise is spread over steps.
+"""Computations of a protector: the update from a noisy gradient, and the spread of noise over steps.
 
 Paper: 002, "Learning to protect" (L2P): the scheduler sigma and the projector pi of appendix B, both coordinate-wise
 LSTMs. The protector here is a *correction of a hand schedule*: its step is

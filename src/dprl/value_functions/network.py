@@ -51,7 +51,7 @@ class MLP(Features):
 
     @property
     def name(self) -> str:  # type: ignore[override]
-        """How the network is written on the command line."""
+        """Name of the network on the command line."""
         return f"mlp:{self.hidden}"
 
     @property

@@ -1,4 +1,4 @@
-"""What learning from people will do and what it will cost, from public facts only. Nobody is asked here."""
+"""Plan of learning from people: what it will do and cost, from public facts only. Nobody is asked here."""
 
 from __future__ import annotations
 
