@@ -266,7 +266,7 @@ class LinearBandit:
     horizon = 1
     discount = 1.0
     reward_bounds = (0.0, 1.0)
-    """To which rewards are clipped."""
+    """Bounds to which rewards are clipped."""
 
     @property
     def actions(self) -> int:

@@ -46,7 +46,7 @@ class IntervalWalk:
             raise DprlError(f"{NAME}: horizon must be at least 1.")
 
     terminates: ClassVar[bool] = False
-    """Episodes end at the horizon alone."""
+    """Trajectories end only at the horizon."""
 
     @property
     def depth(self) -> int:
@@ -64,7 +64,7 @@ class IntervalWalk:
         return ((0.0, 1.0),) * self.dimensions
 
     reward_bounds = (0.0, 0.5)
-    """At the ends and in the middle."""
+    """Rewards at the ends and in the middle."""
 
     @property
     def facts(self) -> EnvironmentSpec:

@@ -23,7 +23,7 @@ from dprl.protocols import EnvironmentSpec
 from dprl.value_functions.q_function import QFunction
 
 POINTS = np.linspace(0.0, 1.0, 257)
-"""Where a reward is read and a Q-value answered: multiples of the grid on which a path is known."""
+"""Points at which rewards are read and Q-values answered: multiples of the grid on which a path is known."""
 
 
 def check_model(model: Any, actions: int) -> np.ndarray:

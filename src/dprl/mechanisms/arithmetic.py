@@ -25,7 +25,7 @@ from dprl.errors import DprlError
 
 Arithmetic = Literal["exact", "float", "unclipped", "plain"]
 Participation = Literal["everyone", "Poisson", "once each"]
-"""Which sums a unit takes part in: all, those of its coins, or those of the one batch that has its place."""
+"""Sums that a unit takes part in: all, those of its coins, or those of the one batch that has its place."""
 Members = tuple[Int[Array, " places"], Int[Array, ""]]
 """Indices of units, filled up with the number of all units; and how many they are."""
 Parts = tuple[tuple[int, float], ...]

@@ -192,11 +192,11 @@ def _read(path: Path, identity: str, like: dict[str, Any]) -> tuple[dict[str, An
 
 TRAINING_LOG = "training.json"
 CHECKPOINT_SUFFIX = ".training"
-"""Behind the name of a protector's folder: where an interrupted training is."""
+"""Suffix that makes, of a protector's folder, the name of the folder with an interrupted training."""
 REFINEMENT_FOLDER = "refinement"
-"""Within that folder: where an interrupted second training is."""
+"""Folder within that folder, with an interrupted second training."""
 LEAST_SPREAD = 1.25
-"""A protector serves noise between one over this and this times what it was trained for; more if trained for more."""
+"""Least factor by which noise may be lower or higher than a protector was trained for; see ``spread`` of a training."""
 
 
 def simulation_of(

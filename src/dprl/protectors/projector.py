@@ -28,14 +28,14 @@ from dprl.protectors import lstm
 Weights = lstm.Weights
 
 LEAST_NOISE = 1e-3
-"""What counts as no noise: of the L2 norm of a mean's noise, in units of the clip."""
+"""Least L2 norm of a mean's noise that counts, in units of the clip."""
 LARGEST_INPUT = 10.0
 LARGEST_LOG_GATE = 2.0
 """Logarithm of the largest gate."""
 LEVELS = 8
-"""Most noise levels of a public schedule; to calibrate one takes time in proportion."""
+"""Most noise levels of a public schedule; the time of calibration is proportional to their number."""
 KNOTS = 8
-"""Of the weights of dense matrices, and of iterates, over the steps."""
+"""Number of knots, over the steps, of the weights of dense matrices and of iterates."""
 SIGNAL_VALUES, LARGEST_SIGNAL = 7, 3.0
 """Values of the signal, from 0 to the largest, at which what follows it is learned."""
 

@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
 MAX_USERS, MAX_STEPS = 10**9, 10**5
 RELATIONS = {"zero-out": "zero out one", "replace-one": "replace one"}
-"""Relations between two sets of users: as an option, and as certificates and ledgers say it."""
+"""Relations between two sets of people: as an option, and as certificates and ledgers say it."""
 RESAMPLED = "add or remove one"
-"""The relation where users are sampled again and again."""
+"""The relation if people are sampled again and again."""
 UNIT = "person"
 
 
@@ -140,15 +140,15 @@ class DPPG(Config):
 
 
 STEPS, MOST_STEPS, MOST_STEPS_OF_FIXED_SIZE, STEPS_OF_ONE_ACTION = 20, 100, 40, 25
-"""Batches, where nothing is said and there are enough users for them: of episodes (more where users are many, and fewer
-with a step size of the user's own), and of people who act once."""
+"""Default numbers of batches, if there are enough people for them: least and most for episodes, most with a step size
+of the user's own, and the number for people who act once."""
 LEAST_BATCH = 20
 DISCOUNT = 0.98
 STEPS_TIMES_SIZE, NOISE_OF_STEPS = 6000.0, 2.1
-"""Number of steps times the step size, at most, and what it is over users by the noise of the sum of all steps."""
+"""Largest product of steps and step size, and its product with the noise of the sum of all steps over users."""
 BARRIER, SHARPEST, SCALE_WEIGHT = 0.02, 3.0, 0.1
-"""Weight of the log barrier, most that preferences are multiplied by, and part of the clip that the statistic of
-lengths takes, where nothing is said."""
+"""Defaults: weight of the log barrier, largest factor on preferences, and share of the clip that the statistic of
+lengths takes."""
 LEAST_WEIGHT = 0.01
 
 

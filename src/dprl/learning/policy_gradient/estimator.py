@@ -226,7 +226,7 @@ def _join_parts(
 # --- people of one step, whose vectors are never formed ---------------------------------------------------------------
 
 GHOST_BLOCK = 1600
-"""Most users of whom :func:`ghost_clipped_sum` is asked at once, on the host."""
+"""Most people in one call of :func:`ghost_clipped_sum`, on the host."""
 
 
 def ghost_layers(shape: RunShape, rates: Rates, theta: Any, baseline: Any, rows: Trajectory) -> tuple[list[Layer], Any]:

@@ -36,7 +36,7 @@ class SimulatedPeople:
     shape: RunShape
 
     stability = ALTERS_ONE_PLACE
-    """A person has an episode, in a place of its own."""
+    """Each person has one trajectory, in a separate place."""
 
     @property
     def units(self) -> int:
