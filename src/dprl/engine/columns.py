@@ -1,8 +1,9 @@
-"""Columns of rows: each number that an algorithm may ask for about a transition is declared once, here.
+"""Columns of rows, and the public ranges by which they are scaled.
 
-Every bit of a column depends only on the transitions of the row's unit: columns are computed for one step of all
-trajectories at a time, never as a prefix sum over the log. Rewards and values are in public units: the value range
-[low, high] is mapped to [-1, 1]. Symbols: docs/symbols.md.
+Each number that an algorithm may ask for about a transition is declared once, here. Every bit of a column depends only
+on the transitions of the row's unit: columns are computed for one step of all trajectories at a time, never as a prefix
+sum over the log. Rewards and values are in public units: the value range [low, high] is mapped to [-1, 1]. Symbols:
+docs/symbols.md.
 """
 
 from __future__ import annotations
@@ -281,9 +282,9 @@ class RemainingReturn(NamedTuple):
 
 
 def remaining_return(bounds: Bounds, discount: float) -> RemainingReturn:
-    """Derive the range of returns to come from the bounds on rewards.
+    """Derive the range of the remaining return from the bounds on rewards.
 
-    Where returns have bounds, too, the range is also limited by these, less what a trajectory can have earned before.
+    If returns have bounds, too, these also limit the range, less what a trajectory can have earned before.
     """
     horizon, (least, most) = bounds.horizon, bounds.reward
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):

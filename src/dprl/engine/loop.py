@@ -1,12 +1,13 @@
-"""Loop of every algorithm that learns a value function: noisy sums over units, stage after stage.
+"""Loop that runs every program: noisy sums over units, stage after stage.
 
 A :class:`~dprl.engine.program.Program` says what a unit's vector is and how a noisy sum changes the state. Everything
 that touches rows (clipping, coins, noise, the journal) happens here, in two forms of the same steps: :func:`run` is a
 pure function to ``jit`` and to ``vmap`` over noise keys and logs; :func:`run_on_host` takes any noise source and logs
 of any size.
 
-Privacy unit: a trajectory, or a person with all their trajectories. Relation: add or remove one.
-Released: every noisy sum, hence every state and the answer; everything computed from noisy sums is post-processing.
+Privacy unit: that of the source, such as a trajectory, or a person with all their trajectories. Relation: that of each
+stage's mechanism, such as add or remove one. Released: every noisy sum, hence every state and the answer; everything
+computed from noisy sums is post-processing.
 """
 
 from __future__ import annotations

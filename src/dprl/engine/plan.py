@@ -43,7 +43,7 @@ class Plan(HasPage):
 
     Attributes:
         config: resolved options.
-        query, value_mechanism: question for values and intervals, and the mechanism that answers it.
+        query, value_mechanism: query for values and intervals, and the mechanism that answers it.
         features, program: feature map and program that learn the value function; None where none is learned.
         event: privacy event of the whole release.
         epsilon_of_event: epsilon of the event at ``delta_of_event``.
@@ -51,8 +51,8 @@ class Plan(HasPage):
         shares: share of each stage of the program in the mu^2 of the value function.
         claim: claim about mechanisms that dprl did not calibrate; None where dprl calibrated all.
         contrasts: pairs of places of target policies whose differences are also released.
-        first: question to a first part of the people, which gives the policy that is valued; ``bounds`` and all other
-            attributes are then of the second part, which values it. None where the policies are known.
+        first: question to the first part of the people, which gives the policy that is valued; ``bounds`` and all other
+            attributes are then those of the second part, which values the policy. None where the policies are known.
     """
 
     config: Any

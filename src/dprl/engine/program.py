@@ -1,4 +1,4 @@
-"""What a program is, which :mod:`dprl.engine.loop` runs, and what is public before: facts, queries, stages, options."""
+"""Programs, which :mod:`dprl.engine.loop` runs, and what is public before a run: facts, queries, stages, options."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Learned(Protocol):
         ...
 
     def described(self, targets: Sequence[str], names: Sequence[str] | None) -> dict[str, Any]:
-        """Return what ``estimate.json`` says of it.
+        """Return what ``estimate.json`` says about it.
 
         Args:
             targets: names of the target policies.
@@ -298,7 +298,7 @@ class EvaluationConfig(Config):
 
     @property
     def quantity(self) -> str | None:
-        """What a value measures, in words; None where it is the usual quantity of a log's values."""
+        """Quantity that a value measures, in words; None if it is the usual quantity of a log's values."""
 
     def for_bounds(self, bounds: Bounds) -> Self:
         """Return the same options, adapted to these public bounds."""
@@ -347,7 +347,7 @@ class ValueFunctionConfig(EvaluationConfig):
     """Whether values are taken around the released value function, and therefore after it."""
 
     learns: ClassVar[str] = "value function"
-    """What is released besides values, in words."""
+    """Name of what is released besides values, in words."""
 
     blends_value_function: ClassVar[bool] = False
     """Whether values follow the released value function where products of ratios are cut."""

@@ -1,4 +1,4 @@
-"""Importance ratios of a log, bounded by public facts. A leaf of this room."""
+"""Importance ratios of a log, bounded by public facts. This module imports nothing else of the engine."""
 
 from __future__ import annotations
 
@@ -72,12 +72,12 @@ def cumulative_ratios(ratios: Float[np.ndarray, " rows"], trajectories: Trajecto
 
 
 def usable(trajectories: Trajectories) -> Bool[np.ndarray, " episodes"]:
-    """Return a mask of the episodes that can be used; an episode without rows has no last ratio."""
+    """Return a mask of the trajectories that can be used; a trajectory without rows has no last ratio."""
     return trajectories.valid & (trajectories.lengths() > 0)
 
 
 def unit_means(trajectories: Trajectories, values: Float[np.ndarray, " episodes"]) -> Float[np.ndarray, " units"]:
-    """Return the mean over each unit's episodes; an episode that cannot be used counts as zero."""
+    """Return the mean over each unit's trajectories; a trajectory that cannot be used counts as zero."""
     kept = np.where(usable(trajectories), values, 0.0)
     siblings = np.diff(trajectories.unit_offsets)
     return np.bincount(trajectories.unit_of_episode(), kept, minlength=trajectories.units) / np.maximum(siblings, 1)

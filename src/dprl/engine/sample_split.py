@@ -1,4 +1,4 @@
-"""Two parts of the people: a policy that is learned or chosen on one part is valued on the other, for one budget.
+"""Sample split: a policy that is learned or chosen on one part of the people is valued on the other, for one budget.
 
 A coin decides for each unit in which part it is. Coins are functions of the run key, a stream and the unit's place, and
 do not depend on the rows. So for fixed coins one more person is in only one part. At each epsilon the releases of both
@@ -47,7 +47,7 @@ CHOSEN = "the chosen policy"
 
 @dataclass(frozen=True)
 class SampleSplit:
-    """Division of the people by coins.
+    """Division of the people into two parts, by coins.
 
     Attributes:
         units: declared number of all units.
@@ -116,7 +116,7 @@ class FirstPartQuestion:
 
     @property
     def words(self) -> str:
-        """What is released on both parts, in the words with which a certificate precedes the second part's release."""
+        """Releases on both parts, in the words with which a certificate precedes the second part's release."""
         raise NotImplementedError
 
     @property
@@ -143,7 +143,7 @@ class FirstPartQuestion:
         return {"choosing_share": {"value": self.parts.share, "provenance": given}}
 
     def described(self) -> dict[str, Any]:
-        """Return what ``estimate.json`` says of the two parts, as plain data."""
+        """Return what ``estimate.json`` says about the two parts, as plain data."""
         parts = self.parts
         return {"share": parts.share, "units_that_choose": parts.first, "units_that_value": parts.second}
 

@@ -126,7 +126,7 @@ class Shard:
         self._policies = [load(policy) for policy in task.policies]
         self._behavior: Any = None if task.behavior is None else load(task.behavior)
         # one thread for all steps, because each new thread would take memory and keep it
-        self._aside = ThreadPoolExecutor(1)
+        self._reader = ThreadPoolExecutor(1)
 
     def begin(self, function: Learned | None = None) -> FirstPass:
         """Read the rows once, for the sum of the value query and for a digest of what enters the mechanisms.
@@ -183,7 +183,7 @@ class Shard:
         following = None
         try:
             for block in self._blocks(units):
-                ready, following = following, self._aside.submit(silent, block)
+                ready, following = following, self._reader.submit(silent, block)
                 if ready is not None:
                     yield ready.result()
             if following is not None:

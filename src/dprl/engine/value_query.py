@@ -109,7 +109,7 @@ class BaseValueQuery:
 
 @dataclass(frozen=True, kw_only=True)
 class FollowUpQuery:
-    """Base of queries whose values are taken around something that is released before.
+    """Base of queries whose values are taken around something that was released before them.
 
     Attributes:
         known: the released value function or propensities, once they are known; see :meth:`around`.
@@ -125,7 +125,7 @@ class FollowUpQuery:
 
     @property
     def released(self) -> Any:
-        """What was released before. It is an error in the program to ask for it earlier."""
+        """Released value function, or whatever else was released before; an error in the program if nothing was."""
         if self.known is None:
             raise RuntimeError("Values around what a release makes first are made after it.")
         return self.known
@@ -133,7 +133,7 @@ class FollowUpQuery:
 
 @dataclass(frozen=True)
 class ExtendedQuery:
-    """Base of queries that ask for more than an inner query does, from which they take options, bounds and errors.
+    """Base of queries that ask for more than an inner query, and take options, bounds and errors from it.
 
     Attributes:
         inner: inner query, which gives values and intervals.

@@ -1,1 +1,1 @@
-"""Simulators as pure JAX functions, logs that they produce, and people who answer a policy."""
+"""Simulators as pure JAX functions, simulated logs, and the environments and people that a policy is learned from."""

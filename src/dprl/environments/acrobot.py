@@ -20,7 +20,7 @@ from dprl.environments.simulators import ClassicControl
 
 GRAVITY, SECONDS = 9.8, 0.2
 MASS, LENGTH, CENTRE, INERTIA = 1.0, 1.0, 0.5, 1.0
-"""Of either link: mass, length, distance of its centre of mass from its joint, moment of inertia."""
+"""Mass, length, distance of the centre of mass from the joint, and moment of inertia of either link."""
 MAX_SPEEDS = (4 * math.pi, 9 * math.pi)
 
 

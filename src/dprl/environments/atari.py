@@ -101,7 +101,7 @@ def atari_log(
     horizon: int = HORIZON,
     progress: Callable[[int], None] | None = None,
 ) -> Columns:
-    """Simulate ``episodes`` trajectories of Pong; the columns are those of :func:`dprl.environments.rollout`.
+    """Simulate ``episodes`` trajectories of Pong; the columns are those of :func:`~dprl.environments.rollout.rollout`.
 
     A trajectory is a piece of a game. It ends with the game or after ``horizon`` decisions, and the next trajectory
     continues where it was cut. With a horizon that no game reaches, trajectories are whole games.

@@ -1,8 +1,8 @@
-"""Contextual bandits: arriving users from a file or from arrays, and a simulator.
+"""Contextual bandits: arriving people from a file or from arrays, and a simulator.
 
 A file has one row per visit: ``observation_0``, ... (the context), ``reward_0``, ... (what each action would pay) and,
-where people are told apart, ``person_id``. All visits of a person, up to the public horizon, are one user; with a
-horizon of 1 only the first visit counts. The current policy chooses the action of a visit, and only the reward of this
+where people are told apart, ``person_id``. A person's visits, up to the public horizon, are one unit; with a horizon
+of 1 only the first visit counts. The current policy chooses the action of a visit, and only the reward of this
 action is used.
 """
 
@@ -29,14 +29,14 @@ from dprl.user_code import quietly
 
 @dataclass
 class Bandit(LoggedPeople):
-    """Arriving users of a bandit, in the order of their first visit; private except for the facts.
+    """Arriving people of a bandit, in the order of their first visit; private except for the facts.
 
-    Everybody in the log has a place in this order. One pass asks ``units`` places. Users who are sampled again are
+    Everybody in the log has a place in this order. One pass asks ``units`` places. People who are sampled again are
     asked in whatever place they are.
 
     Attributes:
-        facts: public facts about the users.
-        units: declared number of places for users.
+        facts: public facts about the people.
+        units: declared number of places for people.
         named: whether people are told apart.
         read: function that gives the rows; called by :meth:`load`, or when the first batch is asked for.
     """
@@ -52,7 +52,7 @@ class Bandit(LoggedPeople):
 
     @classmethod
     def of_file(cls, path: str | Path, bounds: Bounds | Mapping[str, Any] | str | Path | None) -> Bandit:
-        """Return users from a ``.parquet`` or ``.csv`` file, of which only names and types of columns are read now.
+        """Return people from a ``.parquet`` or ``.csv`` file, of which only names and types of columns are read now.
 
         Raises:
             DprlError: a column or a bound is missing or of a wrong kind; the message names it.
@@ -70,7 +70,7 @@ class Bandit(LoggedPeople):
         bounds: Bounds | Mapping[str, Any] | str | Path | None,
         people: Any = None,
     ) -> Bandit:
-        """Return users from arrays: ``(R, d)`` observations, ``(R, A)`` rewards and, if given, ``(R,)`` people."""
+        """Return people from arrays: ``(R, d)`` observations, ``(R, A)`` rewards and, if given, ``(R,)`` people."""
         known = bandit_bounds(bounds)
         seen, paid = _numbers(observations, len(known.observation)), _numbers(rewards, known.actions or 1)
         rows = len(seen)
@@ -114,7 +114,7 @@ class Bandit(LoggedPeople):
 
 
 class Cells(NamedTuple):
-    """Observations ``(U, H, d)``, rewards of all actions ``(U, H, A)`` and visit counts ``(U,)`` of users. Private."""
+    """Observations ``(U, H, d)``, rewards of all actions ``(U, H, A)`` and visit counts ``(U,)`` of people. Private."""
 
     observations: np.ndarray
     rewards: np.ndarray
@@ -122,13 +122,13 @@ class Cells(NamedTuple):
 
     @classmethod
     def empty(cls, count: int, facts: EnvironmentSpec) -> Cells:
-        """Return the cells of ``count`` users who answer nothing."""
+        """Return the cells of ``count`` people who answer nothing."""
         size = (count, facts.horizon)
         observations, rewards = (np.zeros((*size, n), np.float32) for n in (facts.dimensions, facts.actions))
         return cls(observations, rewards, np.zeros(count, np.int32))
 
     def of_users(self, users: np.ndarray) -> Cells:
-        """Return the cells of ``users`` ``(n,)``; they are zero for a number that is no user's."""
+        """Return the cells of the people with the numbers ``users`` ``(n,)``; a number that is nobody's has zeros."""
 
         def chosen(cells: np.ndarray) -> np.ndarray:
             out = np.zeros((len(users), *cells.shape[1:]), cells.dtype)
@@ -140,7 +140,7 @@ class Cells(NamedTuple):
 
 
 def answers_to_policy(cells: Cells, places: np.ndarray, act: Act) -> Answers:
-    """Return the answers to the policy ``act`` of the users with these ``cells``, who are in these ``places``."""
+    """Return the answers to the policy ``act`` of the people with these ``cells``, who are in these ``places``."""
     observations, paid, length = cells
     count, horizon, size = observations.shape
     where, turns = np.repeat(places, horizon), np.tile(np.arange(horizon), count)
@@ -180,7 +180,7 @@ def _codes(people: Any) -> np.ndarray:
 
 
 def facts_of_bandit(name: str, known: Bounds) -> EnvironmentSpec:
-    """Return the public facts about the users of a bandit with these bounds."""
+    """Return the public facts about the people of a bandit with these bounds."""
     assert known.actions is not None
     return EnvironmentSpec(
         name=name,
@@ -194,7 +194,7 @@ def facts_of_bandit(name: str, known: Bounds) -> EnvironmentSpec:
 
 
 def _in_places(rows: ArrivingRows, facts: EnvironmentSpec) -> Cells:
-    """Return the cells of all users, in the order of their first visit; rows that name nobody are left out."""
+    """Return the cells of all people, in the order of their first visit; rows that name nobody are left out."""
     observations, rewards, codes = rows
     if codes is None:
         index, visit = np.arange(len(rewards)), np.zeros(len(rewards), np.int64)
@@ -221,14 +221,15 @@ def cells_of(
     count: int,
     facts: EnvironmentSpec,
 ) -> Cells:
-    """Return the cells of ``count`` users from raw rows.
+    """Return the cells of ``count`` people from raw rows.
 
     Args:
         observations: ``(R, d)``.
         rewards: ``(R, A)``.
-        index: ``(R,)`` number of the user of each row. A user with a cell that is not a finite number answers nothing.
-        visit: ``(R,)`` number of the user's visit.
-        count: number of users.
+        index: ``(R,)`` number of the person of each row. A person with a cell that is not a finite number answers
+            nothing.
+        visit: ``(R,)`` number of the person's visit.
+        count: number of people.
         facts: public facts, with the bounds to which cells are clamped.
     """
     low, high = np.array(facts.observation, np.float64).T
@@ -247,8 +248,8 @@ def cells_of(
 class LinearBandit:
     """Simulator with standard normal contexts, in which a reward, before clipping, is linear in the context.
 
-    The observation is the context, clamped to [-3, 3]. The reward is a linear function of it and of a constant, plus
-    noise, and is clipped.
+    The observation is the context, clamped to [-3, 3]. The reward is a linear function of the context and of a
+    constant, plus noise, and is clipped.
 
     Attributes:
         arms: A, the number of actions.
@@ -265,7 +266,7 @@ class LinearBandit:
     horizon = 1
     discount = 1.0
     reward_bounds = (0.0, 1.0)
-    """To which rewards are clipped."""
+    """Bounds to which rewards are clipped."""
 
     @property
     def actions(self) -> int:

@@ -1,7 +1,7 @@
-"""Users of a contextual bandit whose log is in parts.
+"""People of a contextual bandit whose log is in parts.
 
 They are the same, to the last bit, as those of a :class:`~dprl.environments.bandit.Bandit` from one file, but memory
-holds only the users who are asked.
+holds only the people who are asked.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ from dprl.protocols import EnvironmentSpec
 
 _ROWS = 1 << 16  # most rows that are converted to numbers at a time
 _VISITS = 1 << 14
-"""About as many, of several blocks, are read together; more where a batch has many, for they share pages of the files,
-"""
+"""Number of visits, of several blocks, that are read together; more if a batch has many, because these share pages
+of the files."""
 _PIECES = 4
-"""but not in fewer pieces, of which one is read while the one before is summed,"""
+"""Least number of pieces in which such a batch is read: one is read while the one before is summed."""
 _BYTES = 1 << 27
-"""and not more than this."""
+"""Most bytes of the visits that are read together."""
 
 
 @dataclass(frozen=True)
 class UsersInParts:
-    """Users by their number in the parts. Other processes get a copy, and read the same folder. Private."""
+    """People by their number in the parts. Other processes get a copy, and read the same folder. Private."""
 
     facts: EnvironmentSpec
     parts: Parts
     schema: Schema
 
     def cells(self, users: np.ndarray) -> Cells:
-        """Return the cells of ``users`` ``(n,)`` in this order; each user occurs at most once, and -1 is nobody."""
+        """Return the cells of the people numbered ``users`` ``(n,)``, none of whom occurs twice; -1 is nobody."""
         order = np.argsort(users, kind="stable")
         order = order[users[order] >= 0]
         wanted = users[order]
@@ -49,7 +49,7 @@ class UsersInParts:
         found = Cells.empty(len(users), self.facts)
         columns = self._columns()
         lengths = self.parts.rows_of(wanted)
-        # groups of whole users with similar numbers of rows
+        # groups with similar numbers of rows, none of which splits a person's rows
         for some in np.split(np.arange(len(wanted)), np.flatnonzero(np.diff((np.cumsum(lengths) - 1) // _ROWS)) + 1):
             if not len(some):
                 continue
@@ -66,9 +66,9 @@ class UsersInParts:
     def answers_in_blocks(
         self, blocks: np.ndarray, places: np.ndarray, act: Act, reader: ThreadPoolExecutor
     ) -> Iterator[Answers]:
-        """Yield the answers block by block, of users by number ``(B, size)`` who are in ``places`` ``(B, size)``.
+        """Yield the answers block by block, of people by number ``(B, size)`` who are in ``places`` ``(B, size)``.
 
-        The thread of ``reader`` reads the next users while the previous ones are in use.
+        The thread of ``reader`` reads the next people while the previous ones are in use.
         """
         if not len(blocks):
             return
@@ -102,12 +102,12 @@ class UsersInParts:
 
 @dataclass
 class BanditInParts(LoggedPeople):
-    """Arriving users, in the order of their first visit, from a folder that ``dprl data partition`` made.
+    """Arriving people, in the order of their first visit, from a folder that ``dprl data partition`` made.
 
     Attributes:
-        facts: public facts about the users.
-        units: declared number of places for users; see :class:`~dprl.environments.bandit.Bandit`.
-        users: the users of the log, by number.
+        facts: public facts about the people.
+        units: declared number of places for people; see :class:`~dprl.environments.bandit.Bandit`.
+        users: the people of the log, by number.
     """
 
     facts: EnvironmentSpec
@@ -121,7 +121,7 @@ class BanditInParts(LoggedPeople):
 
     @classmethod
     def of_folder(cls, folder: str | Path, bounds: Bounds | Mapping[str, Any] | str | Path | None) -> BanditInParts:
-        """Return users from a folder, of which only names and types of columns are read now.
+        """Return people from a folder, of which only names and types of columns are read now.
 
         Raises:
             DprlError: a column or a bound is missing or of a wrong kind; the message names it.
@@ -133,7 +133,7 @@ class BanditInParts(LoggedPeople):
         return cls(facts, known.units, UsersInParts(facts, parts, schema))
 
     def numbers(self, places: np.ndarray) -> np.ndarray:
-        """Return the numbers ``(n,)``, in the parts, of the users in ``places`` ``(n,)``; -1 for an empty place.
+        """Return the numbers ``(n,)``, in the parts, of the people in ``places`` ``(n,)``; -1 for an empty place.
 
         Raises:
             DprlError: a file was changed, or the rows of a person are not in one place.

@@ -98,7 +98,7 @@ def rollout_gymnasium(
     parallel: int = 32,
     progress: Callable[[int], None] | None = None,
 ) -> Columns:
-    """Simulate ``episodes`` trajectories; the columns are those of :func:`dprl.environments.rollout`.
+    """Simulate ``episodes`` trajectories; the columns are those of :func:`~dprl.environments.rollout.rollout`.
 
     The policy sees observations as ``(N, d)`` float32, flattened, and is asked once per step for all environments that
     run side by side. A trajectory depends only on ``seed`` and its own number.

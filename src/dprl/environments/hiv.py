@@ -42,7 +42,7 @@ STEADY_STATES: dict[str, tuple[float, ...]] = {
     "unhealthy": (163572.8, 4.995, 11944.9, 45.60, 63918.6, 23.54),
     "healthy": (967838.7, 620.5, 76.01, 6.09, 415.4, 353108.0),
 }
-"""Without treatment: T1, T2, T1*, T2*, V, E. The first is unstable, the other two are stable."""
+"""Steady states without treatment: T1, T2, T1*, T2*, V, E. The first is unstable, the others are stable."""
 
 OBSERVATION_BOUND: Interval = (-5.0, 8.0)
 CEILING = 1e8

@@ -46,7 +46,7 @@ class IntervalWalk:
             raise DprlError(f"{NAME}: horizon must be at least 1.")
 
     terminates: ClassVar[bool] = False
-    """Episodes end at the horizon alone."""
+    """Trajectories end only at the horizon."""
 
     @property
     def depth(self) -> int:
@@ -64,7 +64,7 @@ class IntervalWalk:
         return ((0.0, 1.0),) * self.dimensions
 
     reward_bounds = (0.0, 0.5)
-    """At the ends and in the middle."""
+    """Rewards at the ends and in the middle."""
 
     @property
     def facts(self) -> EnvironmentSpec:
@@ -130,7 +130,7 @@ class IntervalWalk:
 
 
 def is_unchanged_walk(environment: Any) -> bool:
-    """Tell whether this is dprl's own walk without changes. All of it is then public, also its rewards."""
+    """Tell whether this is dprl's own walk without changes. If so, everything about it is public, even its rewards."""
     own = {option.name for option in fields(IntervalWalk)}
     return type(environment) is IntervalWalk and vars(environment).keys() == own
 

@@ -201,12 +201,12 @@ def gymnasium_facts(name: str, identifier: str, stated: Bounds) -> EnvironmentSp
     )
 
 
-# --- people ----------------------------------------------------------------------------------------------------------
+# --- people -------------------------------------------------------------------------------------------------------
 
 
 @dataclass
 class GymnasiumUsers(People):
-    """Users of a Gymnasium environment, each of whom has one episode; episodes run side by side on the host.
+    """People of a Gymnasium environment, each of whom has one episode; episodes run side by side on the host.
 
     Attributes:
         facts: public facts; observations and rewards are clamped to their bounds.
@@ -223,7 +223,7 @@ class GymnasiumUsers(People):
         self._environments: list[Any] = []
 
     def batch(self, first: int, count: int, act: Act) -> Answers:
-        """Return the answers of the users in ``count`` places from ``first``."""
+        """Return the answers of the people in ``count`` places from ``first``."""
         if not self._environments:
             self._environments = [
                 gymnasium_adapter.make(self.identifier, self.facts.horizon) for _ in range(min(count, _PARALLEL))
@@ -263,7 +263,7 @@ class GymnasiumUsers(People):
 
 
 class _Episode:
-    """Episode of one user."""
+    """Episode of one person."""
 
     def __init__(self, row: int, environment: Any, seed: int) -> None:
         self.row, self.environment = row, environment
@@ -289,7 +289,7 @@ class _Episode:
 def open_users(
     name: str, bounds: Bounds | Mapping[str, Any] | str | Path | None = None, seed: int = 0
 ) -> tuple[EnvironmentSpec, Any]:
-    """Return the public facts about the users called ``name``, and the users: a simulator, or a source on the host.
+    """Return the public facts about the people called ``name``, and the people: a simulator, or a source on the host.
 
     Args:
         name: one of :data:`SIMULATORS_OF_PEOPLE`, ``gymnasium:ID`` or ``bandit:FILE``; the file may be a folder that

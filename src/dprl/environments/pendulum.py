@@ -37,7 +37,7 @@ class Pendulum(ClassicControl):
     observation_bounds = ((-1.0, 1.0), (-1.0, 1.0), (-MAX_SPEED, MAX_SPEED))
     """Bounds of cosine, sine and angular velocity."""
     reward_bounds = (-(math.pi**2 + 0.1 * MAX_SPEED**2 + 0.001 * MAX_TORQUE**2), 0.0)
-    """Hanging down at full speed and torque, and upright at rest."""
+    """Rewards of hanging down at full speed and torque, and of being upright at rest."""
 
     def reset(self, key: jax.Array) -> jax.Array:
         """Return a state with any angle and a speed in [-1, 1]."""

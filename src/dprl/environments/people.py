@@ -1,4 +1,4 @@
-"""People who answer a policy: the interface that learning uses, and people who come one after the other.
+"""People who answer a policy: of a source, a simulator or a log, or who come one after the other.
 
 In a stream every arrival takes a place, and the number of a place decides its public batch. The place stays empty where
 a person comes again, or answers with anything but an interaction in the form that the public facts give. No other place
@@ -51,7 +51,7 @@ class Answers(NamedTuple):
 
 
 class People:
-    """People who come one after the other, each into a place of a public batch.
+    """People who answer, each in a place of a public batch. Base of all kinds of people.
 
     Attributes:
         facts: public facts about the people and their answers.
@@ -144,11 +144,11 @@ class LoggedPeople(People):
         return (self.answers(places, act) for places in blocks)
 
 
-# --- people who come one after the other -----------------------------------------------------------------------------
+# --- people who come one after the other ----------------------------------------------------------------------------
 
 
 class Interaction(NamedTuple):
-    """Answer of one user: an interaction of L steps with the current policy.
+    """Answer of one person: an interaction of L steps with the current policy.
 
     The observations are ``(L, d)``, the actions ``(L,)`` or ``(L, k)`` as the :class:`CurrentPolicy` gave them, and the
     rewards ``(L,)``; ``terminated`` says whether the interaction ended by itself.
@@ -161,7 +161,7 @@ class Interaction(NamedTuple):
 
 
 class CurrentPolicy:
-    """Current policy, for the user in one place."""
+    """Current policy, for the person in one place."""
 
     def __init__(self, act: Act, facts: EnvironmentSpec, place: int) -> None:
         self._act, self._facts = act, facts
@@ -199,8 +199,8 @@ def empty_answers(facts: EnvironmentSpec, count: int) -> Answers:
 
 
 def put_answer(answers: Answers, row: int, answer: Any, facts: EnvironmentSpec) -> None:
-    """Put a user's :class:`Interaction` into its place; the place stays empty if anything in the answer is wrong."""
-    cells = quietly(lambda: _cells(answer, facts), None)  # an error would tell about this user
+    """Put a person's :class:`Interaction` into its place; the place stays empty if anything in the answer is wrong."""
+    cells = quietly(lambda: _cells(answer, facts), None)  # an error would tell about this person
     if cells is None:
         return
     observations, actions, rewards, ended = cells
@@ -232,7 +232,7 @@ def _cells(answer: Any, facts: EnvironmentSpec) -> tuple[np.ndarray, np.ndarray,
 
 @dataclass
 class UserStream(People):
-    """Users from any iterable of ``(person, answer)``.
+    """People from any iterable of ``(person, answer)``.
 
     ``person`` is the name that tells people apart: text, or a number, which is the same person as its text. Anything
     else is no name: a missing value in any spelling, a value that differs from itself, and any other type.
@@ -240,7 +240,7 @@ class UserStream(People):
     called for a person who comes again, nor for a person without a name where people are named.
 
     Attributes:
-        facts: public facts about the users.
+        facts: public facts about the people.
         users: the iterable, from which one batch at a time is taken. Code that may fail for one person belongs in that
             person's ``answer``: a generator that raises has ended, and nobody can follow.
         named: whether people are told apart. If so, a person without a name answers nothing; if not, every arrival with
@@ -280,7 +280,7 @@ class UserStream(People):
             arrival = quietly(lambda: next(self._arriving, _NOBODY), None)  # type: ignore[arg-type]
             if arrival is _NOBODY:
                 break
-            # an abort would tell everybody about this user
+            # an abort would tell everybody about this person
             given = quietly(partial(self._answer, arrival, CurrentPolicy(act, self.facts, first + row)), None)
             put_answer(answers, row, given, self.facts)
         return answers

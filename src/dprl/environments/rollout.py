@@ -189,7 +189,7 @@ def _traceable(policy: Policy, size: int, actions: int) -> bool:
     return getattr(answer, "shape", None) == (3, actions)
 
 
-# Simulations on the host.
+# --- simulations on the host ------------------------------------------------------------------------------------------
 
 
 def action_probabilities(policy: Policy, observations: np.ndarray, actions: int) -> np.ndarray:
@@ -219,7 +219,7 @@ def log_columns(trajectories: Sequence[Sequence[tuple[Any, ...]]]) -> Columns:
     return dict(zip(COLUMN_NAMES, [number, time, *columns], strict=True))
 
 
-# Public bounds of a simulation.
+# --- public bounds of a simulation ------------------------------------------------------------------------------------
 
 
 def environment_bounds(environment: Environment, units: int, max_importance_ratio: float = 1.0) -> Bounds:
@@ -260,7 +260,7 @@ def bounds_toml(bounds: Bounds, notes: Mapping[str, str] | None = None) -> str:
     return "\n".join(lines) + "\n"
 
 
-# Files.
+# --- files ------------------------------------------------------------------------------------------------------------
 
 
 def check_output(path: Path | str, suffixes: Sequence[str] = SUFFIXES) -> Path:

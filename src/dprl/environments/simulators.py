@@ -1,6 +1,6 @@
-"""Names of dprl's own simulators: a simulator is one file and one entry here.
+"""Names of dprl's own simulators, the base of the problems of classical control, and public facts about a simulator.
 
-The problems of classical control have the same base.
+A simulator is one file and one entry here.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Optimal Q-function of a public model, and how far two neighbouring reward functions move it: the variant output.
+"""The variant output: optimal Q-function of a public model, its sensitivity to the rewards, and its noisy release.
 
 Proof: docs/proofs/output-perturbation.md. A learned network would have no such bound, so Q is planned here, on a grid
 of points between which it is interpolated.
@@ -23,7 +23,7 @@ from dprl.protocols import EnvironmentSpec
 from dprl.value_functions.q_function import QFunction
 
 POINTS = np.linspace(0.0, 1.0, 257)
-"""Where a reward is read and a Q-value answered: multiples of the grid on which a path is known."""
+"""Points at which rewards are read and Q-values answered: multiples of the grid on which a path is known."""
 
 
 def check_model(model: Any, actions: int) -> np.ndarray:

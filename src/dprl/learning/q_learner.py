@@ -1,10 +1,9 @@
-"""Runs of the learner on an environment, which is somebody else's code and holds what is private.
+"""Learner of Q-functions: runs on an environment, which is somebody else's code and holds what is private.
 
-Each round acts, asks the mechanism one question, and updates the weights with its answers.
-
-A round acts by the weights of the round before, and only then asks for the answers to all its samples at once, because
-acting needs no reward. Rewards go to ``answers`` (of :mod:`dprl.mechanisms`) and nowhere else. Everything that is
-learned is made of answers, so it is post-processing. Rewards are scaled so that Q lies in [-1, 1].
+A round acts by the weights of the round before. It then asks the mechanism for the answers to all its samples at once,
+because acting needs no reward, and updates the weights with these answers. Rewards go to ``answers`` (of
+:mod:`dprl.mechanisms`) and nowhere else. Everything that is learned is made of answers, so it is post-processing.
+Rewards are scaled so that Q lies in [-1, 1].
 
 Everything random except the environment and the noise comes from coins: plain arrays of uniform numbers, one set per
 round. They hide nothing and may be known, because privacy rests on the noise.

@@ -1,6 +1,8 @@
 """One round of the learner as pure functions in float32: acting, and updates from answers. No reward is seen here.
 
-Nothing is drawn here: the caller brings uniform numbers (:mod:`dprl.learning.q_learner`).
+Nothing is drawn here: the caller brings uniform numbers (:mod:`dprl.learning.q_learner`). If each action has its own
+path of noise, :func:`shrink_action_differences` first takes out of the answers what the paths are expected to have
+added to the differences of actions.
 
 Q-learning with replay, a target network and epsilon-greedy actions: Mnih et al. (2015), with Adam. An actor is improved
 using only the learned Q (paper 001, section 3.3).
@@ -30,7 +32,7 @@ class Transitions(NamedTuple):
 
     states: Any  # (N, d) float32, scaled to [0, 1]
     actions: Any  # (N,) int32
-    noisy_rewards: Any  # (N,) float32: noisy rewards, scaled
+    noisy_rewards: Any  # (N,) float32, scaled
     following: Any  # (N, d) float32
     over: Any  # (N,) bool: terminated there
 
@@ -50,7 +52,7 @@ class State(NamedTuple):
     target: Any
     actor: Adam | None
     count: Any  # () float32 number of updates
-    average: Any  # mean weights of q and actor over the last half of the rounds, as far as they are summed
+    average: Any  # part that is summed so far of the mean weights of q and actor over the last half of the rounds
     memory: Transitions
 
 
@@ -60,7 +62,7 @@ class LearnerShape:
 
     Attributes:
         updates: number of updates in a round.
-        gradient: whether the mechanism noises the reward's part of each update, instead of the rewards.
+        gradient: whether the mechanism adds noise to the reward's part of each update, instead of to the rewards.
         path_per_action: whether the noise is a path for each action.
     """
 

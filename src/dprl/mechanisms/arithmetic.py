@@ -1,4 +1,4 @@
-"""How a Gaussian sum clips and adds up: exactly on a grid in a release, in single precision in experiments.
+"""Clipping and addition in a Gaussian sum: exact on a grid in a release, in single precision in experiments.
 
 In a release a clipped vector is rounded toward zero onto multiples of a public power of two, so its norm cannot grow.
 Sums of int64 are exact, hence independent of the order of the units and of how they are spread over blocks or machines.
@@ -25,7 +25,7 @@ from dprl.errors import DprlError
 
 Arithmetic = Literal["exact", "float", "unclipped", "plain"]
 Participation = Literal["everyone", "Poisson", "once each"]
-"""Which sums a unit takes part in: all, those of its coins, or those of the one batch that has its place."""
+"""Sums that a unit takes part in: all, those of its coins, or those of the one batch that has its place."""
 Members = tuple[Int[Array, " places"], Int[Array, ""]]
 """Indices of units, filled up with the number of all units; and how many they are."""
 Parts = tuple[tuple[int, float], ...]

@@ -3,8 +3,7 @@
 Before each step the program asks for a level, which is one of several public noise multipliers. The filter admits the
 level if its cost and everything spent so far stay within the budget. Otherwise the stage ends before anything is drawn.
 A step releases the noisy sum of the clipped vectors of one Poisson sample, and the noisy norm of that sum. Relation:
-add or remove one unit.
-Proof: docs/proofs/renyi-filter.md.
+add or remove one unit. Proof: docs/proofs/renyi-filter.md.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from dprl.mechanisms.gaussian_sum import GaussianSum
 ENDED = -1
 """Recorded in place of a level: the step was not admitted, so nothing was drawn, and no step follows."""
 MOST_COORDINATES = 2**16
-"""Of a sum whose norm is released: so many squares add up well enough for what rounding is charged."""
+"""Most coordinates of a sum whose norm is released: rounding is charged for so many squares."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,8 +1,8 @@
 """Noise for a whole function: a Gaussian-process path, added once to the reward function, serves any number of answers.
 
 Privacy unit: the reward function; neighbours: :class:`~dprl.accounting.reward_relation.RewardRelation` with a
-Lipschitz constant. Released: every noisy reward. Proofs: docs/proofs/functional-noise.md, adaptive-gaussian.md.
-Paper 001, section 4; docs/papers/001.md says what had to change.
+Lipschitz constant. Released: every noisy reward. Proofs: docs/proofs/functional-noise.md and
+docs/proofs/adaptive-gaussian.md. Paper 001, section 4; docs/papers/001.md says what had to change.
 """
 
 from __future__ import annotations

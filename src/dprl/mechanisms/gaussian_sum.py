@@ -51,7 +51,7 @@ from dprl.mechanisms.step_noise import INDEPENDENT, AllDrawn, Correlation, Drawn
 
 RELATION = "add or remove one"
 Stability = Literal["adds one unit", "alters one place"]
-"""What one more person does to the set of units that a source gives: everybody else stays as they are."""
+"""Change that one more person makes to the set of units that a source gives; all other units stay the same."""
 ADDS_ONE_UNIT: tuple[Stability, ...] = ("adds one unit",)
 ALTERS_ONE_PLACE: tuple[Stability, ...] = ("alters one place",)
 MOST_LEVELS = 16
@@ -203,7 +203,7 @@ class GaussianSum:
 
     @property
     def participation(self) -> Participation:
-        """Which steps a unit takes part in, in words."""
+        """Steps that a unit takes part in, in words."""
         if self.batch is not None:
             return "once each"
         return "everyone" if self.sampling_rate == 1.0 else "Poisson"
@@ -249,7 +249,7 @@ class GaussianSum:
 
     @property
     def sensitivity(self) -> float:
-        """Largest L2 change of an un-noised sum between neighbours: 2C where one unit is replaced, else C."""
+        """Largest L2 distance between the sums of two neighbours, before noise: 2C if one unit is replaced, else C."""
         return CLIPS_MOVED.get(self.relation, 1.0) * self.clip_norm
 
     @property

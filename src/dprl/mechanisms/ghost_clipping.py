@@ -4,9 +4,9 @@ A unit's gradient with respect to a layer's weights is the product of two matric
 unit's steps or positions: the layer's inputs, and the derivatives with respect to its outputs. So the norm of the
 gradient follows from inner products of these rows, and the sum of all units' clipped gradients is one matrix product.
 
-:func:`ghost_sum` is for releases, for users of one step each: the norm of a user's gradient is then the product of the
-norms of two vectors. The matrix product is computed in single precision, a few users at a time. The clip norm is
-reduced by what this rounding can add to a user's part. Proof: docs/proofs/ghost-clipping.md.
+:func:`ghost_sum` is for releases, for units of one row each: the norm of a unit's gradient is then the product of the
+norms of two vectors. The matrix product is computed in single precision, a few units at a time. The clip norm is
+reduced by what this rounding can add to a unit's part. Proof: docs/proofs/ghost-clipping.md.
 
 :func:`ghost_sum_of_rows` is for units of several rows, such as layers of a transformer, and only for experiments: rows
 of a unit may cancel, and the proof needs rows that do not. A release forms the vectors of such units and gives them to
@@ -33,27 +33,27 @@ from dprl.errors import DprlError
 from dprl.mechanisms.arithmetic import sum_in_float, sum_on_grid
 from dprl.mechanisms.gaussian_sum import GaussianSum
 
-# --- users of one step each ---------------------------------------------------------------------------------------
+# --- units of one row each ----------------------------------------------------------------------------------------
 
 CHUNK = 200
-"""Most users whose gradients are summed in single precision; chunks are then added on the integer grid."""
+"""Most units whose gradients are summed in single precision; chunks are then added on the integer grid."""
 _SIDE_BY_SIDE = 8
 """Most chunks whose sums lie in memory together, so that the total is gone through once for all of them."""
 _ONE_PASS = 2**18
 """Most weights whose sums are put side by side first, for one fast pass; more leave the cache, and copies cost more."""
 MOST_USERS = 2**19
-"""Of a block: the sum's whole numbers then stay below 2**53."""
+"""Most units of a block: the sum's whole numbers then stay below 2**53."""
 _UNIT = 2.0**-24  # roundoff of float32
-_GRID = 2.0**-20  # share of the whole clip norm for rounding to the grid, once for a chunk's sum and not for each user
+_GRID = 2.0**-20  # share of the whole clip norm for rounding to the grid, once for a chunk's sum and not for each unit
 _TINY = 2.0**-80  # a squared length below this may have lost digits: such a vector counts as zero
 
 
 class Layer(NamedTuple):
-    """One layer of a network, for all users of a block.
+    """One layer of a network, for all units of a block.
 
     Attributes:
         inputs: ``(m, in)``.
-        deltas: ``(m, out)``: derivatives of each user's objective with respect to the layer's sums.
+        deltas: ``(m, out)``: derivatives of each unit's objective with respect to the layer's sums.
         bias: whether the layer adds a bias.
     """
 
@@ -78,14 +78,14 @@ def reduced_clip_norm(mechanism: GaussianSum, layers: Sequence[Layer]) -> float:
 
 
 def ghost_sum(mechanism: GaussianSum, layers: Sequence[Layer], included: Any, statistics: Any = None) -> jax.Array:
-    """Return ``mechanism.clipped_sum`` of users' gradients without forming them, with a clip norm about 0.3% smaller.
+    """Return ``mechanism.clipped_sum`` of units' gradients without forming them, with a clip norm about 0.3% smaller.
 
     Args:
         mechanism: mechanism whose first part is the gradient: for each layer in turn the weights ``(out, in)``, row by
             row, then the biases.
-        layers: layers of one block of users; used in float32.
+        layers: layers of one block of units; used in float32.
         included: ``(m,)`` booleans.
-        statistics: ``(m, ...)``, the other parts of the users' vectors side by side; None if there are none.
+        statistics: ``(m, ...)``, the other parts of the units' vectors side by side; None if there are none.
 
     Returns:
         ``(dimension,)`` int64 grid points; blocks add up exactly.
@@ -149,7 +149,7 @@ def _group(layers: Sequence[Layer], included: jax.Array, bound: float, step: flo
         lengths = (square_x + bias >= _TINY) & (square_delta >= _TINY)
         factor = jnp.where(lengths, shrunk, 0.0)[:, None]
         left = jnp.where(factor > 0.0, delta * factor, 0.0).reshape(chunks, rows, -1)
-        # a finite input of a user who is left out is multiplied by zero
+        # a finite input of a unit that is left out is multiplied by zero
         right = jnp.where(jnp.isfinite(square_x)[:, None], x, 0.0).reshape(chunks, rows, -1)
         by_chunk = (((1,), (1,)), ((0,), (0,)))
         sums.append(jax.lax.dot_general(left, right, by_chunk, precision=jax.lax.Precision.HIGHEST))

@@ -25,7 +25,8 @@ _NODES = 3
 class NodeNoise:
     """Standard normals by address, for a path.
 
-    Use :meth:`SecureNoise.nodes` or :meth:`SeededNoise.nodes`. The key is never printed.
+    Use :meth:`SecureNoise.nodes <dprl.mechanisms.noise.SecureNoise.nodes>` or, in an experiment,
+    :meth:`SeededNoise.nodes <dprl.mechanisms.noise.SeededNoise.nodes>`. The key is never printed.
 
     Attributes:
         key: ``(8,)`` uint32 for ChaCha20 in a release, ``(2,)`` uint32 for threefry everywhere else; the length

@@ -211,8 +211,8 @@ def _further(key: bytes, width: int, step: int, count: int, bins: Table) -> np.n
 class SeededNoise:
     """Fast reproducible noise in JAX, for everything that is *not* a private release.
 
-    ``key`` is a ``(2,)`` uint32 array; it may be a traced value, so that runs can be ``vmap``-ped over keys.
-    Steps may be traced too. Anybody who knows the seed can subtract the noise.
+    ``key`` is a ``(2,)`` uint32 array; it may be a traced value, so that runs can be ``vmap``-ped over keys. Steps may
+    be traced, too. Anybody who knows the seed can subtract the noise.
     """
 
     key: Any

@@ -4,8 +4,7 @@ Privacy unit: whatever one row of ``scores`` stands for. Relation: add or remove
 candidate, nothing else. The mechanism is permute-and-flip (McKenna and Sheldon 2020) on whole numbers: each candidate
 tosses a coin that shows heads with probability ``exp(-rate (highest score - own score))``, and one of the candidates
 with heads is drawn uniformly. The coins are exact (Canonne, Kamath and Steinke 2020), so the event is pure and nothing
-is added to delta.
-Proof: docs/proofs/noisy-maximum.md.
+is added to delta. Proof: docs/proofs/noisy-maximum.md.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from dprl.mechanisms.arithmetic import MAX_UNITS
 from dprl.mechanisms.keystream import BLOCK_BYTES
 
 LARGEST_SPREAD = 2**32
-"""Of one unit's scores: those of all units then add up exactly in int64."""
+"""Largest spread of one unit's scores: those of all units then add up exactly in int64."""
 _WORD = 1 << 64
 _PER_BLOCK = BLOCK_BYTES // 8
 

@@ -64,7 +64,7 @@ def check_rounds(steps: int, batch: int) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class _NoisedRewards(ABC):
-    """Gaussian noise on an integer grid, drawn anew for each release: what the two mechanisms share.
+    """Gaussian noise on an integer grid, drawn anew for each release. Base of the two mechanisms of this module.
 
     Attributes:
         radius: R, largest difference between the rewards of two neighbours.

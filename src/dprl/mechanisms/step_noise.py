@@ -2,10 +2,10 @@
 
 Compiled loops draw at a step or all at once, loops on the host draw in order. All three give the same draws.
 
-Correlated noise is made by Toeplitz strategies for prefix sums, for users who take part once. With the strategy's
-coefficients ``c_0 = 1, c_1, ...`` and independent draws z, the noise of round t is ``n_t = z_t - c_1 n_{t-1} - c_2
-n_{t-2} - ...``. The sum of several rounds, which an iterate sees, is then far less noisy than with independent noise,
-at the same guarantee. Proof: docs/proofs/correlated-noise.md.
+Correlated noise is made by Toeplitz strategies for prefix sums, for units that take part once. With the strategy's
+coefficients ``c_0 = 1, c_1, ...`` and independent draws z, the noise of round t is
+``n_t = z_t - c_1 n_{t-1} - c_2 n_{t-2} - ...``. The sum of several rounds, which an iterate sees, is then far less
+noisy than with independent noise, at the same guarantee. Proof: docs/proofs/correlated-noise.md.
 
 Square root: Fichtenberger, Henzinger and Upadhyay (2023), "Constant matters: fine-grained error bound on
 differentially private continual observation"; Henzinger, Upadhyay and Upadhyay (2023), "Almost tight error bounds on
@@ -72,7 +72,7 @@ class Correlation:
     def whitened(self, rounds: Float[np.ndarray, "steps dim"]) -> Float[np.ndarray, "steps dim"]:
         """Return the strategy times ``rounds``, which makes the noise in ``rounds`` independent again.
 
-        The same product is applied to what a user changes. This is how an attack looks at rounds, and what a
+        The same product is applied to what a unit changes. This is how an attack looks at rounds, and what a
         sensitivity measures.
         """
         steps = len(rounds)

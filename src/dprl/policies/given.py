@@ -173,7 +173,7 @@ class ModelPolicy:
 
 
 def is_model(spec: Any) -> bool:
-    """Tell whether ``spec`` is a module of PyTorch, or an object that cannot be called but has one of these methods."""
+    """Tell whether ``spec`` is a module of PyTorch, or cannot be called but has a method that a model is known by."""
     return _is_torch(spec) or (
         not callable(spec) and (_probability_method(spec) is not None or hasattr(spec, "predict"))
     )

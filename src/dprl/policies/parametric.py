@@ -38,8 +38,7 @@ _KIND = re.compile(rf"(tabular)|(softmax|gaussian)(?::fourier:({_COUNT}))?|(mlp)
 CONSTANT = 0.3
 """Value of the constant feature, which gives each action a preference of its own. With 1, the constant would take a
 larger part than the components of a score's length, hence of the clip norm, and of the noise in the preferences
-(docs/papers/003.md).
-"""
+(docs/papers/003.md)."""
 _LARGEST = 2**22
 _MOST_STATES = 2**16
 

@@ -192,11 +192,11 @@ def _read(path: Path, identity: str, like: dict[str, Any]) -> tuple[dict[str, An
 
 TRAINING_LOG = "training.json"
 CHECKPOINT_SUFFIX = ".training"
-"""Behind the name of a protector's folder: where an interrupted training is."""
+"""Suffix that makes, of a protector's folder, the name of the folder with an interrupted training."""
 REFINEMENT_FOLDER = "refinement"
-"""Within that folder: where an interrupted second training is."""
+"""Folder within that folder, with an interrupted second training."""
 LEAST_SPREAD = 1.25
-"""A protector serves noise between one over this and this times what it was trained for; more if trained for more."""
+"""Least factor by which noise may be lower or higher than a protector was trained for; see ``spread`` of a training."""
 
 
 def simulation_of(
@@ -266,7 +266,7 @@ def learn_protector(
         value_budget_fraction: share of a release's budget that pays for values and intervals before the value function;
             see :func:`simulation_of`.
         weights: weights to begin with; by default those of the family's method ``begin``, where it has one.
-        checkpoint, resume, progress: see :func:`~dprl.protectors.meta_training.train`.
+        checkpoint, resume, progress: see :func:`train`.
         refinement: a second training, which begins with the weights that the first one gives.
     """
     if not 0.0 <= value_budget_fraction < 1.0:
@@ -282,9 +282,8 @@ def learn_protector(
         log = [record | {"epoch": training.epochs + record["epoch"]} for record in second.log]
         trained = TrainingResult(second.weights, log, trained.log)
     kept = trained.weights
-    if (
-        not best_validation(trained)["geometric_ratio"] <= 1.0
-    ):  # weights that are passed in may begin as something worse
+    # weights that are passed in may begin as something worse
+    if not best_validation(trained)["geometric_ratio"] <= 1.0:
         kept = init_weights(architecture, jax.random.key(training.seed))
     provenance = {
         "public": True,

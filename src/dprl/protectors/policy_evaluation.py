@@ -28,9 +28,9 @@ from dprl.protectors.simulation import seeded_noise, unit_sum
 from dprl.value_functions.features import make_features
 
 THETA_BALL = 1.0
-"""Where theta may lie: the norm that GPOPE allows."""
+"""Largest norm of theta that GPOPE allows."""
 PARAMETER_BOX = 1.0
-"""Of DPTD: the largest size of a coordinate of theta and of w."""
+"""Largest absolute coordinate of theta and of w that DPTD allows."""
 LEAST_EIGENVALUE = 1e-4
 """Least eigenvalue of C that counts: states that are hardly ever met are left out of the error."""
 
@@ -330,10 +330,10 @@ class RandomChains:
 
 
 GENTLE_SCHEDULE = {"clip_norm": 0.0144, "step_size": 0.1, "dual_step": 0.4}
-"""Where training begins, see :meth:`RandomChains.begin`; ``clip_norm`` as of GPOPE."""
+"""Schedule with which training begins, see :meth:`RandomChains.begin`; ``clip_norm`` is an option of GPOPE."""
 
 TUNED_SCHEDULES: dict[float, dict[str, Any]] = {
     0.1: {"clip_norm": 0.0144, "step_size": 0.1, "dual_step": 0.4, "offset": None, "tail": 0.5},
     1.0: {"clip_norm": 0.0577, "step_size": 3.2, "dual_step": 1.6, "offset": None, "tail": 1.0},
 }
-"""By epsilon, as of GPOPE: the best points of a grid by hand on public tasks."""
+"""Best schedules of a grid on public tasks, by epsilon; ``clip_norm`` is an option of GPOPE."""

@@ -1,9 +1,10 @@
-"""What a protector computes: the update from a noisy gradient, and how noise is spread over steps.
+"""Computations of a protector: the update from a noisy gradient, and the spread of noise over steps.
 
 Paper: 002, "Learning to protect" (L2P): the scheduler sigma and the projector pi of appendix B, both coordinate-wise
-LSTMs. The protector here is a *correction of a hand schedule*: its step is ``gate * (the hand schedule's step) + free
-term``. Training starts from the hand schedule. Everything here is post-processing of noisy sums, or public
-(docs/proofs/scheduled-noise.md, docs/proofs/renyi-filter.md). Symbols: docs/symbols.md.
+LSTMs. The protector here is a *correction of a hand schedule*: its step is
+``gate * (the hand schedule's step) + free term``. Training starts from the hand schedule. Everything here is
+post-processing of noisy sums, or public (docs/proofs/scheduled-noise.md, docs/proofs/renyi-filter.md). Symbols:
+docs/symbols.md.
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ from dprl.protectors import lstm
 Weights = lstm.Weights
 
 LEAST_NOISE = 1e-3
-"""What counts as no noise: of the L2 norm of a mean's noise, in units of the clip."""
+"""Least L2 norm of a mean's noise that counts, in units of the clip."""
 LARGEST_INPUT = 10.0
 LARGEST_LOG_GATE = 2.0
 """Logarithm of the largest gate."""
 LEVELS = 8
-"""Most noise levels of a public schedule; to calibrate one takes time in proportion."""
+"""Most noise levels of a public schedule; the time of calibration is proportional to their number."""
 KNOTS = 8
-"""Of the weights of dense matrices, and of iterates, over the steps."""
+"""Number of knots, over the steps, of the weights of dense matrices and of iterates."""
 SIGNAL_VALUES, LARGEST_SIGNAL = 7, 3.0
 """Values of the signal, from 0 to the largest, at which what follows it is learned."""
 

@@ -126,7 +126,7 @@ def unroll(
 Carry = tuple[ProtectorState, jax.Array]
 
 STOPPED = 1e3
-"""What a run has spent that its filter has ended."""
+"""Amount that a run counts as spent once its filter has ended it."""
 
 
 def first_carry(simulation: Simulation, weights: Weights, task: Any, learned: bool = True) -> Carry:

@@ -99,7 +99,7 @@ class _OfOrder(Features):
 
     @property
     def name(self) -> str:  # type: ignore[override]
-        """How the features are written on the command line."""
+        """Name of the features on the command line."""
         return f"{self.kind}:{self.order}"
 
     @property
@@ -177,7 +177,7 @@ class RadialBasis(Features):
 
     @property
     def name(self) -> str:  # type: ignore[override]
-        """How the features are written on the command line."""
+        """Name of the features on the command line."""
         return f"rbf:{self.count}"
 
     @property

@@ -51,7 +51,7 @@ class MLP(Features):
 
     @property
     def name(self) -> str:  # type: ignore[override]
-        """How the network is written on the command line."""
+        """Name of the network on the command line."""
         return f"mlp:{self.hidden}"
 
     @property
@@ -100,8 +100,8 @@ class MLP(Features):
         """Return ``(size,)`` float32 weights of a function that is exactly ``level``, but has different gradients.
 
         The gradients differ between states. Hidden units come in pairs that differ only in the sign of their output
-        weight, plus or minus 1/2; a unit that is left over has output weight 0. The other weights are spread over [-1,
-        1] by a fixed formula.
+        weight, plus or minus 1/2; a unit that is left over has output weight 0. A fixed formula spreads the other
+        weights over [-1, 1].
         """
         H, k = self.hidden, len(self.bounds)
         spread = np.repeat(2.0 * _uniform((-(-H // 2), k + 1), 0) - 1.0, 2, axis=0)[:H]

@@ -52,7 +52,7 @@ class ValueFunction:
         return slices(self.features.bounds, points, most, whole=self.features.name == "tabular", values=self)
 
     def described(self, targets: Sequence[str], names: Sequence[str] | None) -> dict[str, Any]:
-        """Return what ``estimate.json`` says of the value function, as plain data.
+        """Return what ``estimate.json`` says about the value function, as plain data.
 
         Args:
             targets: names of the target policies; this is the value function of the first.

@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
 MAX_USERS, MAX_STEPS = 10**9, 10**5
 RELATIONS = {"zero-out": "zero out one", "replace-one": "replace one"}
-"""Relations between two sets of users: as an option, and as certificates and ledgers say it."""
+"""Relations between two sets of people: as an option, and as certificates and ledgers say it."""
 RESAMPLED = "add or remove one"
-"""The relation where users are sampled again and again."""
+"""The relation if people are sampled again and again."""
 UNIT = "person"
 
 
@@ -44,18 +44,19 @@ class DPPG(Config):
     Attributes:
         policy: ``softmax`` (linear), ``softmax:fourier:ORDER``, ``gaussian`` (continuous actions), ``mlp:HIDDEN`` or
             ``mlp:HIDDEN:gaussian``.
-        users: N, number of places for users; public, and never the number who came. For users who are sampled again, N
-            sets the sampling rate and the normaliser, but no limit: everybody in the log may take part, also beyond N.
+        users: N, number of places for people; public, and never the number who came. For people who are sampled again,
+            N sets the sampling rate and the normaliser, but no limit: everybody in the log may take part, also beyond
+            N.
         batch: m, number of places in a batch, or the number of people expected in one; by default users / steps.
         steps: T, number of batches, fewer if some would be empty. By default 20 to 100 for episodes (at most 40 with a
             ``step_size`` of your own), and 25 for people who act once.
         calibration: ``verified``, or ``as-published`` for the calibration of dprl-papers, which certifies nothing.
-        relation: how two neighbouring sets of users differ: one user answers nothing (``zero-out``), or another user
-            stands in one place (``replace-one``).
+        relation: how two neighbouring sets of people differ: one person answers nothing (``zero-out``), or another
+            person stands in one place (``replace-one``).
         noise: ``independent``, or correlated over the batches: ``square-root`` or ``banded:BANDS``.
-        sampling: ``one-pass``, where each user is in one batch; or ``poisson``, where a log is read whole and everybody
-            in it may be in every batch, by secret coins.
-        clip_norm: C, L2 bound of a user's whole vector.
+        sampling: ``one-pass``, where each person is in one batch; or ``poisson``, where a log is read whole and
+            everybody in it may be in every batch, by secret coins.
+        clip_norm: C, L2 bound of a person's whole vector.
         step_size: step size for a mean gradient in units of C. By default it is as long as the noise allows, and in
             episodes no longer than the gradients released so far allow (docs/proofs/dp-pg.md).
         decay: decay of the step size over the batches: linear to zero, or constant.
@@ -70,7 +71,7 @@ class DPPG(Config):
         regularisation: weight of the log-barrier term (Eq. 3), which is public; by default 0.02 if people act once.
         natural: precondition the noisy gradient by the released policy's Fisher matrix on public states. Otherwise, in
             episodes whose step size the algorithm chooses, the second moments of the policy's features precondition it.
-        interactions: number of answers of one user in the same context; the mean return of the others is the baseline
+        interactions: number of answers of one person in the same context; the mean return of the others is the baseline
             of each answer.
         sharpness: largest factor on the preferences of the released policy. A factor above 1 lets the policy mix less
             than the policies that people met, which had to explore (docs/proofs/dp-pg.md). By default 3 for the last
@@ -139,15 +140,15 @@ class DPPG(Config):
 
 
 STEPS, MOST_STEPS, MOST_STEPS_OF_FIXED_SIZE, STEPS_OF_ONE_ACTION = 20, 100, 40, 25
-"""Batches, where nothing is said and there are enough users for them: of episodes (more where users are many, and fewer
-with a step size of the user's own), and of people who act once."""
+"""Default numbers of batches, if there are enough people for them: least and most for episodes, most with a step size
+of the user's own, and the number for people who act once."""
 LEAST_BATCH = 20
 DISCOUNT = 0.98
 STEPS_TIMES_SIZE, NOISE_OF_STEPS = 6000.0, 2.1
-"""Number of steps times the step size, at most, and what it is over users by the noise of the sum of all steps."""
+"""Largest product of steps and step size, and its product with the noise of the sum of all steps over users."""
 BARRIER, SHARPEST, SCALE_WEIGHT = 0.02, 3.0, 0.1
-"""Weight of the log barrier, most that preferences are multiplied by, and part of the clip that the statistic of
-lengths takes, where nothing is said."""
+"""Defaults: weight of the log barrier, largest factor on preferences, and share of the clip that the statistic of
+lengths takes."""
 LEAST_WEIGHT = 0.01
 
 
@@ -187,7 +188,7 @@ def resolve(config: DPPG, facts: EnvironmentSpec, units: int | None = None) -> D
     """Return the options with everything filled in that follows from public facts.
 
     Args:
-        units: public number of users that the source declares; None if it declares none.
+        units: public number of people that the source declares; None if it declares none.
 
     Raises:
         DprlError: in one sentence: options contradict each other or the facts, or an option is missing.

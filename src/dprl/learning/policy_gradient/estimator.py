@@ -1,12 +1,12 @@
-"""One user's vector: score times advantage summed over the interaction, and statistics for later baselines and scales.
+"""One person's vector: score times advantage summed over an interaction, and statistics for later baselines and scales.
 
-The vector is raw; the mechanism clips its parts later. Besides the user's own trajectory it depends only on what is
+The vector is raw; the mechanism clips its parts later. Besides the person's own trajectory it depends only on what is
 released: the parameters, the baseline and the scale. Advantages are in units of half the public range of returns, so
 that they lie in [-2, 2].
 
-Where users act once, the mechanism can clip and add up their vectors although none is formed (ghost clipping, see
-:mod:`dprl.mechanisms.ghost_clipping`). It needs only the derivative of a user's objective with respect to a layer's
-sums: the user's gradient is the outer product of this derivative and the layer's input.
+If people act once, the mechanism can clip and add up their vectors although none is formed (ghost clipping, see
+:mod:`dprl.mechanisms.ghost_clipping`). It needs only the derivative of a person's objective with respect to a layer's
+sums: the person's gradient is the outer product of this derivative and the layer's input.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from dprl.policies.parametric import Parametric
 
 
 class Trajectory(NamedTuple):
-    """Trajectory of one user; private. Entries from ``length`` on may be any finite numbers."""
+    """Trajectory of one person; private. Entries from ``length`` on may be any finite numbers."""
 
     observations: Any  # (H, d) float32
     actions: Any  # (H,) int32, or (H, k) float32 scaled actions
@@ -41,7 +41,7 @@ class RunShape:
 
     Attributes:
         policy: policy without its parameters.
-        users: number of places, N.
+        users: number of places for people, N.
         batch: number of places in a batch, m.
         steps: number of batches, T.
         horizon: length of the longest interaction, H.
@@ -49,12 +49,14 @@ class RunShape:
         baseline: whether a vector has a statistic of the return, from which the baseline is made.
         bootstrap: return that is assumed after a time limit: the released ``baseline``, the largest return (``bound``),
             or nothing.
-        interactions: number of answers of one user in the same context; the mean return of the others is the baseline
+        interactions: number of answers of one person in the same context; the mean return of the others is the baseline
             of each answer.
-        natural: whether a step is preconditioned by the Fisher matrix on public states, see :mod:`trust_region`.
-        adaptive: whether the gradients released so far bound a step, see :mod:`trust_region`.
+        natural: whether a step is preconditioned by the Fisher matrix on public states, see
+            :func:`~dprl.learning.policy_gradient.trainer.natural_direction`.
+        adaptive: whether the gradients released so far bound a step, see
+            :mod:`~dprl.learning.policy_gradient.trust_region`.
         scaled: whether a vector has a statistic of its length, by which later vectors are scaled up.
-        block: number of users whose vectors lie in memory at once.
+        block: number of people whose vectors lie in memory at once.
     """
 
     policy: Parametric
@@ -78,7 +80,7 @@ class RunShape:
 
     @property
     def dimension(self) -> int:
-        """Length of a user's vector."""
+        """Length of a person's vector."""
         return sum(self.parts)
 
 
@@ -91,7 +93,7 @@ class Rates(NamedTuple):
         final: share of their first values to which step size and barrier fall over the run, linearly.
         discount: discount of returns.
         middle, half: middle and half width of the public interval of returns, :func:`return_interval`.
-        scale: factor on a user's gradient before the clip; ``growth``, which follows from lengths, comes on top.
+        scale: factor on a person's gradient before the clip; ``growth``, which follows from lengths, comes on top.
         baseline_weight: w; the statistic for the baseline lies in [-w, w].
         baseline_gain: share of the newest released statistic in the running baseline.
         regularisation: lambda of Eq. (3) at the first step; it falls as the step size does.
@@ -167,14 +169,14 @@ def weighted_score(policy: Parametric, theta: Any, observations: Any, actions: A
 def contribution(
     shape: RunShape, rates: Rates, theta: Any, baseline: Any, trajectory: Trajectory, growth: Any = 1.0
 ) -> Any:
-    """Return ``(dimension,)`` float32: the raw vector of one user.
+    """Return ``(dimension,)`` float32: the raw vector of one person.
 
     Args:
         theta: ``(d,)`` released parameters.
         baseline: () released running mean of the return, in [-1, 1]. If vectors are scaled, the returns in it are cut
             at 1 / growth around the baseline before.
         growth: () factor on the scale, made from what was released.
-        trajectory: trajectory of one user; with several interactions every array has a leading axis for them.
+        trajectory: trajectory of one person; with several interactions every array has a leading axis for them.
     """
     if shape.interactions > 1:
         return _group_contribution(shape, rates, theta, baseline, trajectory, growth)
@@ -186,7 +188,7 @@ def contribution(
 def _group_contribution(
     shape: RunShape, rates: Rates, theta: Any, baseline: Any, group: Trajectory, growth: Any
 ) -> Any:
-    """Return the vector of K interactions: the baseline of each is the mean return of the user's other interactions."""
+    """Return the vector of K interactions; the baseline of each is the mean return of the person's other ones."""
     # returns beyond a time limit are still bootstrapped by the released baseline
     weights, statistics = jax.vmap(lambda one: advantages(shape, rates, baseline, one))(group)
     count = shape.interactions
@@ -206,7 +208,7 @@ def _join_parts(
     """Return the parts side by side: the gradient and, if they are in use, the statistics of return and length.
 
     With a growing scale the statistic of the return is the return minus the baseline, enlarged as much as the gradient:
-    the less of its range the return uses, the less noise it shall have. A user who answered nothing has a vector of
+    the less of its range the return uses, the less noise it shall have. A person who answered nothing has a vector of
     zeros. This is how neighbours differ, and neither statistic counts a zero as news.
     """
     scaled, statistics = gradient * rates.scale * growth, list[Any]()
@@ -221,14 +223,14 @@ def _join_parts(
     return jnp.where(answered, vector, 0.0).astype(jnp.float32)
 
 
-# --- users of one step, whose vectors are never formed ----------------------------------------------------------------
+# --- people of one step, whose vectors are never formed ---------------------------------------------------------------
 
 GHOST_BLOCK = 1600
-"""Most users of whom :func:`ghost_clipped_sum` is asked at once, on the host."""
+"""Most people in one call of :func:`ghost_clipped_sum`, on the host."""
 
 
 def ghost_layers(shape: RunShape, rates: Rates, theta: Any, baseline: Any, rows: Trajectory) -> tuple[list[Layer], Any]:
-    """Return the layers of a block of users, and their statistics ``(m, 1)``, or None if there are no statistics.
+    """Return the layers of a block of people, and their statistics ``(m, 1)``, or None if there are no statistics.
 
     Args:
         theta: ``(d,)`` released parameters.
@@ -265,12 +267,12 @@ def policy_layers(policy: Any, theta: Any, observations: Any, actions: Any, weig
     top = Layer(active, deltas, bias is not None)
     if not inner:
         return [top]
-    # here the root divides a few numbers of each user, not one for each hidden unit
+    # here the root divides a few numbers of each person, not one for each hidden unit
     return [Layer(x, ((deltas / root) @ last) * (1.0 - root * root * active * active)), top]
 
 
 def can_ghost_clip(shape: RunShape, mechanism: Any) -> bool:
-    """Tell whether users of one step meet a network. Otherwise it is as quick to form a vector of each user."""
+    """Tell whether people of one step meet a network. Otherwise it is as quick to form each person's vector."""
     return (
         shape.horizon == 1
         and shape.interactions == 1
@@ -283,7 +285,7 @@ def can_ghost_clip(shape: RunShape, mechanism: Any) -> bool:
 def ghost_clipped_sum(
     shape: RunShape, rates: Rates, mechanism: Any, theta: Any, baseline: Any, rows: Trajectory, included: Any
 ) -> Any:
-    """Return ``(dimension,)``: ``mechanism.clipped_sum`` of the users' vectors, none of which is formed. Private."""
+    """Return ``(dimension,)``: ``mechanism.clipped_sum`` of people's vectors, none of which is formed. Private."""
     layers, statistics = ghost_layers(shape, rates, theta, baseline, rows)
     add = ghost_sum if mechanism.certifies else ghost_sum_in_float
     return add(mechanism, layers, included, statistics)

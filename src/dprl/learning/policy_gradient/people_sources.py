@@ -1,4 +1,4 @@
-"""Users who answer: many simulated users side by side in compiled code, or people outside of JAX, block by block."""
+"""People who answer: many simulated people side by side in compiled code, or people outside of JAX, block by block."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from dprl.mechanisms.threefry import normal_of
 from dprl.policies.parametric import Parametric
 
 _LEAST_ROWS = 64
-_CHUNK_STEPS = 32  # steps of a chunk of a rollout; a chunk costs nothing if all users of a block are done
+_CHUNK_STEPS = 32  # steps of a chunk of a rollout; a chunk costs nothing if all people of a block are done
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class SimulatedPeople:
     shape: RunShape
 
     stability = ALTERS_ONE_PLACE
-    """A person has an episode, in a place of its own."""
+    """Each person has one trajectory, in a separate place."""
 
     @property
     def units(self) -> int:
@@ -50,13 +50,12 @@ class SimulatedPeople:
     def trajectories(self, theta: Any, coins: BatchCoins, places: Any) -> Trajectory:
         """Return the trajectories ``(B, ...)`` of the people in ``places``.
 
-        With several interactions of each person, every array has a second axis for these, and its shape is ``(B, K,
-        ...)``.
+        If a person has several interactions, every array has a second axis for them: its shape is ``(B, K, ...)``.
         """
         shape, count, first = self.shape, places.shape[0], places[0]
         if shape.interactions == 1:
             return rollout(shape.policy, self.environment, theta, coins, count, shape.horizon, first=first)
-        # the same start for all interactions of a user
+        # the same start for all interactions of a person
         each = rollout(
             shape.policy, self.environment, theta, coins, count, shape.horizon, shape.interactions, first=first
         )
@@ -203,7 +202,7 @@ def _to_float32(x: Any) -> Any:
 
 @dataclass(frozen=True)
 class PolicyForPeople:
-    """Policy as users outside of JAX meet it: an action for each observation, by the coins of the observing person.
+    """Policy as people outside of JAX meet it: an action for each observation, by the coins of the observing person.
 
     Attributes:
         coins: coins of the batch. A person's coins are a function of place and turn, and of nothing that others did.

@@ -1,4 +1,4 @@
-"""What learning from users will do and what it will cost, from public facts only. No user is asked here."""
+"""Plan of learning from people: what it will do and cost, from public facts only. Nobody is asked here."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from dprl.protocols import Claim, EnvironmentSpec
 
 @dataclass(frozen=True)
 class PGPlan:
-    """Everything about a release that is known before a user is asked.
+    """Everything about a release that is known before anybody is asked.
 
     Attributes:
         config: resolved options.
         policy: the policy without its parameters.
-        mechanism: the only object that sees users' vectors.
+        mechanism: the only object that sees people's vectors.
         event: the privacy event of the whole release; None for a claim.
         epsilon_of_event: epsilon of the event at ``delta_of_event``; for a claim the claimed epsilon.
         delta_sampler: what finite precision and the sampler add to delta.
-        relation: which sets of users are neighbours, in words.
+        relation: which sets of people are neighbours, in words.
         claim: claim of a calibration that another distribution brings.
         claimed_run: what such a calibration runs: the shape that is compiled, its numbers, and the object that sees
-            users' vectors; None to run what the options say.
+            people's vectors; None to run what the options say.
     """
 
     config: DPPG
@@ -71,7 +71,7 @@ def make_pg_plan(config: DPPG, facts: EnvironmentSpec, budget: Budget, units: in
     """Check the options against the facts, and calibrate the noise to the budget.
 
     Args:
-        units: public number of users that the source declares; None if it declares none.
+        units: public number of people that the source declares; None if it declares none.
 
     Raises:
         DprlError: in one sentence: a fact or an option is missing or contradicts another, or the budget cannot be met.
@@ -110,7 +110,7 @@ def _step_size(config: DPPG, noise_multiplier: float) -> float:
 
 
 def event_of(config: DPPG, noise_multiplier: float) -> events.DpEvent:
-    """Return the privacy event of resolved options: one release for all batches, unless users are sampled again."""
+    """Return the privacy event of resolved options: one release for all batches, unless people are sampled again."""
     # one batch of everybody is one release, whichever way it is sampled
     if not config.poisson or (config.batch == config.users and config.steps == 1):
         return events.gaussian(noise_multiplier)
@@ -129,7 +129,7 @@ def parts_of(config: DPPG, size: int) -> tuple[tuple[int, float], ...]:
 
 
 def make_mechanism(config: DPPG, size: int, noise_multiplier: float) -> GaussianSum:
-    """Return the mechanism that sees users' vectors, from resolved options and a policy with ``size`` parameters."""
+    """Return the mechanism that sees people's vectors, from resolved options and a policy with ``size`` parameters."""
     parts, steps = parts_of(config, size), filled(config.steps)
     if config.poisson:
         return GaussianSum(

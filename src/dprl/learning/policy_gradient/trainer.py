@@ -52,9 +52,9 @@ STREAM = "gradients"
 _PEOPLE_AT_ONCE = 4
 _BLOCK_NUMBERS, _BLOCK_PEOPLE = 2**16, 2048  # most numbers in a block's vectors and visits; most people in a block
 BASELINE_GAIN = 0.3
-"""Share of the newest batch in the running baseline; with lengths released, and more than 20 batches, less of it."""
+"""Share of the newest batch in the running baseline; less if lengths are released and there are over 20 batches."""
 SCALE_OF_ONE_ACTION = 3.0
-"""Of a user's gradient before the clip, where a user acts once; measured (docs/papers/003.md)."""
+"""Factor on a person's gradient before the clip, if people act once; measured (docs/papers/003.md)."""
 
 
 def shape_of(config: DPPG, facts: EnvironmentSpec) -> RunShape:

@@ -34,7 +34,7 @@ deviation."""
 SHARP_PREFERENCES = 15.0
 """Size of preferences, root mean square over public states, from which a policy is left as it is."""
 LEAST_DAMPING, DAMPING = 0.01, 100.0
-"""What holds :func:`whitened` back at least, and how much more, in squares of the noise of a batch's mean gradient."""
+"""Least damping in :func:`whitened`, and its growth with the square of the noise of a batch's mean gradient."""
 PUBLIC_STATES = 256
 
 
