@@ -1,4 +1,4 @@
-"""What a program is, which :mod:`dprl.engine.loop` runs, and what is public before: facts, queries, stages, options."""
+"""Programs, which :mod:`dprl.engine.loop` runs, and what is public before: facts, queries, stages, options."""
 
 from __future__ import annotations
 
@@ -391,10 +391,10 @@ class ValueFunctionConfig(EvaluationConfig):
         """Return the algorithm with these calibrated ``stages``, which are those of :meth:`queries`."""
         raise NotImplementedError
 
-    def claimed(self, facts: PublicFacts, shapes: Sequence[Query], budget: Budget) -> Claimed | None:
-        """Return mechanisms for the queries ``shapes``; None where dprl calibrates them.
+    def claimed(self, facts: PublicFacts, queries: Sequence[Query], budget: Budget) -> Claimed | None:
+        """Return mechanisms for ``queries``; None where dprl calibrates them.
 
         Only options of other distributions return some, such as those of dprl-papers with a paper's own noise.
         """
-        del facts, shapes, budget
+        del facts, queries, budget
         return None

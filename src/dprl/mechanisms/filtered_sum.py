@@ -25,7 +25,7 @@ from dprl.mechanisms.gaussian_sum import GaussianSum
 ENDED = -1
 """Recorded in place of a level: the step was not admitted, so nothing was drawn, and no step follows."""
 MOST_COORDINATES = 2**16
-"""Of a sum whose norm is released: so many squares add up well enough for what rounding is charged."""
+"""Most coordinates of a sum whose norm is released: so many squares add up well enough for what rounding is charged."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -51,7 +51,7 @@ from dprl.mechanisms.step_noise import INDEPENDENT, AllDrawn, Correlation, Drawn
 
 RELATION = "add or remove one"
 Stability = Literal["adds one unit", "alters one place"]
-"""What one more person does to the set of units that a source gives: everybody else stays as they are."""
+"""Effect of one more person on the set of units that a source gives: everybody else stays as they are."""
 ADDS_ONE_UNIT: tuple[Stability, ...] = ("adds one unit",)
 ALTERS_ONE_PLACE: tuple[Stability, ...] = ("alters one place",)
 MOST_LEVELS = 16

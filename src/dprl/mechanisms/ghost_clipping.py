@@ -42,7 +42,7 @@ _SIDE_BY_SIDE = 8
 _ONE_PASS = 2**18
 """Most weights whose sums are put side by side first, for one fast pass; more leave the cache, and copies cost more."""
 MOST_USERS = 2**19
-"""Of a block: the sum's whole numbers then stay below 2**53."""
+"""Most users of a block: the sum's whole numbers then stay below 2**53."""
 _UNIT = 2.0**-24  # roundoff of float32
 _GRID = 2.0**-20  # share of the whole clip norm for rounding to the grid, once for a chunk's sum and not for each user
 _TINY = 2.0**-80  # a squared length below this may have lost digits: such a vector counts as zero

@@ -26,7 +26,7 @@ from dprl.mechanisms.arithmetic import MAX_UNITS
 from dprl.mechanisms.keystream import BLOCK_BYTES
 
 LARGEST_SPREAD = 2**32
-"""Of one unit's scores: those of all units then add up exactly in int64."""
+"""Largest spread of one unit's scores: those of all units then add up exactly in int64."""
 _WORD = 1 << 64
 _PER_BLOCK = BLOCK_BYTES // 8
 
