@@ -298,7 +298,7 @@ class EvaluationConfig(Config):
 
     @property
     def quantity(self) -> str | None:
-        """What a value measures, in words; None where it is the usual quantity of a log's values."""
+        """Quantity that a value measures, in words; None where it is the usual quantity of a log's values."""
 
     def for_bounds(self, bounds: Bounds) -> Self:
         """Return the same options, adapted to these public bounds."""
@@ -347,7 +347,7 @@ class ValueFunctionConfig(EvaluationConfig):
     """Whether values are taken around the released value function, and therefore after it."""
 
     learns: ClassVar[str] = "value function"
-    """What is released besides values, in words."""
+    """Name, in words, of what is released besides values."""
 
     blends_value_function: ClassVar[bool] = False
     """Whether values follow the released value function where products of ratios are cut."""

@@ -116,7 +116,7 @@ class FirstPartQuestion:
 
     @property
     def words(self) -> str:
-        """What is released on both parts, in the words with which a certificate precedes the second part's release."""
+        """Beginning of the certificate's sentence about what is released; the second part's release follows it."""
         raise NotImplementedError
 
     @property

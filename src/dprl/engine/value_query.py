@@ -125,7 +125,7 @@ class FollowUpQuery:
 
     @property
     def released(self) -> Any:
-        """What was released before. It is an error in the program to ask for it earlier."""
+        """Value function or propensities that were released before. It is an error in the program to ask earlier."""
         if self.released_or_none is None:
             raise RuntimeError("Values around what a release makes first are made after it.")
         return self.released_or_none

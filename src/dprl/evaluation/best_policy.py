@@ -66,7 +66,7 @@ class PolicyChoice(FirstPartQuestion):
 
     @property
     def words(self) -> str:
-        """What is released: the beginning of a certificate's sentence."""
+        """Beginning of the certificate's sentence about what is released."""
         others = f" and {len(self.beside)} others" if self.beside else ""
         return (
             f"Which of {len(self.candidates)} policies the people of one part chose. Of the other part, for that policy"
