@@ -31,7 +31,7 @@ EPSILONS, DELTA, LEAST = (0.3, 1.0, 4.0), 1e-5, 0.02
 class Bare(StrataQ):
     """A learner that takes the same sums, and the action with the highest lower bound in each stratum."""
 
-    _lower_bounds = TableQ._lower_bounds
+    _q_estimates = TableQ._q_estimates
 
 
 def problem(rng: np.random.Generator) -> tuple[int, np.ndarray, np.ndarray, np.ndarray, float]:

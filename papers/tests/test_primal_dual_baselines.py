@@ -17,9 +17,9 @@ from dprl.engine import loop as engine
 from dprl.engine.layouts import PaddedUnits, padded_units
 from dprl.engine.rows import rows_of
 from dprl.errors import DprlError
-from dprl.evaluation.nonlinear_td import unit_gradients
 from dprl.evaluation.plan import program_for
 from dprl.evaluation.primal_dual import PrimalDualConfig, PrimalDualProgram
+from dprl.evaluation.td_gradients import unit_gradients
 from dprl.mechanisms.noise import SeededNoise
 from dprl.value_functions.features import make_features
 from dprl_papers.baselines.langevin import DPGLD, DPGLDProgram

@@ -16,8 +16,8 @@ from tests.evaluation.test_dptd import BOUNDS, BUDGET, program_of, rows
 from dprl.accounting.budget import Budget
 from dprl.engine.layouts import padded_units
 from dprl.errors import DprlError
-from dprl.evaluation.nonlinear_td import unit_gradients
 from dprl.evaluation.plan import make_plan
+from dprl.evaluation.td_gradients import unit_gradients
 from dprl.mechanisms.noise import SeededNoise
 from dprl_papers.one_unit import SENSITIVITY_IN_CLIPS, OneUnit
 from dprl_papers.paper_000_dptd.published import PublishedDPTD, noise_multiplier, theorem_conditions

@@ -16,7 +16,7 @@ from scipy import stats
 
 from dprl.accounting.budget import Budget
 from dprl.engine.program import PublicFacts
-from dprl.evaluation.nonlinear_td import unit_gradients
+from dprl.evaluation.td_gradients import unit_gradients
 from dprl_papers.baselines.primal_dual_sgd import DPSGDA
 from dprl_papers.methods import recursive_gradients
 from dprl_papers.methods.primal_dual import function_of, logs_of, single_stage

@@ -14,9 +14,9 @@ from dprl.engine.layouts import padded_units
 from dprl.engine.loop import noiseless, run
 from dprl.engine.rows import rows_of
 from dprl.evaluation.dptd import DPTD, DPTDProgram
-from dprl.evaluation.nonlinear_td import COLUMNS, unit_gradients
 from dprl.evaluation.plan import program_for
 from dprl.evaluation.primal_dual import PrimalDualConfig
+from dprl.evaluation.td_gradients import COLUMNS, unit_gradients
 from dprl.mechanisms.noise import SeededNoise
 from dprl.value_functions.features import make_features
 from dprl_papers.baselines.lstd import lstd

@@ -192,7 +192,7 @@ def test_each_part_may_spend_the_whole_budget_and_pays_for_the_draws_of_both():
 def test_the_basis_is_the_largest_that_the_budget_serves():
     def kind(epsilon, bounds=MANY):
         question = plan(dprl.Budget(epsilon, 1e-5), bounds, learner="fitted-q").first
-        return question.program.basis.kind, question.larger_basis
+        return question.program.basis.kind, question.refused_basis
 
     assert kind(1.0) == ("table", None)
     smaller, why = kind(0.05)

@@ -21,7 +21,7 @@ from dprl.engine.ratios import step_ratios
 from dprl.errors import DprlError
 from dprl.evaluation import importance_sampling as importance
 from dprl.evaluation.importance_sampling import ImportanceSampling
-from dprl.evaluation.intervals import ValueEstimate, with_missing_people
+from dprl.evaluation.intervals import ValueEstimate, end_with_missing_people
 from dprl.evaluation.plan import make_plan
 
 from .helpers import columns_of
@@ -105,12 +105,12 @@ def test_with_missing_people_an_end_is_the_farthest_value_that_fits(case):
     values = np.linspace(0.0, 10.0, 2_000_001)
     fits = np.abs(mean - values * share) <= 1.96 * np.hypot(error, values * noise)
     end = mean + 1.96 * error
-    found = with_missing_people(end, mean, error, share, noise, 1.96)
+    found = end_with_missing_people(end, mean, error, share, noise, 1.96)
     if end <= 0.0:
         assert found == end
     else:
         assert found == pytest.approx(max(end, values[fits].max()), abs=1e-5)
-    assert with_missing_people(0.1, 0.0, 0.05, 0.3, 0.2, 1.96) == np.inf
+    assert end_with_missing_people(0.1, 0.0, 0.05, 0.3, 0.2, 1.96) == np.inf
 
 
 def test_true_facts_raise_no_alarm():

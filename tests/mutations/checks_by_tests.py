@@ -13,7 +13,7 @@ from ..environments import test_names as names
 from ..evaluation import test_changing_noise as changing_noise
 from ..evaluation import test_doubly_robust as doubly_robust
 from ..evaluation import test_intervals as intervals
-from ..evaluation import test_strata_subgroups as strata_subgroups
+from ..evaluation import test_stratified_subgroups as stratified_subgroups
 from ..evaluation import test_subgroups as subgroups
 from ..evaluation.many_logs import LOGS, estimates, hits, several
 from ..learning import test_environment_session as environment_session
@@ -35,7 +35,7 @@ for test, given in (
     (intervals.test_a_sampling_error_comes_with_how_large_it_may_be, {}),
     (intervals.test_no_interval_leaves_the_declared_range_and_values_outside_are_said_to_be, {}),
     (intervals.test_hopeless_settings_are_refused_and_say_what_to_change, {}),
-    (strata_subgroups.test_no_unit_is_longer_than_the_clip_norm, {}),
+    (stratified_subgroups.test_no_unit_is_longer_than_the_clip_norm, {}),
     (doubly_robust.test_it_is_unbiased_for_every_value_function, {"seed": 0}),
     (doubly_robust.test_units_are_plain_sums, {"cumulative": 2.5}),
     (doubly_robust.test_no_unit_exceeds_its_clip_norm, {}),

@@ -39,7 +39,7 @@ fault(
 @fault(
     "people who may be missing are left out of the interval",
     "a few people who are not there are counted though weights do not show them",
-    (intervals, "with_missing_people"),
+    (intervals, "end_with_missing_people"),
 )
 def _(original: Any, end: Any, *mean: Any) -> Any:
     return end

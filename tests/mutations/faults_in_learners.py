@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dprl.accounting import verification
-from dprl.evaluation.fitted_q import FittedQ
+from dprl.evaluation.fitted_q import PolicyLearner
 from dprl.evaluation.learning_question import LearningQuestion
 from dprl.mechanisms import arithmetic
 from dprl.release.private_rows import RowsInMemory
@@ -53,7 +53,7 @@ fault("advantages without noise", "neighbours of advantages", traced=True)(go_on
 @fault(
     "regressions on features that are centred by those of a block of people",
     "neighbours of a learner",
-    (FittedQ, "_phi"),
+    (PolicyLearner, "_phi"),
 )
 def _(original: Any, self: Any, states: Any) -> Any:
     found = original(self, states)
@@ -63,7 +63,7 @@ def _(original: Any, self: Any, states: Any) -> Any:
 fault("draws of a learner that nobody pays for", "costs of a learner", (LearningQuestion, "draws"))(gives(0))
 
 
-@fault("a learner with noise for twice the epsilon", "costs of a learner", (FittedQ, "calibrated"))
+@fault("a learner with noise for twice the epsilon", "costs of a learner", (PolicyLearner, "calibrated"))
 def _(original: Any, self: Any, budget: Any) -> Any:
     return original(self, type(budget)(2.0 * budget.epsilon, budget.delta))
 

@@ -74,15 +74,15 @@ class OneUnit(ReplaceOne):
         return jnp.full(multiple, units, dtype=jnp.int32).at[0].set(chosen), jnp.ones((), dtype=jnp.int64)
 
 
-def single_unit_stage(shape: Query, units: int, noise_multiplier: float) -> Stage:
-    """Return the stage that answers the query ``shape`` with a paper's noise, using one of ``units`` units per step."""
+def single_unit_stage(query: Query, units: int, noise_multiplier: float) -> Stage:
+    """Return the stage that answers ``query`` with a paper's noise, using one of ``units`` units per step."""
     mechanism = OneUnit(
-        parts=((shape.dimension, shape.clip_norm),),
+        parts=((query.dimension, query.clip_norm),),
         noise_multiplier=noise_multiplier / SENSITIVITY_IN_CLIPS,
         sampling_rate=1.0 / units,
-        steps=shape.steps,
+        steps=query.steps,
     )
-    return Stage(shape.name, mechanism)
+    return Stage(query.name, mechanism)
 
 
 def with_single_unit_rate(config: C, facts: PublicFacts) -> C:
@@ -91,9 +91,9 @@ def with_single_unit_rate(config: C, facts: PublicFacts) -> C:
 
 
 def claimed(
-    shapes: Sequence[Query], units: int, noise_multiplier: float, conditions: tuple[Precondition, ...]
+    queries: Sequence[Query], units: int, noise_multiplier: float, conditions: tuple[Precondition, ...]
 ) -> Claimed:
     """Return what an evaluation as published releases: the values, and one stage that uses one unit per step."""
-    (shape,) = shapes
-    stages = (single_unit_stage(shape, units, noise_multiplier),)
+    (query,) = queries
+    stages = (single_unit_stage(query, units, noise_multiplier),)
     return Claimed(stages, Claim(RELATION, conditions), ReplaceOne.with_noise_of)

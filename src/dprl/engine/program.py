@@ -391,10 +391,10 @@ class ValueFunctionConfig(EvaluationConfig):
         """Return the algorithm with these calibrated ``stages``, which are those of :meth:`queries`."""
         raise NotImplementedError
 
-    def claimed(self, facts: PublicFacts, shapes: Sequence[Query], budget: Budget) -> Claimed | None:
-        """Return mechanisms for the queries ``shapes``; None where dprl calibrates them.
+    def claimed(self, facts: PublicFacts, queries: Sequence[Query], budget: Budget) -> Claimed | None:
+        """Return mechanisms for ``queries``; None where dprl calibrates them.
 
         Only options of other distributions return some, such as those of dprl-papers with a paper's own noise.
         """
-        del facts, shapes, budget
+        del facts, queries, budget
         return None

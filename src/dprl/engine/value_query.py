@@ -112,23 +112,23 @@ class FollowUpQuery:
     """Base of queries whose values are taken around something that was released before them.
 
     Attributes:
-        known: the released value function or propensities, once they are known; see :meth:`around`.
+        released_or_none: the released value function or propensities; None until :meth:`around` gives them.
     """
 
-    known: Any = None
+    released_or_none: Any = None
 
     around_function: ClassVar[bool] = True
 
     def around(self, function: Any) -> Self:
         """Return the query around what was released, which is post-processing."""
-        return replace(self, known=function)
+        return replace(self, released_or_none=function)
 
     @property
     def released(self) -> Any:
-        """Released value function, or whatever else was released before; an error in the program if nothing was."""
-        if self.known is None:
+        """Value function or propensities that were released before. It is an error in the program to ask earlier."""
+        if self.released_or_none is None:
             raise RuntimeError("Values around what a release makes first are made after it.")
-        return self.known
+        return self.released_or_none
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from dprl.accounting.calibration import noise_multiplier_for
 from dprl.engine.layouts import Block
 from dprl.engine.program import Query
 from dprl.evaluation.adassp import smat
-from dprl.evaluation.fitted_q import FittedQ
+from dprl.evaluation.fitted_q import PolicyLearner
 from dprl.policies.greedy import GreedyPolicy
 from dprl.policies.loading import UniformPolicy
 
@@ -44,11 +44,11 @@ KAPPA = 3.0
 GRAM_DEVIATION = 0.02
 """Expected square of an entry of a Gram matrix off that of a basis that is orthonormal, per row."""
 ADVANTAGE = "advantage"
-"""Of the learner, of its noise stream, and of the journal's."""
+"""Name of the learner, of its noise stream, and of the journal's stream."""
 
 
 @dataclass(frozen=True)
-class Advantage(FittedQ):
+class Advantage(PolicyLearner):
     """Program of the regression; its state after the release is the weights ``(A p,)``, for a table the noisy sums.
 
     Attributes:

@@ -38,8 +38,8 @@ from dprl.mechanisms.gaussian_sum import GaussianSum
 MOST_COVARIATES = 8
 """Covariates of a projection: their moments up to the fourth are released."""
 MOMENT_SHARES = (0.45, 0.03, 0.4, 0.04, 0.08)
-"""Of the squared norm of the moments: those of features of second and fourth order, and of features of first, third
-and second order with returns, which are squared in the last."""
+"""Shares of the squared norm of the moments: for moments of features of second and of fourth order, then for features
+of first, of third and of second order with returns; the last has squared returns."""
 
 
 @dataclass(frozen=True, kw_only=True)

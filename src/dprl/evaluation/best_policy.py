@@ -32,14 +32,17 @@ from dprl.evaluation.importance_vectors import unit_pairs
 from dprl.mechanisms.noisy_maximum import NoisyMaximum
 
 # All numbers were chosen on the seeds for choosing of benchmarks/families.py.
-CUT = 0.35
-"""Products of ratios are cut at so many roots of the number of people who choose."""
-SPREAD = 0.5
-"""Of the largest spread, at which that of a unit is cut where products are: few come near it, and it sets the noise."""
+CHOICE_CUT = 0.35
+"""Product at which ratios are cut, over the root of the number of people who choose."""
+SPREAD_SHARE = 0.5
+"""Share of the largest spread at which a unit's spread is cut, where products of ratios are cut.
+
+Few units come near the largest spread, which sets the noise.
+"""
 POINTS = 2**24
-"""Of the largest score."""
+"""Points of the largest score."""
 CHOICE = "choice"
-"""Stream of the noise, and of the journal."""
+"""Name of the stream of the noise, and of the journal's stream."""
 _AT_ONCE = 1 << 22  # scores that are held at a time
 
 
@@ -63,7 +66,7 @@ class PolicyChoice(FirstPartQuestion):
 
     @property
     def words(self) -> str:
-        """What is released: the beginning of a certificate's sentence."""
+        """Beginning of the certificate's sentence about what is released."""
         others = f" and {len(self.beside)} others" if self.beside else ""
         return (
             f"Which of {len(self.candidates)} policies the people of one part chose. Of the other part, for that policy"
@@ -159,11 +162,11 @@ def make_choice(
     facts = replace(parts.bounds_of(bounds, True), max_cumulative_ratio=cut)
     kind: Any = estimator if estimator in ("trajectory", "per-decision") else "auto"
     query = make_query(ImportanceSampling(discount=discount, estimator=kind), facts, np.ones((1, 1)))
-    spread = round(POINTS * SPREAD) if facts.cuts_products else POINTS
+    spread = round(POINTS * SPREAD_SHARE) if facts.cuts_products else POINTS
     return PolicyChoice(parts, query, NoisyMaximum(candidates=len(policies), spread=spread, epsilon=epsilon), policies)
 
 
 def cut_of_choice(bounds: Bounds, people: int) -> float:
     """Return the product at which ratios are cut: at most that for values, and small where few people choose."""
     most = min(bounds.cumulative_ratio, bounds.largest_product)
-    return min(most, max(float(bounds.max_importance_ratio), CUT * math.sqrt(people)))
+    return min(most, max(float(bounds.max_importance_ratio), CHOICE_CUT * math.sqrt(people)))

@@ -37,11 +37,11 @@ RATIO_CUT = 5.0
 CORRECTION_CLIP = 3.0
 """Half-widths of the value range at which a unit's correction is clipped."""
 NORM_SHARE = 1.0 / 3.0
-"""Of the squared clip norm, for V at the start and its corrections."""
+"""Share of the squared clip norm that V at the start and its corrections take."""
 CORRECTION_TO_ERROR = 2.0
-"""A correction is taken to have left an error of one over this of its own size."""
+"""Size of a correction over the error that it is taken to leave."""
 CUT_DIFFERENCE = 0.25
-"""Of what was cut, the part by which it is taken to differ from what was kept."""
+"""Difference that is assumed between what was cut and what was kept, as a share of what was cut."""
 
 
 @dataclass(frozen=True)

@@ -46,26 +46,39 @@ ENOUGH_STRENGTH = 80.0
 """Strength n0 (units mu over the largest ratio, mu that of the value function) from which there is more to find than a
 mean return and few modes."""
 WEAK_SHARES, SHARES, TABLE_SHARES = (0.5, 0.4, 0.1), (0.25, 0.35, 0.1, 0.3), (0.15, 0.2, 0.1, 0.55)
-"""Of mu^2, below :data:`ENOUGH_STRENGTH`, above, and of a table above: the mean return, the descent, its check, and
-what follows."""
+"""Shares of mu^2 for the mean return, the descent, its check, and what follows.
+
+The first shares serve a strength below :data:`ENOUGH_STRENGTH`, the second one above it, the third a table above it.
+"""
 OFF_POLICY_SHARES = (0.2, 0.7, 0.1)
-"""Of TD off policy; statistics of cut returns would add more noise to the mean return than they say."""
+"""Shares of mu^2 for the mean return, TD and its check, off policy.
+
+No statistics follow: those of cut returns would add more noise to the mean return than they say.
+"""
 CONSTANT_SHARE = 0.3
-"""Of mu^2 for the mean return, where a decision is all there is, and statistics follow."""
+"""Share of mu^2 that the statistics spend on the mean return: of a single decision, or of a table."""
 STEPS, TRAVEL, LEAST_TRAVEL = 50, 5.0, 5.0
-"""Of the descent on returns: how many steps, how far all of them go if every vector is clipped and points the same way,
-and the least sum of all step sizes."""
+"""Number of steps of the descent on returns, how far all of them go, and the least sum of all step sizes.
+
+How far they go is said for vectors that are all clipped and point the same way.
+"""
 TD_STEPS, TD_TRAVEL, MOST_TRAVEL = 200, 0.5, 16.0
-"""Of TD from there: steps, and how far all of them go, for each :data:`~dprl.evaluation.td.REFERENCE_STRENGTH` of
-strength and at most: a fifth of what TD from mid-range goes, so that what few modes say well is left as it is."""
+"""Number of steps of the TD that follows, how far all of them go, and how far at most.
+
+How far they go is said for each :data:`~dprl.evaluation.td.REFERENCE_STRENGTH` of strength. It is a fifth of what TD
+from mid-range goes, so that what few modes say well is left as it is.
+"""
 NOISE_OF_MOVE = 0.1
-"""How much noise is left in the way that TD goes, for the data pull theta back: its mean square, as a part of that of
-as many numbers of which each is the noised mean of all units, bought with the stage's budget."""
+"""Mean square of the noise that is left in the way that TD goes, because the data pull theta back.
+
+It is relative to the mean square of the noise in as many numbers, each a noisy mean of all units that has the stage's
+whole budget.
+"""
 DISAGREE, SLACK = 2.0, 0.02
-"""The check of returns fails beyond so many standard deviations of its noise and so much of half the value range."""
+"""Difference beyond which the check of returns fails: deviations of its noise, plus half-widths of the value range."""
 TABLE_DISAGREE, TABLE_SLACK, OFF_POLICY_SLACK, OFF_POLICY_CLIP = 3.0, 0.1, 0.02, 0.5
-"""Where TD follows, and off policy: beyond so many standard deviations or so much, whichever is larger; and the clip of
-the parts of the check off policy."""
+"""The same where TD follows, and off policy, where the larger of the two counts; and the clip of a unit's part of the
+check off policy."""
 
 
 def statistics_options(facts: PublicFacts, discount: float, start_weight: float = 0.5) -> AdaSSP:

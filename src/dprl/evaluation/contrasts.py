@@ -19,7 +19,7 @@ from dprl.errors import DprlError
 from dprl.mechanisms.gaussian_sum import GaussianSum
 
 ALL = "all"
-MOST = 200
+MOST_CONTRASTS = 200
 
 
 @dataclass(frozen=True)
@@ -95,8 +95,8 @@ def asked_pairs(compare: Sequence[str], names: Sequence[str]) -> tuple[tuple[int
         raise DprlError("compare: two policies are compared in both directions: ask for one of them.")
     if compare and not pairs:
         raise DprlError("compare: there is only one target policy, and nothing to compare it with.")
-    if len(pairs) > MOST:
-        raise DprlError(f"compare: at most {MOST} differences fit in one release; these are {len(pairs)}.")
+    if len(pairs) > MOST_CONTRASTS:
+        raise DprlError(f"compare: at most {MOST_CONTRASTS} differences fit in one release; these are {len(pairs)}.")
     return pairs
 
 

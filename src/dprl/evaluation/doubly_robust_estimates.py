@@ -325,8 +325,9 @@ def _back(
 
 
 def _weights(bounds: Bounds) -> np.ndarray:
-    """Return ``(P,)`` ascending weights: where what is still to come may bend, and the largest after each number of
-    steps.
+    """Return ``(P,)`` ascending weights.
+
+    At these weights what is still to come may bend; among them is the largest weight after each number of steps.
     """
     limit, ratio = bounds.cumulative_ratio, bounds.max_importance_ratio
     if ratio <= 1.0:

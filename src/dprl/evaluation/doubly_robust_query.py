@@ -33,6 +33,7 @@ from dprl.evaluation.intervals import (
     Difference,
     ValueEstimate,
     difference_of_means,
+    end_with_missing_people,
     farthest_ratio,
     interval_difference,
     product_weight,
@@ -40,7 +41,6 @@ from dprl.evaluation.intervals import (
     skew_margin,
     variance_at_most,
     weight_notes,
-    with_missing_people,
     within_range,
 )
 from dprl.mechanisms.gaussian_sum import GaussianSum
@@ -281,9 +281,9 @@ class DoublyRobustQuery(BaseValueQuery):
         declared, t = bounds.value_interval(config.discount), quantile(config.confidence)
         # the noise in the mean biases its square; both noises enter the variance, the mean's through 2 |mean|
         found = squares / scale + self.square_centre - means**2 + noise**2
-        small, of_count = np.minimum(np.abs(means), 1.0), 0.0 if self.people is None else self._share_noise(noise)
-        errors = np.hypot(np.hypot(noise / scale, 2.0 * small * noise), small**2 * of_count)
-        largest = 1.0 + t * of_count
+        small, count_error = np.minimum(np.abs(means), 1.0), 0.0 if self.people is None else self._share_noise(noise)
+        errors = np.hypot(np.hypot(noise / scale, 2.0 * small * noise), small**2 * count_error)
+        largest = 1.0 + t * count_error
         most = [variance_at_most(float(v), float(e), largest) for v, e in zip(found, errors, strict=True)]
         ends = self.centre + radius * means
         surely = [variance_at_most(float(v), float(e), largest, t) for v, e in zip(found, errors, strict=True)]
@@ -294,7 +294,7 @@ class DoublyRobustQuery(BaseValueQuery):
         kept = limit * weight / WEIGHT_SCALE
         # a weight of at most W with mean m has a variance of at most W m - m^2
         sampled, if_one = (math.sqrt(max(limit * m - m * m, 0.0) / units) for m in (min(max(kept, 0.0), 1.0), 1.0))
-        kept_error, error = (math.hypot(x, limit * noise / WEIGHT_SCALE, of_count) for x in (sampled, if_one))
+        kept_error, error = (math.hypot(x, limit * noise / WEIGHT_SCALE, count_error) for x in (sampled, if_one))
         # the mean weight and what is known to be cut add up to one
         whole = kept + (high - low) / hidden
         if self.sides == 2:
@@ -307,14 +307,14 @@ class DoublyRobustQuery(BaseValueQuery):
         # the lacking part may lie anywhere in the range; the estimate counts it at the baseline, or in the middle
         below, above = lack * max(baseline.most, 0.5), lack * (1.0 - min(baseline.least, 0.5))
         reach = [widths[0] + below, widths[-1] + above]
-        if self.sides == 1 or of_count > 0.0:
+        if self.sides == 1 or count_error > 0.0:
             for side, (m, v) in enumerate(((-float(means[0]), most[0]), (float(means[-1]), most[-1]))):
                 error = math.hypot(math.sqrt(v / units), noise)
                 margin = widths[-side] / radius - t * error
-                if of_count > 0.0:
-                    far = farthest_ratio(m, error, 1.0, of_count, t)
+                if count_error > 0.0:
+                    far = farthest_ratio(m, error, 1.0, count_error, t)
                 else:
-                    far = with_missing_people(m + t * error, m, error, share, self._share_noise(noise), t)
+                    far = end_with_missing_people(m + t * error, m, error, share, self._share_noise(noise), t)
                 reach[side] = max(reach[side], radius * (far + margin - m))
         plain, _ = within_range(value, (low - widths[0], high + widths[-1]), declared, notes)
         interval, notes = within_range(value, (low - reach[0], high + reach[1]), declared, notes)
@@ -327,7 +327,7 @@ class DoublyRobustQuery(BaseValueQuery):
         return ValueEstimate(
             value=value,
             interval=interval,
-            privacy_standard_error=radius * math.hypot(noise * math.hypot(*parts), float(means.mean()) * of_count),
+            privacy_standard_error=radius * math.hypot(noise * math.hypot(*parts), float(means.mean()) * count_error),
             sampling_standard_error=sampling,
             sampling_standard_error_at_most=at_most,
             mean_weight=kept,

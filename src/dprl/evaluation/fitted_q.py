@@ -37,7 +37,7 @@ from dprl.value_functions.feature_map import Features
 # All numbers were chosen on the seeds for choosing of benchmarks/learn_many_steps.py.
 CAUTION = 0.5
 """Standard errors, of sampling and privacy noise together, by which a bound is below the estimate."""
-CLIP = 1.0
+CLIP_FACTOR = 1.0
 """Clip norm over that of a person of as many steps as the horizon has, all in cells or directions of their own."""
 KAPPA = 0.7
 """Weight of a reward against a count."""
@@ -48,7 +48,7 @@ RIDGE = 1.0
 ROUNDS = 20
 """Most rounds of a linear basis."""
 FITTED_Q = "fitted-q"
-"""Of the learner, of its noise stream, and of the journal's."""
+"""Name of the learner, of its noise stream, and of the journal's stream."""
 
 
 class NoFeatures(Features):
@@ -67,7 +67,7 @@ class NoFeatures(Features):
 
 
 @dataclass(frozen=True)
-class FittedQ:
+class PolicyLearner:
     """Base of the programs of fitted Q iteration and of advantages, made from public facts only; see the module.
 
     Attributes:
@@ -162,7 +162,7 @@ class FittedQ:
 
 
 @dataclass(frozen=True)
-class TableQ(FittedQ):
+class TableQ(PolicyLearner):
     """Q of a table, from one release. The state after the release is the table of scores ``(A S,)``."""
 
     rounds = 1
@@ -176,7 +176,7 @@ class TableQ(FittedQ):
     @property
     def query(self) -> Query:
         """Counts of (state, action, next state) and sums of rewards in [-1, 1] of each (state, action)."""
-        clip = CLIP * math.sqrt(self.bounds.horizon * (1.0 + self.kappa**2))
+        clip = CLIP_FACTOR * math.sqrt(self.bounds.horizon * (1.0 + self.kappa**2))
         return Query(FITTED_Q, self.basis.size * self.actions * (self.destinations + 1), clip)
 
     def strength(self, noise_multiplier: float) -> float:
@@ -218,7 +218,7 @@ class TableQ(FittedQ):
             future = gamma**2 * jnp.maximum(spread, 0.0)
             around = jnp.sum((gamma * values + middle / half - mean[..., None]) ** 2, axis=2)
             private = (noise / some) ** 2 * (self.kappa**-2 + around)
-            lower, likely = self._lower_bounds(mean, future, private, some, seen)
+            lower, likely = self._q_estimates(mean, future, private, some, seen)
             # among actions that nobody took, the likeliest one has the highest score
             bound = jnp.where(seen, jnp.clip(lower, least, most), least) + 1e-9 * likely
             bound = jnp.where(allowed, bound, -1e300)
@@ -232,10 +232,10 @@ class TableQ(FittedQ):
         """Return ``(S, A)`` whether each action was taken, from noisy numbers of rows and the noise in these."""
         return rows >= 2.0 * error
 
-    def _lower_bounds(self, mean: Any, future: Any, private: Any, some: Any, seen: Any) -> tuple[Any, Any]:
-        """Return lower bounds of Q ``(S, A)``, and scores ``(S, A)`` that rank actions that nobody took.
+    def _q_estimates(self, mean: Any, future: Any, private: Any, some: Any, seen: Any) -> tuple[Any, Any]:
+        """Return estimates of Q ``(S, A)``, and scores ``(S, A)`` that rank actions that nobody took.
 
-        A subclass may rank actions by other estimates of Q in place of lower bounds.
+        The estimates are lower bounds. A subclass may rank actions by others, such as shrunken means.
 
         Args:
             mean: Q, in half-widths of the reward range.
@@ -252,7 +252,7 @@ class TableQ(FittedQ):
 
 
 @dataclass(frozen=True)
-class LinearQ(FittedQ):
+class LinearQ(PolicyLearner):
     """Q of a linear basis, with one release per round. Values are in half-widths of what the round's steps can return.
 
     The state holds, for each action, the sum of the Gram matrices so far, the weights and the root of their covariance;
@@ -273,7 +273,7 @@ class LinearQ(FittedQ):
     def query(self) -> Query:
         """Upper triangles of Gram matrices, off the diagonal times sqrt 2, and products with targets in [-1, 1]."""
         size = self.basis.size
-        clip = CLIP * size * math.sqrt(self.bounds.horizon)
+        clip = CLIP_FACTOR * size * math.sqrt(self.bounds.horizon)
         return Query(FITTED_Q, self.actions * (size * (size + 1) // 2 + size), clip, steps=self.rounds)
 
     def strength(self, noise_multiplier: float) -> float:

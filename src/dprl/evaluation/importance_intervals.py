@@ -14,11 +14,11 @@ from dprl.bounds import Interval
 from dprl.evaluation.intervals import (
     WEIGHTS_BELOW_ONE,
     ValueEstimate,
+    end_with_missing_people,
     farthest_ratio,
     skew_margin,
     variance_at_most,
     weight_notes,
-    with_missing_people,
     within_range,
 )
 
@@ -29,7 +29,7 @@ It is also the weight of what a unit's mean weight leaves of one, from which the
 """
 
 
-class Scale(NamedTuple):
+class PairScale(NamedTuple):
     """Public facts about a unit's pair: ``weight (G - low)`` and ``weight (high - G)``, over ``largest (high - low)``.
 
     Attributes:
@@ -73,7 +73,7 @@ class DecodingFacts:
             ``E[x^2] - asked_share E[x]^2``.
     """
 
-    scale: Scale
+    scale: PairScale
     declared: Interval
     baseline: float
     units: float
@@ -197,7 +197,7 @@ def _far(facts: DecodingFacts, mean: float, error: float, share: float) -> float
     """Return the upper end of a mean distance to the baseline, where units may be missing or were counted."""
     if facts.counted:
         return facts.upper_end(mean, error)
-    return with_missing_people(mean + facts.t * error, mean, error, share, facts.share_noise, facts.t)
+    return end_with_missing_people(mean + facts.t * error, mean, error, share, facts.share_noise, facts.t)
 
 
 def largest_variance(facts: DecodingFacts, variance: float, noise: float) -> float:

@@ -29,7 +29,7 @@ from dprl.errors import DprlError
 from dprl.evaluation.importance_intervals import (
     WEIGHT_SCALE,
     DecodingFacts,
-    Scale,
+    PairScale,
     bounded_estimate,
     centred_estimate,
     half_width,
@@ -142,7 +142,7 @@ class ImportanceQuery(BaseValueQuery):
     bounds: Bounds
     strategy: np.ndarray
     clip_norm: float
-    scale: Scale
+    scale: PairScale
     most_weight: float = 1.0
     contrasts: tuple[tuple[int, int], ...] = ()
     largest_differences: tuple[float, ...] = ()

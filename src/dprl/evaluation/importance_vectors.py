@@ -15,14 +15,14 @@ from dprl.bounds import Bounds, Interval
 from dprl.data.trajectories import Trajectories
 from dprl.engine.columns import scale_of
 from dprl.engine.ratios import cumulative_ratios, unit_means, usable
-from dprl.evaluation.importance_intervals import Scale, chord_of_square
+from dprl.evaluation.importance_intervals import PairScale, chord_of_square
 from dprl.evaluation.intervals import product_weight
 
 if TYPE_CHECKING:
     from dprl.evaluation.importance_sampling import ImportanceQuery
 
 
-def per_decision_scale(bounds: Bounds, discount: float) -> Scale:
+def per_decision_scale(bounds: Bounds, discount: float) -> PairScale:
     """Return the scale of rewards that are weighted one by one; after its end a trajectory has rewards of zero."""
     low, high = min(bounds.reward[0], 0.0), max(bounds.reward[1], 0.0)
     ratio, most, horizon = bounds.max_importance_ratio, bounds.cumulative_ratio, bounds.horizon
@@ -33,13 +33,13 @@ def per_decision_scale(bounds: Bounds, discount: float) -> Scale:
     return scale_of_values((low * total, high * total), min(max(largest, 1.0), most))
 
 
-def scale_of_values(value: Interval, largest: float) -> Scale:
+def scale_of_values(value: Interval, largest: float) -> PairScale:
     """Return the scale of returns in the range ``value``; a range of one point is widened.
 
     With any width the noise is the same in proportion, and it is never zero.
     """
     centre, half = scale_of(value)
-    return Scale(*value, largest) if value[0] < value[1] else Scale(centre - half, centre + half, largest)
+    return PairScale(*value, largest) if value[0] < value[1] else PairScale(centre - half, centre + half, largest)
 
 
 def _geometric(factor: float, terms: Any) -> Any:
@@ -110,7 +110,7 @@ def mixed(part: np.ndarray, strategy: np.ndarray) -> np.ndarray:
 
 
 def unit_pairs(query: ImportanceQuery, trajectories: Trajectories, ratios: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the units' pairs for one policy: two ``(U,)`` arrays in [0, 1], with a sum in [0, 1]; see :class:`Scale`.
+    """Return the units' pairs for one policy: two ``(U,)`` arrays in [0, 1], whose sum is too; see :class:`PairScale`.
 
     A unit's pair is the mean over its episodes. Episodes that cannot be used count as zeros.
     """

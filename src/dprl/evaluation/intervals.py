@@ -105,7 +105,7 @@ def skew_margin(t: float, largest: float, units: float) -> float:
     return (1.0 + 2.0 * t * t) * largest / (6.0 * units)
 
 
-def with_missing_people(end: float, mean: float, error: float, share: float, share_error: float, t: float) -> float:
+def end_with_missing_people(end: float, mean: float, error: float, share: float, share_error: float, t: float) -> float:
     """Return the upper end of a mean's interval, moved up to what fits if people like the others are missing.
 
     A mean with missing people is too near zero, by the factor of the share who are in the log. An end above zero
@@ -123,7 +123,7 @@ def farthest_ratio(mean: float, error: float, share: float, share_error: float, 
     """Return the largest ratio that fits a mean over a share, both with errors (Fieller 1954); infinite if all fit.
 
     Args:
-        mean, error, share, share_error, t: as :func:`with_missing_people` takes them; the two errors are uncorrelated.
+        mean, error, share, share_error, t: see :func:`end_with_missing_people`; the two errors are uncorrelated.
     """
     known = share**2 - (t * share_error) ** 2
     if share <= 0.0 or known <= 0.0:
@@ -245,7 +245,7 @@ def difference_of_means(
     ends = [
         farthest_ratio(m, error, share, share_noise, t)
         if counted
-        else with_missing_people(m + t * error, m, error, share, share_noise, t)
+        else end_with_missing_people(m + t * error, m, error, share, share_noise, t)
         for m in (-mean, mean)
     ]
     below, above = (unit * (end + skew) for end in ends)

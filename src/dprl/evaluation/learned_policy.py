@@ -41,16 +41,16 @@ from dprl.policies.rules import Cut, Rule, fixed_actions, public_cuts, threshold
 
 # All numbers were chosen on the seeds for choosing of benchmarks/handicaps.py.
 HANDICAP = 0.3, 2.0
-"""Of so many rules: in standard errors of a return that is either end of its range, and in mean noise."""
+"""Factors of both parts of a handicap: the standard error of a return at an end of its range, and the mean noise."""
 DECLARED = 0.8, 1.0
-"""The same where it is declared how far returns lie from the middle: in standard errors of such a return."""
+"""The same factors where bounds declare how far returns lie from the middle: the standard error is of such a return."""
 TOO_FAR = 0.25
-"""Of half the value range: a level whose handicap is larger is left out."""
+"""Handicap above which a level of rules is left out, in half-widths of the value range."""
 MOST_BESIDE = 20
 """Actions that are valued beside a rule; of more the plan alone would take minutes."""
 LEVELS = ("one action for everybody", "one comparison", "two comparisons")
 LEARNED = "the learned rule"
-"""What the rule is called among those that are valued."""
+"""Name of the learned rule among the policies that are valued."""
 LEARNERS = ("recommended", "rules", FITTED_Q, ADVANTAGE)
 LOGGED = "logged"
 

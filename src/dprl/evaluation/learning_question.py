@@ -26,7 +26,7 @@ from dprl.engine.rows import rows_of
 from dprl.engine.sample_split import FirstPartQuestion, FirstPartRelease, SampleSplit
 from dprl.errors import DprlError, require
 from dprl.evaluation.advantage import ADVANTAGE, Advantage
-from dprl.evaluation.fitted_q import FITTED_Q, ROUNDS, FittedQ, LinearQ, NoFeatures, TableQ
+from dprl.evaluation.fitted_q import FITTED_Q, ROUNDS, LinearQ, NoFeatures, PolicyLearner, TableQ
 from dprl.evaluation.least_noise import public_states
 from dprl.evaluation.strata import Strata
 from dprl.evaluation.strata_q import StrataBasis, StrataQ, check_depth
@@ -45,7 +45,7 @@ CONSTANT_BASIS = "products:0"
 """The basis that every budget serves."""
 PURPOSE = "learning a policy"
 LEARNED_POLICY = "the learned policy"
-"""What the policy is called among those that are valued."""
+"""Name of the learned policy among the policies that are valued."""
 
 
 @dataclass(frozen=True)
@@ -54,11 +54,11 @@ class LearningQuestion(FirstPartQuestion):
 
     Attributes:
         program: program that learns the policy, with noise for the budget once :meth:`calibrated`.
-        larger_basis: why the basis is not larger, as plain data; None where there is no larger basis.
+        refused_basis: the largest basis, and why it was refused, as plain data; None where none was refused.
     """
 
     program: TableQ | LinearQ | Advantage
-    larger_basis: Mapping[str, Any] | None = None
+    refused_basis: Mapping[str, Any] | None = None
     called: str = field(default=LEARNED_POLICY, kw_only=True)
 
     @property
@@ -95,7 +95,7 @@ class LearningQuestion(FirstPartQuestion):
         of = self.program
         learner = {
             "name": of.name, "basis": of.basis.kind, "size": of.basis.size, "rounds": of.rounds,
-            "caution": of.caution, "left_out": None if self.larger_basis is None else dict(self.larger_basis),
+            "caution": of.caution, "left_out": None if self.refused_basis is None else dict(self.refused_basis),
         }  # fmt: skip
         return super().described() | {"learner": learner}
 
@@ -147,16 +147,16 @@ def make_question(
             behaviour policy never takes.
     """
     facts, multiplier = parts.bounds_of(bounds, True), noise_multiplier_for(events.gaussian, budget)
-    larger_basis = None
+    refused_basis = None
     for program in _larger_programs(facts, discount, behavior, learner) if basis is None else ():
         least = LEAST_TABLE if program.basis.is_table else LEAST_LINEAR
         least = LEAST_ADVANTAGE if learner == ADVANTAGE else least
         strength = program.strength(multiplier)
         if strength >= least:
-            return LearningQuestion(parts, program, larger_basis)
-        if larger_basis is None:
-            larger_basis = {"basis": program.basis.kind, "strength": strength, "least": least}
-    return LearningQuestion(parts, _program(facts, discount, behavior, basis or CONSTANT_BASIS, learner), larger_basis)
+            return LearningQuestion(parts, program, refused_basis)
+        if refused_basis is None:
+            refused_basis = {"basis": program.basis.kind, "strength": strength, "least": least}
+    return LearningQuestion(parts, _program(facts, discount, behavior, basis or CONSTANT_BASIS, learner), refused_basis)
 
 
 def question_within_strata(
@@ -192,7 +192,7 @@ def recommended_question(bounds: Bounds, discount: float, budget: Budget, *other
     with suppress(DprlError):
         found = make_question(bounds, discount, budget, *others)
         whole = found.program.basis.is_table or bounds.horizon <= ROUNDS
-        if whole and found.larger_basis is None and found.program.strength(multiplier) >= FITTED_Q_STRENGTH:
+        if whole and found.refused_basis is None and found.program.strength(multiplier) >= FITTED_Q_STRENGTH:
             return found
         found = make_question(bounds, discount, budget, *others, learner=ADVANTAGE)
         return None if found.program.basis.kind == CONSTANT_BASIS else found
@@ -229,7 +229,7 @@ def _program(bounds: Bounds, discount: float, behavior: Any, kind: str, learner:
     return program
 
 
-def _allowed(table: FittedQ, behavior: Any) -> tuple[tuple[bool, ...], ...]:
+def _allowed(table: PolicyLearner, behavior: Any) -> tuple[tuple[bool, ...], ...]:
     """Return for each state which actions the public behaviour policy takes often enough.
 
     In a state where it takes no action often enough, all actions are allowed.

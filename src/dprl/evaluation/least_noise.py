@@ -94,8 +94,9 @@ def _with_unknown(
 def least_noise_strategy(
     patterns: Float[np.ndarray, "patterns policies"], contrasts: Sequence[tuple[int, int]] = ()
 ) -> Float[np.ndarray, "policies policies"]:
-    """Return the ``(K, K)`` strategy S with the least total variance of S^-1 y subject to |S c| <= 1 for each pattern
-    c.
+    """Return the ``(K, K)`` strategy S with the least total variance of S^-1 y.
+
+    For each pattern c, |S c| is at most 1.
 
     Args:
         patterns: patterns that a unit's vector can have over the policies.
@@ -121,8 +122,9 @@ def _least_noise(made: bytes, k: int, contrasts: tuple[tuple[int, int], ...]) ->
 def optimal_strategy(
     columns: Float[np.ndarray, "columns k"], workload: Float[np.ndarray, "k k"] | None = None, tolerance: float = 0.0
 ) -> Float[np.ndarray, "k k"]:
-    """Return the ``(k, k)`` strategy S with the least ``tr(workload (S'S)^-1)`` subject to |S c| <= 1 for each row c
-    of ``columns``.
+    """Return the ``(k, k)`` strategy S with the least ``tr(workload (S'S)^-1)``.
+
+    For each row c of ``columns``, |S c| is at most 1.
 
     Args:
         workload: quadratic form of what is estimated, such as L'L for errors of L y; by default the identity.

@@ -17,8 +17,8 @@ from typing_extensions import override
 from dprl.engine.algorithm import Algorithm, Setting
 from dprl.engine.layouts import Block
 from dprl.engine.program import PublicFacts, Stage
-from dprl.evaluation.nonlinear_td import td_gradients
 from dprl.evaluation.primal_dual import STANDARD_ATTACKS, PrimalDualConfig, PrimalDualProgram
+from dprl.evaluation.td_gradients import td_gradients
 
 
 @dataclass(frozen=True, kw_only=True)

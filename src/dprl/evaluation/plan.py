@@ -97,17 +97,17 @@ def make_plan(
         return Plan(config, bounds, budget, query, value, None, None, *costs, contrasts=tuple(contrasts))
 
     facts = _facts(config, bounds, feature_map, budget, 1.0 - config.value_budget_fraction, unit)
-    shapes = config.queries(facts)
-    draws = sum((shape.dimension + (shape.adaptive is not None)) * shape.steps for shape in shapes)
+    queries = config.queries(facts)
+    draws = sum((each.dimension + (each.adaptive is not None)) * each.steps for each in queries)
     inner, sampler = without_sampler(budget, query.dimension + draws, total_variation)
     value = value_mechanism(
         query, noise_multiplier_for(events.gaussian, inner) / math.sqrt(config.value_budget_fraction)
     )
-    claimed = config.claimed(facts, shapes, budget)
+    claimed = config.claimed(facts, queries, budget)
     if claimed is not None:
         value, stages = claimed.value(value), claimed.stages
     else:
-        stages, of_values = _calibrated(config, facts, shapes, inner, value)
+        stages, of_values = _calibrated(config, facts, queries, inner, value)
         value = value if of_values is None else value_mechanism(query, of_values)
     program = config.program(facts, stages)
     event = event_of_stages(value, program.stages)
@@ -116,7 +116,7 @@ def make_plan(
     resolved = getattr(program, "config", None)
     if isinstance(resolved, type(config)):  # an algorithm may run another algorithm's program under its own name
         config = resolved
-    shares = tuple(shape.share for shape in shapes)
+    shares = tuple(each.share for each in queries)
     costs = (event, epsilon, inner.delta, sampler)
     return Plan(config, bounds, budget, query, value, feature_map, program, *costs, shares, claim, tuple(contrasts))
 
@@ -131,10 +131,10 @@ def plan_of_best(
     unit: str = "trajectory",
     share: float | None = None,
 ) -> Plan:
-    """Return the plan of a release that chooses the best of ``policies`` on one part of the people, and values it on
-    the other.
+    """Return the plan of a release that chooses the best of ``policies``, and values it.
 
-    With a single policy there is nothing to choose, and the plan is the ordinary one.
+    One part of the people chooses, and the other part values. With a single policy there is nothing to choose, and the
+    plan is the ordinary one.
 
     Args:
         config, bounds, budget, features, total_variation, unit: see :func:`make_plan`.
@@ -201,14 +201,14 @@ def program_for(
     """Return the program of the value function with all of ``budget``, for experiments that release nothing else."""
     config = with_loaded_protector(config_in_calibration(config))
     facts = _facts(config, bounds, features, budget, 1.0, unit)
-    shapes = config.queries(facts)
-    claimed = config.claimed(facts, shapes, budget)
-    stages = _calibrated(config, facts, shapes, budget, None)[0] if claimed is None else claimed.stages
+    queries = config.queries(facts)
+    claimed = config.claimed(facts, queries, budget)
+    stages = _calibrated(config, facts, queries, budget, None)[0] if claimed is None else claimed.stages
     return config.program(facts, stages)
 
 
 def _calibrated(
-    config: ValueFunctionConfig, facts: PublicFacts, shapes: Sequence[Query], budget: Budget, value: GaussianSum | None
+    config: ValueFunctionConfig, facts: PublicFacts, queries: Sequence[Query], budget: Budget, value: GaussianSum | None
 ) -> tuple[tuple[Stage, ...], float | None]:
     """Return the stages that ``budget`` pays for beside ``value``, and a new noise multiplier for the values or None.
 
@@ -216,14 +216,14 @@ def _calibrated(
     ``noise_multiplier`` is refused.
     """
     given = getattr(config, "noise_multiplier", None)
-    if all(shape.adaptive is None for shape in shapes):
+    if all(query.adaptive is None for query in queries):
         before = [] if value is None else [value.event()]
-        return calibrated_stages(shapes, before, facts.mu, budget, given), None
+        return calibrated_stages(queries, before, facts.mu, budget, given), None
     if given is not None:
         raise DprlError(
             f"{config.algorithm}: noise that adapts is calibrated to the budget: leave noise_multiplier out."
         )
-    of_values, stage = filtered_stage(shapes, budget, 0.0 if value is None else config.value_budget_fraction)
+    of_values, stage = filtered_stage(queries, budget, 0.0 if value is None else config.value_budget_fraction)
     return (stage,), of_values
 
 

@@ -1,6 +1,6 @@
-"""What the primal-dual methods share: noisy joint gradients, a start, a box, and the choice of the final iterate.
+"""Common parts of the primal-dual methods: noisy joint gradients, a start, a box, and the choice of the final iterate.
 
-A unit's vector is the joint gradient of :mod:`~dprl.evaluation.nonlinear_td`; it is clipped as a whole. Methods differ
+A unit's vector is the joint gradient of :mod:`~dprl.evaluation.td_gradients`; it is clipped as a whole. Methods differ
 in how they step along the noisy means: each one's program overrides :meth:`PrimalDualProgram.direction`.
 
 Privacy unit: a transition, a trajectory, or a person with all their trajectories. Relation: add or remove one.
@@ -23,8 +23,8 @@ from typing_extensions import override
 
 from dprl.engine.layouts import Block
 from dprl.engine.program import PublicFacts, Query, Stage, ValueFunctionConfig
-from dprl.evaluation.nonlinear_td import COLUMNS, unit_gradients
 from dprl.evaluation.private_constant import StartedProgram, StartLevel, constant_start, queries_after_start
+from dprl.evaluation.td_gradients import COLUMNS, unit_gradients
 from dprl.mechanisms.arithmetic import grid_step
 from dprl.protocols import Attack
 
@@ -331,4 +331,4 @@ STANDARD_ATTACKS = (
     # every unit pays for the values; with a small share for them, the effect of subsampling the steps can be seen
     Attack(options={"steps": 50, "sampling_rate": 0.1, "value_budget_fraction": 0.05}, trials=200_000),
 )
-"""Of every primal-dual method."""
+"""Attacks that audit every primal-dual method."""

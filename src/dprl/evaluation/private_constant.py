@@ -139,7 +139,7 @@ def queries_after_start(start: StartLevel | None, share: float, *queries: Query)
     """Return the query of ``start``, if there is one, then ``queries``, whose shares give up ``share`` to it."""
     if start is None:
         return queries
-    rest = (replace(shape, share=shape.share * (1.0 - share)) for shape in queries)
+    rest = (replace(query, share=query.share * (1.0 - share)) for query in queries)
     return (replace(start.query(), share=share), *rest)
 
 
@@ -228,8 +228,8 @@ class MeanReturn(StartLevel):
 
     def query(self) -> Query:
         """Return the query for the noisy sum."""
-        (shape,) = PrivateConstant(discount=self.facts.discount).queries(self.facts)
-        return replace(shape, name=START)
+        (query,) = PrivateConstant(discount=self.facts.discount).queries(self.facts)
+        return replace(query, name=START)
 
     def vectors(self, block: Block) -> Float[Array, "units 1"]:
         """Return each unit's vector."""

@@ -34,8 +34,10 @@ _ARRAYS, _POINTS = ("weights", "covariance"), 21
 
 @lru_cache
 def _monomials(size: int, power: int) -> tuple[Int[np.ndarray, "n power"], Float[np.ndarray, " n"], np.ndarray]:
-    """Return for each monomial the entries that it multiplies and the root of its number of places in the tensor, and
-    for each place of the tensor its monomial.
+    """Return the monomials of a power of a vector, and their places in the tensor.
+
+    For each monomial these are the entries that it multiplies, and the root of its number of places; for each place of
+    the tensor, its monomial.
     """
     index = np.array(list(combinations_with_replacement(range(size), power)))
     base = size ** np.arange(power)[::-1]

@@ -195,7 +195,7 @@ class PropensityModel:
 
     @cached_property
     def outcome_coefficients(self) -> Float[np.ndarray, "actions size"]:
-        """For each action the weights of the scaled terms in the outcome, which lies in [-1, 1]."""
+        """Weights, for each action, of the scaled terms in the outcome, which lies in [-1, 1]."""
         noise, d = self.noise[0], self.terms.size
         sums = self._parts[0][self.terms.actions * self.terms.triangle :].reshape(-1, d)
         ridge = noise * math.sqrt(2.0 * d)

@@ -26,9 +26,9 @@ from dprl.evaluation.adassp import smat, svec
 from dprl.evaluation.strata import Axis, check_distinct_axes, place_of, read_axis
 
 LINEAR = ":linear"
-"""What follows the name of a component that is a term of the regression, and has no cells."""
+"""Suffix of the name of a component that is a term of the regression, and has no cells."""
 MOST_COEFFICIENTS = 40
-"""Coefficients of a regression."""
+"""Most coefficients of a regression."""
 NEWTON_STEPS = 2
 """Newton steps after the start, which is one itself."""
 INFORMATION_WEIGHT = 0.5
@@ -104,7 +104,7 @@ class RegressionTerms:
 
     @property
     def names(self) -> list[str]:
-        """What each term is called."""
+        """Name of each term."""
         return [
             "constant",
             *(a.name for a in self.linear_axes),
@@ -199,8 +199,8 @@ def ridge_inverse(matrix: Float[Array, "n n"], ridge: float) -> Float[Array, "n 
     return (vectors / (jnp.maximum(values, 0.0) + jnp.maximum(ridge, _LEAST))) @ vectors.T
 
 
-class State(NamedTuple):
-    """State between steps, computed from noisy sums only."""
+class PropensityState(NamedTuple):
+    """State of the propensity regression between steps, computed from noisy sums only."""
 
     moments: Float[Array, " moments"]
     before: Float[Array, " coefficients"]
@@ -219,13 +219,15 @@ class RegressionProgram(PublicProgram):
         """The declared terms."""
         return RegressionTerms(self.facts.bounds)
 
-    def init(self) -> State:
+    def init(self) -> PropensityState:
         """Return the state before the first step."""
         moments, scores = self.terms.queries()
         beta = jnp.zeros(self.terms.coefficients)
-        return State(jnp.zeros(moments.dimension), beta, beta, jnp.zeros(scores.dimension - self.terms.coefficients))
+        return PropensityState(
+            jnp.zeros(moments.dimension), beta, beta, jnp.zeros(scores.dimension - self.terms.coefficients)
+        )
 
-    def contribution(self, stage: int, state: State, block: Block) -> Float[Array, "units dim"]:
+    def contribution(self, stage: int, state: PropensityState, block: Block) -> Float[Array, "units dim"]:
         """Return a unit's products of terms and outcomes, or its score and information at the coefficients so far."""
         terms, dtype = self.terms, block.step.dtype
         f = terms.of_states(block.states.astype(dtype), jnp)
@@ -256,7 +258,7 @@ class RegressionProgram(PublicProgram):
         ]
         return project(block.step, jnp.concatenate(rows, axis=-1))
 
-    def update(self, stage: int, state: State, noisy: Float[Array, " dim"], step: Any) -> State:
+    def update(self, stage: int, state: PropensityState, noisy: Float[Array, " dim"], step: Any) -> PropensityState:
         """Return the state after one noisy sum: the start, or a Newton step."""
         del step
         terms, noise = self.terms, self.stages[stage].mechanism.noise_std
@@ -267,7 +269,7 @@ class RegressionProgram(PublicProgram):
         moved = ridge_inverse(terms.information(information), terms.ridge(noise)) @ score
         return state._replace(before=state.beta, beta=state.beta + moved, information=information)
 
-    def answer(self, state: State) -> Float[Array, " n"]:
+    def answer(self, state: PropensityState) -> Float[Array, " n"]:
         """Return what was released: the moments, the coefficients before and after the last step, its information."""
         return jnp.concatenate(state)
 

@@ -162,8 +162,8 @@ def protected_program(config: Any, facts: PublicFacts, stages: tuple[Stage, ...]
     return Protected(base, protector, plain, reason)
 
 
-class State(NamedTuple):
-    """State between steps, computed from noisy sums and public facts only."""
+class ProtectedState(NamedTuple):
+    """State of a protected descent between steps, computed from noisy sums and public facts only."""
 
     parameters: Float[Array, " dim"]  # float32
     protector: ProtectorState
@@ -244,10 +244,10 @@ class Protected:
             self.base.project,
         )  # fmt: skip
         if not isinstance(mechanism, FilteredGaussianSum):
-            return State(parameters, moved, state.level)
+            return ProtectedState(parameters, moved, state.level)
         spent = jnp.asarray(mechanism.costs, dtype=jnp.float32)[state.level] / 2.0**40
         moved = moved._replace(norm=(noisy[size] / unit).astype(jnp.float32), spent=moved.spent + spent)
-        return self._with_level(State(parameters, moved, state.level), step + 1)
+        return self._with_level(ProtectedState(parameters, moved, state.level), step + 1)
 
     def level(self, stage: int, state: Any, step: Any) -> Int[Array, ""]:
         """Return the noise level of the coming step, chosen after the previous step from what was released by then."""
@@ -262,12 +262,12 @@ class Protected:
         """Return the released ``(n,)`` weights: the primal half of the average that the hand schedule asks for."""
         return state.protector.kept[: state.parameters.shape[0] // 2].astype(jnp.float64)
 
-    def _begin(self, state: Any) -> State:
+    def _begin(self, state: Any) -> ProtectedState:
         inner, parameters = self.protector.start(self.base.parameters_of(state))
-        begun = State(parameters, inner, jnp.zeros((), dtype=jnp.int32))
+        begun = ProtectedState(parameters, inner, jnp.zeros((), dtype=jnp.int32))
         return self._with_level(begun, 0) if isinstance(self._mechanism, FilteredGaussianSum) else begun
 
-    def _with_level(self, state: State, step: Any) -> State:
+    def _with_level(self, state: ProtectedState, step: Any) -> ProtectedState:
         uniform = self._mechanism.noise_multiplier / self.base.normaliser(self._last)
         inner, level = self.protector.next_level(state.protector, uniform, step)
         return state._replace(protector=inner, level=level)

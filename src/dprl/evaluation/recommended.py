@@ -41,8 +41,11 @@ ENOUGH_OF_LENGTHS, ENOUGH_OFF_POLICY = 250.0, 500.0
 """Strength n0 from which statistics of a table where only lengths vary say more than a descent; and that of a ratio of
 one, from which TD's errors off policy can be told from noise."""
 CAREFUL_CLIP, CAREFUL_TRAVEL, FEW_STEPS = 3.0, 1.2, 50
-"""Of TD, where rewards vary and features are no table: times the default clip, how far theta goes, and steps. A small
-clip is drawn to the median of skewed rewards; with this one theta stops before it is."""
+"""Clip norm of TD over the default clip norm, how far theta goes, and number of steps, where features are no table.
+
+The first two serve rewards that vary. A small clip norm draws theta to the median of skewed rewards; with these two
+theta stops before it gets there.
+"""
 
 Method = Literal["constant", "statistics", "td", "returns", "returns, checked", "td, checked"]
 CHECKED = {
@@ -68,14 +71,14 @@ class Recommended(ValueFunctionConfig):
 
     def chosen(self, facts: PublicFacts) -> ValueFunctionConfig | None:
         """Return the options of the named algorithm that is chosen; None for a checked descent, which has no name."""
-        plan = choose_method(facts)
-        if plan == "constant":
+        method = choose_method(facts)
+        if method == "constant":
             return PrivateConstant(discount=self.discount)
-        if plan == "statistics":
+        if method == "statistics":
             return statistics_options(facts, self.discount)
-        if plan == "returns":
+        if method == "returns":
             return ReturnRegression(discount=self.discount)
-        return None if plan in CHECKED else careful_td(facts, self.discount)
+        return None if method in CHECKED else careful_td(facts, self.discount)
 
     @override
     def queries(self, facts: PublicFacts) -> tuple[Query, ...]:

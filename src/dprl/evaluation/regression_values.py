@@ -24,7 +24,7 @@ from dprl.evaluation.residuals import Estimate, EstimateQuery
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.policies.loading import policy_probabilities
 
-SQUARE, DERIVATIVE, PRESENCE, CUT = 0.33, 0.6, 0.3, 0.3
+SQUARE, DERIVATIVE, PRESENCE, CUT_WEIGHT = 0.33, 0.6, 0.3, 0.3
 """Weights against the scores: of squares, derivatives, a unit's presence, and what is cut of all policies together."""
 
 
@@ -60,7 +60,7 @@ class RegressionQuery(EstimateQuery):
     def clip_norm(self) -> float:
         """L2 norm that no vector exceeds."""
         products = PRODUCT_SCALE / 2.0 if self.contrasts else 0.0
-        return math.hypot(1.0, SQUARE, DERIVATIVE, PRESENCE, CUT, products) * (1.0 + 1e-9)
+        return math.hypot(1.0, SQUARE, DERIVATIVE, PRESENCE, CUT_WEIGHT, products) * (1.0 + 1e-9)
 
     @property
     def largest_weight(self) -> float:
@@ -100,7 +100,7 @@ class RegressionQuery(EstimateQuery):
                 left += chosen[:, a] * (1.0 - p[:, a] / floored[:, a])
             scores.append((direct + weighted) / self.radius)
             moves += [DERIVATIVE * weighted / self.radius * g * x for g in gradient.T for x in f.T]
-            cut.append(CUT / math.sqrt(self.policies) * left)
+            cut.append(CUT_WEIGHT / math.sqrt(self.policies) * left)
         squares = [SQUARE * x * x for x in scores]
         products = [product_weight(self.contrasts) * scores[a] * scores[b] for a, b in self.contrasts]
         return [*scores, *squares, *moves, *cut, PRESENCE * np.ones(len(action)), *products]
@@ -139,7 +139,7 @@ class RegressionQuery(EstimateQuery):
         # the part that was cut is only known to lie between bounds
         lost, lost_noise = 0.0, 0.0
         if self._cuts:
-            unit = (1.0 + m) * math.sqrt(k) / CUT
+            unit = (1.0 + m) * math.sqrt(k) / CUT_WEIGHT
             lost = unit * float(np.abs(weights) @ np.maximum(cut, 0.0)) / people
             lost_noise = unit * length * noise
         error = math.sqrt(upper / people + own**2 + lost_noise**2 + moved)

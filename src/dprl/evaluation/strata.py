@@ -23,7 +23,7 @@ from dprl.evaluation.least_noise import UnknownPolicy
 from dprl.policies.loading import ColumnPolicy, LoggedPolicy, policy_probabilities
 
 MOST_CELLS = 2_000
-"""Cells of strata times actions."""
+"""Most cells, which are strata times actions."""
 _STATES_PER_STRATUM = 64
 _TOLERANCE = 1e-6
 

@@ -89,7 +89,7 @@ class StrataQ(TableQ):
         )
 
     @override
-    def _lower_bounds(self, mean: Any, future: Any, private: Any, some: Any, seen: Any) -> tuple[Any, Any]:
+    def _q_estimates(self, mean: Any, future: Any, private: Any, some: Any, seen: Any) -> tuple[Any, Any]:
         variance = (RESIDUAL_VARIANCE + future) / some + private
         weights = jnp.where(seen, 1.0 / variance, 0.0)
         pooled = jnp.sum(mean * some, axis=0) / jnp.sum(some, axis=0)

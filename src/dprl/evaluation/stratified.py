@@ -43,7 +43,7 @@ from dprl.evaluation.residual_design import GroupDesign, ResidualDesign
 from dprl.evaluation.residuals import ResidualQuery
 from dprl.evaluation.strata import Axis, Strata
 from dprl.evaluation.stratified_steps import StratifiedStepsQuery
-from dprl.evaluation.subgroups import GroupedAroundQuery, least_noise_weights, subgroup_axes
+from dprl.evaluation.subgroups import GroupedFollowUpQuery, least_noise_weights, subgroup_axes
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.policies.loading import LOG_ONLY_POLICIES
 from dprl.value_functions.features import Features
@@ -224,7 +224,7 @@ class GroupResidualQuery(ResidualQuery):
 
 
 @dataclass(frozen=True)
-class StrataGroupedQuery(GroupedAroundQuery):
+class StrataGroupedQuery(GroupedFollowUpQuery):
     """Query to the units for the residuals of everybody and of each subgroup, made from public facts only.
 
     A trajectory contributes to the blocks of the groups that contain its stratum. A unit's vector is the mean over its
@@ -238,7 +238,9 @@ class StrataGroupedQuery(GroupedAroundQuery):
         del total
         within = _strata_of_groups(self.axes[place], Strata(self.bounds))[group]
         own = {name: getattr(self.inner, name) for name in ("config", "bounds", "policies", "contrasts", "table")}
-        return GroupResidualQuery(**own, within=within, whole=self.inner.design, known=self.inner.known)
+        return GroupResidualQuery(
+            **own, within=within, whole=self.inner.design, released_or_none=self.inner.released_or_none
+        )
 
     def unit_vectors(
         self, log: Trajectories, policies: Sequence[Any], behavior: Any = None

@@ -28,7 +28,7 @@ from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.value_functions.value_function import ValueFunction
 
 MOST_GROUPS = 50
-"""Groups of all axes together."""
+"""Most groups of all axes together."""
 _ITERATIONS = 500
 
 
@@ -252,7 +252,7 @@ class GroupedQuery(ExtendedQuery):
 
 
 @dataclass(frozen=True)
-class GroupedAroundQuery(GroupedQuery):
+class GroupedFollowUpQuery(GroupedQuery):
     """Query for the values of everybody and of each subgroup around a released value function."""
 
     around_function: ClassVar[bool] = True
@@ -271,7 +271,7 @@ def with_subgroups(query: ValueQuery, subgroups: Sequence[str], unit: str, algor
     if not isinstance(query, CountingQuery):
         instead = "" if query.bounds.strata is not None else ", or use recommended or importance-sampling"
         raise DprlError(f"{algorithm} gives no values of subgroups: leave them out{instead}.")
-    kind = GroupedAroundQuery if query.around_function else GroupedQuery
+    kind = GroupedFollowUpQuery if query.around_function else GroupedQuery
     weights = least_noise_weights([axis.size for axis in axes])
     return kind(query.counting(), tuple(subgroups), axes, weights)
 

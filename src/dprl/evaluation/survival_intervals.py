@@ -66,8 +66,9 @@ def at_risk_matrix(bins: int, exposure: float) -> Float[np.ndarray, "bins cells"
 
 
 def nominal_shares(end: float, censored: float, bins: int) -> Float[np.ndarray, " cells"]:
-    """Return the shares if the event-free probability falls to ``end`` and a share ``censored`` of the people without
-    events leaves, both at a constant rate.
+    """Return the shares if the event-free probability falls to ``end`` at a constant rate.
+
+    At a constant rate, too, a share ``censored`` of the people without events leaves.
     """
     hazard, leaves = (1.0 - end ** (1.0 / bins)), 1.0 - (1.0 - censored) ** (1.0 / bins)
     stays = ((1.0 - hazard) * (1.0 - leaves)) ** np.arange(bins + 1)
@@ -138,7 +139,7 @@ class ReleasedShares:
         policies: number of policies in the release.
         exposure: exposures for the lower end, the value, and the upper end; see :data:`EXPOSURE`.
         t: normal quantile of the interval.
-        margin: how many standard errors of its own noise are added to a variance.
+        variance_margin: how many standard errors of its own noise are added to a variance.
     """
 
     shares: Float[np.ndarray, " cells"]
@@ -148,7 +149,7 @@ class ReleasedShares:
     policies: int
     exposure: tuple[float, float, float]
     t: float
-    margin: float
+    variance_margin: float
 
     @property
     def bins(self) -> int:
@@ -213,7 +214,10 @@ class ReleasedShares:
 
     def _half_width(self, slope: Float[np.ndarray, " cells"]) -> float:
         """Return how far an end of the interval lies from its estimate, whose derivatives are ``slope``."""
-        most, noise = variance_at_most(*self._variance(slope), math.inf, self.margin) / self.units, self.noise(slope)
+        most, noise = (
+            variance_at_most(*self._variance(slope), math.inf, self.variance_margin) / self.units,
+            self.noise(slope),
+        )
         error = math.sqrt(most + noise**2)
         skew = skew_margin(self.t, self.largest * float(np.abs(slope).max()), self.units)
         return self.t * error + (skew * most / error**2 if error > 0.0 else 0.0)

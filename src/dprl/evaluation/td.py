@@ -312,7 +312,7 @@ STANDARD_ATTACKS = (
     # every unit pays for the values; this share for the steps is large enough for subsampling to be seen
     Attack(options={"steps": 50, "sampling_rate": 0.1, "value_budget_fraction": 0.05}, trials=400_000),
 )
-"""Of both algorithms."""
+"""Attacks that audit both algorithms."""
 ALGORITHM = Algorithm(
     TD,
     settings={

@@ -23,8 +23,8 @@ import jax.numpy as jnp
 from dprl.engine.algorithm import Algorithm, Setting
 from dprl.engine.layouts import Block
 from dprl.engine.program import PublicFacts, Query, Stage
-from dprl.evaluation.nonlinear_td import unit_gradients
 from dprl.evaluation.primal_dual import FUNCTION, STANDARD_ATTACKS, PrimalDualProgram
+from dprl.evaluation.td_gradients import unit_gradients
 from dprl_papers.baselines.primal_dual_sgd import GradientConfig
 
 INITIAL = "initial gradient"

@@ -27,8 +27,8 @@ from dprl.accounting import events
 from dprl.accounting.accountant import epsilon_of
 from dprl.engine.layouts import PaddedUnits
 from dprl.engine.program import PublicFacts
-from dprl.evaluation.nonlinear_td import unit_gradients
 from dprl.evaluation.primal_dual import PrimalDualProgram
+from dprl.evaluation.td_gradients import unit_gradients
 from dprl_papers.baselines.primal_dual_sgd import DPSGDA
 from dprl_papers.harness.method import Guarantee, Method
 from dprl_papers.harness.problem import Setting, Trials

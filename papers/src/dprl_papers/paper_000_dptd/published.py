@@ -85,10 +85,10 @@ class PublishedDPTD(DPTD):
     def program(self, facts: PublicFacts, stages: tuple[Stage, ...]) -> PublishedDPTDProgram:
         return PublishedDPTDProgram(with_single_unit_rate(self, facts).resolve(facts, stages), stages, facts)
 
-    def claimed(self, facts: PublicFacts, shapes: Sequence[Query], budget: Budget) -> Claimed:
+    def claimed(self, facts: PublicFacts, queries: Sequence[Query], budget: Budget) -> Claimed:
         """Return Theorem 5.1's noise, of one unit a step."""
         asked = (max(self.step_count(facts) - 1, 1), facts.units, budget.epsilon, budget.delta)
-        return claimed(shapes, facts.units, noise_multiplier(*asked), theorem_conditions(*asked))
+        return claimed(queries, facts.units, noise_multiplier(*asked), theorem_conditions(*asked))
 
     def noise_in_words(self, budget: Budget, **public: Any) -> tuple[dict[str, Any], str]:
         """Return what ``dprl calibrate`` says of it."""

@@ -41,17 +41,17 @@ class PublishedGPOPE(GPOPE):
         )
 
     def queries(self, facts: PublicFacts) -> tuple[Query, ...]:
-        return tuple(replace(shape, sampling_rate=1.0 / facts.units) for shape in super().queries(facts))
+        return tuple(replace(query, sampling_rate=1.0 / facts.units) for query in super().queries(facts))
 
     def program(self, facts: PublicFacts, stages: tuple[Stage, ...]) -> GPOPEProgram | Protected:
         """Return with the rate that the paper has, for the statement."""
         return super(PublishedGPOPE, with_single_unit_rate(self, facts)).program(facts, stages)
 
-    def claimed(self, facts: PublicFacts, shapes: Sequence[Query], budget: Budget) -> Claimed:
+    def claimed(self, facts: PublicFacts, queries: Sequence[Query], budget: Budget) -> Claimed:
         """Return Theorem 1's noise, of one trajectory a step."""
         sigma = noise_multiplier(self.steps, facts.units, budget.epsilon, budget.delta)
         conditions = theorem_1_conditions(sigma, self.steps, facts.units, budget.epsilon)
-        return claimed(shapes, facts.units, sigma, conditions)
+        return claimed(queries, facts.units, sigma, conditions)
 
     def noise_in_words(self, budget: Budget, **public: Any) -> tuple[dict[str, Any], str]:
         """Return what ``dprl calibrate`` says of it."""

@@ -9,7 +9,7 @@ import numpy as np
 from dprl.engine.layouts import padded_units
 from dprl.engine.rows import rows_of
 from dprl.evaluation import gpope
-from dprl.evaluation.nonlinear_td import COLUMNS, objective, td_gradients, unit_gradients
+from dprl.evaluation.td_gradients import COLUMNS, objective, td_gradients, unit_gradients
 from dprl.value_functions.features import make_features
 
 from . import one_shot

@@ -15,7 +15,7 @@ from dprl.data.readers import read_log
 from dprl.engine.ratios import step_ratios
 from dprl.engine.sample_split import SHARE, SampleSplit
 from dprl.errors import DprlError
-from dprl.evaluation.best_policy import CUT, POINTS, cut_of_choice, make_choice
+from dprl.evaluation.best_policy import CHOICE_CUT, POINTS, cut_of_choice, make_choice
 from dprl.evaluation.importance_vectors import further_columns, unit_parts
 from dprl.evaluation.plan import make_plan, plan_of_best
 from dprl.mechanisms.gaussian_sum import ALTERS_ONE_PLACE
@@ -110,7 +110,7 @@ def test_a_score_has_a_spread_of_at_most_one_unit_and_sums_are_those_of_importan
 
 def test_products_are_cut_by_public_facts_and_no_later_than_for_values():
     many = bounds_of(10_000, 10, max_importance_ratio=3.0)
-    assert cut_of_choice(many, 4_000) == CUT * np.sqrt(4_000)
+    assert cut_of_choice(many, 4_000) == CHOICE_CUT * np.sqrt(4_000)
     assert cut_of_choice(replace(many, max_cumulative_ratio=5.0), 4_000) == 5.0
     assert cut_of_choice(bounds_of(10_000), 4_000) == 1.8
 
