@@ -28,6 +28,7 @@ def run(tmp_path):
     return Run(trials=3, quick=True, delta=1e-8, epsilon=(0.05,), store=Store(tmp_path / "cells", "002"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["chains", "mdps"])
 def test_values_solve_the_bellman_equation(kind):
     chain = draw_chain(jax.random.key(1), 12, kind)
@@ -195,6 +196,7 @@ def test_what_is_private_is_no_public_task():
             assert np.isfinite(numbers).all()
 
 
+@pytest.mark.slow
 def test_a_cut_gradient_is_whole_in_one_batch_and_another_in_several():
     simulation, weights, key, task = table1._problem(0, 6, every=True)
     whole = jax.grad(lambda w: jnp.mean(unroll(simulation, w, task, key).losses))(weights)

@@ -132,6 +132,7 @@ def test_a_figure_of_a_paper_from_the_command_line(tmp_path):
     assert contents(tmp_path / "1") == contents(tmp_path / "2")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="only Linux counts memory maps")
 def test_compiled_programs_are_forgotten_before_their_maps_run_out():
     maps = lambda: Path("/proc/self/maps").read_bytes().count(b"\n")  # noqa: E731
