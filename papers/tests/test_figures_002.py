@@ -66,7 +66,7 @@ def test_a_term_that_stands_for_copies_is_as_good_as_the_copies():
 
 def answering(monkeypatch, answers):
     """Let runs keep what is invented here in place of what the functions of these names would compute."""
-    monkeypatch.setattr(Run, "kept", lambda self, function, *given: as_json(answers[function.__name__](*given)))
+    monkeypatch.setattr(Run, "cached", lambda self, function, *given: as_json(answers[function.__name__](*given)))
 
 
 def test_figure_8_judges_intervals_and_not_means(run, monkeypatch):

@@ -33,7 +33,7 @@ def plugin(tmp_path):
 @pytest.fixture(scope="module")
 def cluster():
     """A Ray cluster of two processors, that this process is connected to."""
-    from dprl import cluster
+    from dprl.release.engines import cluster
 
     ray = cluster.import_ray()
     with cluster.cluster(ray, 2, None):

@@ -232,7 +232,7 @@ def measure(run: Run, method: str, kind: Kind, table: Table, epsilon: float, tri
     if method in SCHEDULERS:
         return protected_at(run, family, method, None, table, epsilon, trials, seed)
     # one choice for all epsilon where the choice does not depend on epsilon
-    best = run.kept(chosen, method, family, EPSILONS[0] if method == "no privacy" else epsilon)
+    best = run.cached(chosen, method, family, EPSILONS[0] if method == "no privacy" else epsilon)
     seeds = jnp.arange(run.seed, run.seed + trials) + 100
     found = _judged(method, family, table, best["rounds"], jnp.asarray(best["numbers"]), seeds)
     return dict(zip(("accuracy", "loss"), found, strict=True))

@@ -22,7 +22,7 @@ from dprl.audits.record_replay import Call, Recorder, compare
 from dprl.engine.algorithm import Algorithm
 from dprl.errors import DprlError
 from dprl.protocols import Attack, Canary
-from dprl.registry import Entry, attacked
+from dprl.registry import Entry, attackable_entries
 from dprl.report.pages import load_template
 
 T = TypeVar("T")
@@ -210,7 +210,7 @@ class Case:
 def cases() -> Iterator[Case]:
     """Yield the cases of every algorithm of the registry: each setting with each source. Only the tests try ray."""
     turn = 0
-    for entry in attacked().values():
+    for entry in attackable_entries().values():
         suite = entry.load_conformance()
         for setting in suite.algorithm.settings:
             for source in suite.sources(setting):

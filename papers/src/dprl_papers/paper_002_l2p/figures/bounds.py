@@ -24,7 +24,7 @@ from dprl.accounting.budget import Budget
 from dprl.protectors.meta_training import simulation_of
 from dprl.protectors.projector import Architecture
 from dprl.protectors.simulation import Simulation, first_carry, step_body
-from dprl_papers.harness.programmed import Run, drawn, make_claim, make_table
+from dprl_papers.harness.programmed import Run, figure_contents, make_claim, make_table
 from dprl_papers.paper_002_l2p import quadratics
 from dprl_papers.paper_002_l2p.quadratics import LONGEST, Problem
 from dprl_papers.paper_002_l2p.trainings import DELTA, RUNS, count_of, error_text, over_trainings
@@ -95,4 +95,4 @@ def draw(run: Run) -> dict[str, Any]:
     caption += f"{runs} repeats and {count_of(run)} of L2P-Proj, at (0.05, 1e-8)."
     texts = {"Bound (20) holds without stationarity.": bound, "The descent lemma, (28), does.": descent}
     claims = [make_claim(words, bool(n == count), f"at {n} of {count}.", ours=True) for words, n in texts.items()]
-    return drawn(tables=[make_table(caption, ["", *COLUMNS], rows)], claims=claims)
+    return figure_contents(tables=[make_table(caption, ["", *COLUMNS], rows)], claims=claims)

@@ -16,7 +16,7 @@ from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.noise import SeededNoise
 from dprl.mechanisms.step_noise import Correlation
 from dprl.report.formatting import number, plain
-from dprl_papers.harness.programmed import Run, drawn, make_claim, make_table, mean_text
+from dprl_papers.harness.programmed import Run, figure_contents, make_claim, make_table, mean_text
 from dprl_papers.paper_003_dp_pg.returns import measured, point
 
 EPSILON = (0.5,)
@@ -72,7 +72,7 @@ def draw(run: Run) -> dict[str, Any]:
             f"Share of the gap by steps × step size ({run.trials} seeds).", ["", *(plain(x) for x in PRODUCTS)], spread
         ),
     ]
-    return drawn(tables=tables, claims=claims)
+    return figure_contents(tables=tables, claims=claims)
 
 
 def prefix_ratio(kind: str, steps: int, seeds: int, dimension: int = 64) -> float:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dprl.report.formatting import number, plain
-from dprl_papers.harness.programmed import Run, drawn, make_chart, make_claim, make_line, make_table
+from dprl_papers.harness.programmed import Run, figure_contents, make_chart, make_claim, make_line, make_table
 from dprl_papers.paper_003_dp_pg import fosp
 from dprl_papers.paper_003_dp_pg.regret import TargetBandit, gaussian_regret
 
@@ -80,7 +80,7 @@ def draw(run: Run) -> dict[str, Any]:
     )
     needed += "first is printed, the second E4's."
     shown = (([s for s in sweeps if s.x == "N"], "users N", "average regret"), (sizes, "d", "users N needed"))
-    return drawn(
+    return figure_contents(
         charts=[make_chart([make_line(s.kept, s.found) for s in group], x, y, log_y=True) for group, x, y in shown],
         tables=[
             make_table(caption, heads, [s.row(3) for s in sweeps]),
