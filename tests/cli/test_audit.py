@@ -31,7 +31,7 @@ def test_a_claim_that_is_false(dprl):
     assert lines[0] == "gpope, as published, claims epsilon 1 at delta 1e-05"
     assert lines[1].startswith("attacked: all of 200 records push one way, and one of them is replaced")
     bound = re.fullmatch(
-        r"epsilon is at least (\d\.\d{3}) \(95% confidence, by counting alone: 4000 runs on each of the two data sets, "
+        r"epsilon is at least (\d\.\d{3}) \(95% confidence, by counting alone: 4000 runs on each of the two datasets, "
         r"after 1000 others chose the threshold\)",
         lines[2],
     )

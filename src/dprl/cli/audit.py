@@ -133,7 +133,7 @@ def words(result: Audit, about: dict[str, Any]) -> Iterator[str]:
     yield f"attacked: {result.description}"
     yield (
         f"epsilon is at least {rounded_down(bound.epsilon_lower)} ({percent} confidence, by counting alone: "
-        f"{bound.trials} runs on each of the two data sets, after {bound.selection_trials} others chose the threshold)"
+        f"{bound.trials} runs on each of the two datasets, after {bound.selection_trials} others chose the threshold)"
     )
     if gaussian is not None:
         yield (

@@ -1,4 +1,4 @@
-"""What a learning release will do and what it will cost, from public facts only. No reward is asked for here."""
+"""Plan of a learning release: what it will do and cost, from public facts only. No reward is asked for here."""
 
 from __future__ import annotations
 

@@ -150,8 +150,9 @@ def config_of(point: Point) -> FunctionalQ:
 
 
 def weights_of(point: Point, seed: int, seeds: int) -> dict[str, np.ndarray]:
-    """Return the released weights of Q, ``(seeds, ...)`` each; for a curve, ``(seeds, rounds, ...)`` after each
-    round.
+    """Return the released weights of Q, ``(seeds, ...)`` each.
+
+    For a curve they are ``(seeds, rounds, ...)``, after each round.
     """
     walk, config = walk_of(point), config_of(point)
     if point.method == "output":

@@ -38,7 +38,7 @@ STEPS = (5, 20, 60)
 SIZES = tuple(float(s) for s in np.geomspace(0.003, 100.0, 12))
 REACHES = tuple(float(s) for s in np.geomspace(0.01, 100.0, 9))
 RIDGES = tuple(float(s) for s in np.geomspace(1.0, 3e4, 10))
-"""Of the sum over all records, of objective and output perturbation."""
+"""Ridges of the sum over all records, for objective and output perturbation."""
 PUBLIC = 6
 """Public tasks on which a baseline's numbers are chosen, with two runs each."""
 METHODS = (

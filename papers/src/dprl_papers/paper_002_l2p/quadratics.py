@@ -29,9 +29,9 @@ from dprl_papers.records.tasks import START, Quadratics
 
 EPSILONS = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
 STEPS = (10, 20, 30, 40, 50, 60)
-"""Of SGD; the best one on public problems is taken."""
+"""Numbers of steps of SGD; the best one on public problems is taken."""
 PROJECTED = (20, 60)
-"""Likewise of L2P-Proj."""
+"""Numbers of steps of L2P-Proj, likewise."""
 LONGEST = 60
 CLIPS = (0.25, 1.0, 4.0, 16.0)
 """Gradients are some 4 to 12 long: a smaller clip only rescales the step."""

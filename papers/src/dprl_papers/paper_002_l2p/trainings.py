@@ -23,7 +23,7 @@ from dprl_papers.harness.programmed import Run
 from dprl_papers.harness.versions import code_of, libraries
 
 DELTA = 1e-8
-"""Of every figure but those of policy evaluation."""
+"""Delta of every figure except those of policy evaluation."""
 RUNS = 20
 """Most runs of a point but figure 8's."""
 

@@ -44,7 +44,7 @@ _LEARNING: Mapping[str, tuple[Mapping[str, Any], Setting]] = {
         Setting(_WITHIN, facts={"max_importance_ratio": 1.6, "max_cumulative_ratio": 2.0} | _STRATA),
     ),
 }
-"""For each setting that learns a policy: the arguments of the public call, and the setting."""
+"""Arguments of the public call, and setting, by the name of each setting that learns a policy."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What the audits of all algorithms have in common: a suite for each, and its releases of neighbouring inputs.
+"""Common part of the audits of all algorithms: a suite for each, and its releases of neighbouring inputs.
 
 A suite is made from an algorithm's entry. It says which logs, sets of people or reward functions are neighbours, how
 each of them is released through the public API, and how the algorithm is attacked. A case releases neighbours one after

@@ -34,7 +34,7 @@ PROBLEMS = {
 }  # fmt: skip
 LENGTH, MOST = 10, 32_000
 SWEEPS = ("m", (1000, 2000, 4000, 8000, 16_000, MOST), -0.25), ("n", (2, 4, 8, 16, 32, 64), 0.25)
-"""What is varied of m, else the most, and n, else 10; and the exponent of Theorem A.2."""
+"""Sweeps over m, else the most, and over n, else 10: name, values, and the exponent of Theorem A.2."""
 
 
 def draw(run: Run) -> dict[str, Any]:

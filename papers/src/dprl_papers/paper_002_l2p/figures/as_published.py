@@ -23,7 +23,7 @@ from dprl_papers.paper_002_l2p import as_published, quadratics
 from dprl_papers.paper_002_l2p.trainings import RUNS, count_of, interval, over_trainings
 
 VALUES = (0.05, 0.4, 1.6)
-"""Of figure 6; figure 8 has the first."""
+"""Epsilons of figure 6; figure 8 has the first."""
 QUICK = (0.05,)
 BESIDE = ("L2P, adaptive noise", "L2P, public schedule", "L2P-Proj")
 

@@ -36,8 +36,10 @@ COLUMNS = ("left side", "bound (20)", "(28), descent", "E‖ζ‖²", "C_{T−1}
 
 @partial(jax.jit, static_argnums=0)
 def terms(simulation: Simulation, weights: Any, task: Any, key: jax.Array) -> tuple[jax.Array, ...]:
-    """Return losses ``(2,)`` and gradients ``(2, d)`` at the last two iterates, ``(2,)`` products ``V . grad`` of Eq.
-    (32) there, and the update ``(d,)`` between them; sigma is in units of the clip.
+    """Return what the bounds need of the last two iterates; sigma is in units of the clip.
+
+    These are losses ``(2,)``, gradients ``(2, d)``, products ``V . grad`` of Eq. (32) ``(2,)``, and the update ``(d,)``
+    between the two.
     """
     loss = partial(simulation.family.loss, task)
 

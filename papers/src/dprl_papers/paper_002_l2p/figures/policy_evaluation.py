@@ -30,7 +30,7 @@ from dprl_papers.paper_002_l2p.trainings import count_of, over_trainings
 
 EPSILON = (0.1, 1.0)
 GEOMETRIC, ARITHMETIC, WORST = 0.75, 0.85, 1.5
-"""What a protector's error may be at most, over that of the best hand schedule: means, and any one task's."""
+"""Largest ratio of a protector's error to that of the best hand schedule: both means, and that of any one task."""
 
 
 def draw(run: Run) -> dict[str, Any]:

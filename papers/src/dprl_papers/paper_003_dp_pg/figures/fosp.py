@@ -22,7 +22,7 @@ VALUES = (3162, 10_000, 31_623, 100_000, 316_228, 1_000_000)
 QUICK = (3162, 10_000, 31_623, 100_000)
 EPSILON = (0.3, 1.0)
 FACTORS, SHOWN = (1.0, 10.0, 40.0), 10.0
-"""Of Theorem 2's step size, and the one by which the slopes are judged."""
+"""Factors of Theorem 2's step size, and the one by which the slopes are judged."""
 PROBLEMS = ((1, 2), (4, 4))
 """States and actions; of the second without the largest constant."""
 SEEDS = 5

@@ -24,7 +24,7 @@ KINDS = ("independent", "square-root", "banded:16")
 PRODUCTS = (10.0, 30.0, 100.0, 300.0, 1000.0, 3000.0)
 """Step size times number of steps: the best of them for each kind of noise."""
 LEAST = {100: 0.1, 1000: 0.3}
-"""Of the gap that correlated noise is to gain, by number of steps."""
+"""Least share of the gap that correlated noise is to gain, by number of steps."""
 
 
 def draw(run: Run) -> dict[str, Any]:
@@ -76,8 +76,7 @@ def draw(run: Run) -> dict[str, Any]:
 
 
 def prefix_ratio(kind: str, steps: int, seeds: int, dimension: int = 64) -> float:
-    """Return the RMS error of the sums of the first 1, ..., T rounds as drawn, over independent noise's, at equal
-    guarantee."""
+    """Return the RMS error of sums of the first 1, ..., T rounds over independent noise's, at equal guarantee."""
 
     def error(kind: str) -> float:
         mechanism = GaussianSum(

@@ -22,7 +22,7 @@ VALUES = (31_623, 100_000, 316_228, 1_000_000)
 QUICK = (1000, 3162)
 EPSILON = (0.3, 1.0, 3.0)
 SPREADS = (1.0, 0.71, 0.5, 0.35, 0.25)
-"""Of the Gaussian policy's states, from the largest mu to the smallest."""
+"""Spreads of the Gaussian policy's states, from the largest mu to the smallest."""
 ALPHA = 0.4
 """The average regret that bandits of several sizes are to reach, at epsilon 1."""
 SIZES = {
@@ -34,7 +34,7 @@ SEEDS = 5
 
 
 class Sweep(NamedTuple):
-    """What came out while one number changed: what was kept, what changed, values of seeds by x, bounds' exponents."""
+    """Results while one number changed: what was kept, what changed, values of seeds by x, bounds' exponents."""
 
     kept: str
     x: str

@@ -65,8 +65,9 @@ def draw(run: Run) -> dict[str, Any]:
 
 
 def simulated(h: float, beta: float, epsilon: float, delta: float, seed: int, logs: int) -> dict[str, Any]:
-    """Return the MSPBE of Algorithm 1's last iterate, ``free`` of a clip and ``clipped``, as mean and standard error;
-    what is ``computed`` for the former; and the ``share`` of gradients that the latter clips.
+    """Return the MSPBE of Algorithm 1's last iterate, ``free`` of a clip and ``clipped``, as mean and standard error.
+
+    Beside them stand what is ``computed`` for the former, and the ``share`` of gradients that the latter clips.
     """
     recursion = plain_recursion()
     std = h * noise_multiplier(UNITS, UNITS, epsilon, delta)

@@ -26,7 +26,7 @@ VALUES = (2000, 20_000)
 QUICK = (500,)
 EPSILON = (1.0, 4.0)
 BONUS, EDGE = 1e-4, 0.1
-"""What DP-APVI's printed bonus and threshold are multiplied by, in the rows with chosen ones."""
+"""Factors of DP-APVI's printed bonus and threshold, in the rows with chosen ones."""
 PROCESSES: dict[str, Any] = {"RiverSwim": lambda _: river_swim(), "random": random_process, "linear": linear_process}
 PRIVATE = {
     "DP-APVI as printed": "apvi",
