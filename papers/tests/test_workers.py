@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from dataclasses import replace
-from pathlib import Path
-
-import cloudpickle
-import jax
-import jax.numpy as jnp
-import pytest
-from papers.tests.controlled import Controlled, contents
-
 from dprl.errors import DprlError
-from dprl_papers.harness.reproduce import PROVENANCE, RESULTS, make_request, reproduce
-from dprl_papers.harness.runner import Runner, Task
+from dprl_papers.harness.reproduce import PROVENANCE
+from dprl_papers.harness.reproduce import RESULTS
+from dprl_papers.harness.reproduce import make_request
+from dprl_papers.harness.reproduce import reproduce
+from dprl_papers.harness.runner import Runner
+from dprl_papers.harness.runner import Task
 from dprl_papers.harness.spec import load_paper
 from dprl_papers.harness.store import Store
 from dprl_papers.harness.versions import machine_facts
-from dprl_papers.harness.workers import compute_in_worker, forget_compiled
+from dprl_papers.harness.workers import compute_in_worker
+from dprl_papers.harness.workers import forget_compiled
+from papers.tests.controlled import Controlled
+from papers.tests.controlled import contents
+from pathlib import Path
+import cloudpickle
+import jax
+import jax.numpy as jnp
+import os
+import pytest
+import subprocess
+import sys
 
 SEEDS = {(units, seed): 1 for units in (10, 40) for seed in (0, 1)}
 
@@ -33,7 +37,7 @@ def plugin(tmp_path):
 @pytest.fixture(scope="module")
 def cluster():
     """A Ray cluster of two processors, that this process is connected to."""
-    from dprl import cluster
+    from dprl.release.engines import cluster
 
     ray = cluster.import_ray()
     with cluster.cluster(ray, 2, None):

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dprl.audits.conformance.best import BEST, LEARN
+from dprl.audits.conformance.sample_split import BEST, LEARN
 from dprl.audits.people import ROWS, PeopleWithTrajectories, without
 from dprl.audits.record_replay import SEED, Recorder, compare
 from dprl.data.readers import read_log

@@ -52,8 +52,9 @@ class TargetBandit:
 
     @property
     def policy(self) -> Parametric:
-        """Gaussian policy whose scaled action is the action; its bounds lie 4 standard deviations from the best
-        ones.
+        """Gaussian policy whose scaled action is the action.
+
+        The bounds of an action lie 4 standard deviations from the best actions.
         """
         return Parametric("gaussian", self.observation_bounds, action=((-1.0, 1.0),), std=STD)
 

@@ -8,21 +8,29 @@ Released: every noisy sum of clipped gradients, hence every iterate. It certifie
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Literal
-
+from dataclasses import dataclass
+from dataclasses import replace
 from dprl.accounting.budget import Budget
-from dprl.engine.algorithm import Algorithm, Setting
-from dprl.engine.program import Claimed, PublicFacts, Query, Stage
-from dprl.evaluation.gpope import GPOPE, GPOPEProgram
+from dprl.engine.algorithm import Algorithm
+from dprl.engine.algorithm import Setting
+from dprl.engine.program import Claimed
+from dprl.engine.program import PublicFacts
+from dprl.engine.program import Query
+from dprl.engine.program import Stage
+from dprl.evaluation.gpope import GPOPE
+from dprl.evaluation.gpope import GPOPEProgram
 from dprl.evaluation.protected import Protected
-from dprl.protocols import Attack, Precondition
-from dprl_papers.one_unit import claimed, with_single_unit_rate
+from dprl.protocols import Attack
+from dprl.protocols import Precondition
+from dprl_papers.one_unit import claimed
+from dprl_papers.one_unit import with_single_unit_rate
+from typing import Any
+from typing import Literal
+import math
 
 LEAST_SIGMA = math.sqrt(1.0 / math.log(2.0))
-"""What Theorem 1's proof assumes of sigma."""
+"""Least sigma that Theorem 1's proof assumes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,8 +78,10 @@ def noise_multiplier(steps: int, trajectories: int, epsilon: float, delta: float
 
 
 def precondition_holds(sigma: float) -> bool:
-    """Return whether sigma >= sqrt(1 / ln 2) = 1.201, which Theorem 1's proof assumes; else nothing is left of the
-    formula. Where it holds, the theorem is wrong all the same: docs/papers/004.md, E5 and E6.
+    """Return whether sigma >= sqrt(1 / ln 2) = 1.201, which Theorem 1's proof assumes.
+
+    Elsewhere nothing is left of the formula. Where it holds, the theorem is wrong all the same: docs/papers/004.md, E5
+    and E6.
     """
     return sigma >= LEAST_SIGMA
 

@@ -59,8 +59,10 @@ def logged(people: int, seed: int) -> Columns:
 
 
 def padded(columns: Columns, people: int) -> PaddedUnits:
-    """Return what models learn from: in each step an observation and action, the change that followed, and whether
-    there was such a step."""
+    """Return what models learn from.
+
+    For each step these are an observation and action, the change that followed, and whether there was such a step.
+    """
     change = (columns["next_observation"] - columns["observation"]) / CHANGE
     rows = {"x": np.column_stack([columns["observation"], columns["action"]]), "y": change}
     made = {"weight": np.zeros((people, LOGGED.horizon), np.float32)}
