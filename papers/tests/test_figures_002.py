@@ -1,32 +1,24 @@
 from __future__ import annotations
 
+import dataclasses
+from importlib import import_module
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
 from dprl.protectors.random_chains import draw_chain
 from dprl.protectors.simulation import unroll
 from dprl_papers.baselines import agd
 from dprl_papers.harness.page import render
 from dprl_papers.harness.programmed import Run
 from dprl_papers.harness.spec import load_paper
-from dprl_papers.harness.store import Store
-from dprl_papers.harness.store import as_json
-from dprl_papers.paper_002_l2p import classifiers
-from dprl_papers.paper_002_l2p import ctcdp
-from dprl_papers.paper_002_l2p import protectors
-from dprl_papers.paper_002_l2p import quadratics
-from dprl_papers.paper_002_l2p import trainings
-from dprl_papers.paper_002_l2p.figures import figure6
-from dprl_papers.paper_002_l2p.figures import figure8
-from dprl_papers.paper_002_l2p.figures import noise
-from dprl_papers.paper_002_l2p.figures import policy_evaluation
-from dprl_papers.paper_002_l2p.figures import table1
+from dprl_papers.harness.store import Store, as_json
+from dprl_papers.paper_002_l2p import classifiers, ctcdp, protectors, quadratics, trainings
+from dprl_papers.paper_002_l2p.figures import figure6, figure8, noise, policy_evaluation, table1
 from dprl_papers.paper_002_l2p.trainings import Learned
-from dprl_papers.records.losses import QuadraticLoss
-from dprl_papers.records.losses import Records
-from importlib import import_module
-import dataclasses
-import jax
-import jax.numpy as jnp
-import numpy as np
-import pytest
+from dprl_papers.records.losses import QuadraticLoss, Records
 
 OURS = ("figure8", "figure6", "queries", "covariance", "figure7", "logistic", "network", "figure4", "table1")
 

@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from dataclasses import replace
-from dprl.errors import DprlError
-from dprl_papers.harness.reproduce import PROVENANCE
-from dprl_papers.harness.reproduce import RESULTS
-from dprl_papers.harness.reproduce import make_request
-from dprl_papers.harness.reproduce import reproduce
-from dprl_papers.harness.runner import Runner
-from dprl_papers.harness.runner import Task
-from dprl_papers.harness.spec import load_paper
-from dprl_papers.harness.store import Store
-from dprl_papers.harness.versions import machine_facts
-from dprl_papers.harness.workers import compute_in_worker
-from dprl_papers.harness.workers import forget_compiled
-from papers.tests.controlled import Controlled
-from papers.tests.controlled import contents
 from pathlib import Path
+
 import cloudpickle
 import jax
 import jax.numpy as jnp
-import os
 import pytest
-import subprocess
-import sys
+from papers.tests.controlled import Controlled, contents
+
+from dprl.errors import DprlError
+from dprl_papers.harness.reproduce import PROVENANCE, RESULTS, make_request, reproduce
+from dprl_papers.harness.runner import Runner, Task
+from dprl_papers.harness.spec import load_paper
+from dprl_papers.harness.store import Store
+from dprl_papers.harness.versions import machine_facts
+from dprl_papers.harness.workers import compute_in_worker, forget_compiled
 
 SEEDS = {(units, seed): 1 for units in (10, 40) for seed in (0, 1)}
 

@@ -15,23 +15,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from dprl.engine.algorithm import Algorithm
-from dprl.engine.algorithm import Setting
-from dprl.engine.layouts import Block
-from dprl.engine.program import PublicFacts
-from dprl.engine.program import Query
-from dprl.engine.program import Stage
-from dprl.evaluation.primal_dual import FUNCTION
-from dprl.evaluation.primal_dual import PrimalDualProgram
-from dprl.evaluation.primal_dual import STANDARD_ATTACKS
-from dprl.evaluation.td_gradients import unit_gradients
-from dprl_papers.baselines.primal_dual_sgd import GradientConfig
-from typing import Any
-from typing import ClassVar
-from typing import Literal
-from typing import NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
+
 import jax
 import jax.numpy as jnp
+
+from dprl.engine.algorithm import Algorithm, Setting
+from dprl.engine.layouts import Block
+from dprl.engine.program import PublicFacts, Query, Stage
+from dprl.evaluation.primal_dual import FUNCTION, STANDARD_ATTACKS, PrimalDualProgram
+from dprl.evaluation.td_gradients import unit_gradients
+from dprl_papers.baselines.primal_dual_sgd import GradientConfig
 
 INITIAL = "initial gradient"
 # how far a unit's gradient may move in a step, over its clip norm, before the default clip of a difference cuts it

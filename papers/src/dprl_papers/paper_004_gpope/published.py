@@ -8,26 +8,18 @@ Released: every noisy sum of clipped gradients, hence every iterate. It certifie
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from dataclasses import replace
-from dprl.accounting.budget import Budget
-from dprl.engine.algorithm import Algorithm
-from dprl.engine.algorithm import Setting
-from dprl.engine.program import Claimed
-from dprl.engine.program import PublicFacts
-from dprl.engine.program import Query
-from dprl.engine.program import Stage
-from dprl.evaluation.gpope import GPOPE
-from dprl.evaluation.gpope import GPOPEProgram
-from dprl.evaluation.protected import Protected
-from dprl.protocols import Attack
-from dprl.protocols import Precondition
-from dprl_papers.one_unit import claimed
-from dprl_papers.one_unit import with_single_unit_rate
-from typing import Any
-from typing import Literal
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from dprl.accounting.budget import Budget
+from dprl.engine.algorithm import Algorithm, Setting
+from dprl.engine.program import Claimed, PublicFacts, Query, Stage
+from dprl.evaluation.gpope import GPOPE, GPOPEProgram
+from dprl.evaluation.protected import Protected
+from dprl.protocols import Attack, Precondition
+from dprl_papers.one_unit import claimed, with_single_unit_rate
 
 LEAST_SIGMA = math.sqrt(1.0 / math.log(2.0))
 """Least sigma that Theorem 1's proof assumes."""
