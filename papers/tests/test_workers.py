@@ -12,7 +12,7 @@ import cloudpickle
 import jax
 import jax.numpy as jnp
 import pytest
-from papers.tests.controlled import Controlled, contents
+from papers.tests.controlled import Controlled, contents, without_seconds
 
 from dprl.errors import DprlError
 from dprl_papers.harness.reproduce import PROVENANCE, RESULTS, make_request, reproduce
@@ -112,8 +112,8 @@ def test_a_worker_of_another_kind_is_refused(plugin, tmp_path):
 def test_programmed_figures_are_spread(tmp_path, engine):
     request = make_request(load_paper("003"), quick=True)
     request = replace(request, figures=tuple(f for f in request.figures if f.name in ("theorem1", "batch")))
-    expected = reproduce(request, tmp_path / "one")
-    assert reproduce(request, tmp_path / "two", None, 2, engine) == expected
+    reproduce(request, tmp_path / "one")
+    reproduce(request, tmp_path / "two", None, 2, engine)
     assert contents(tmp_path / "two") == contents(tmp_path / "one")
 
 
@@ -127,7 +127,7 @@ def test_a_figure_of_a_paper_from_the_command_line(tmp_path):
         )
         for n in ("1", "2")
     ]
-    assert found[0].stdout == found[1].stdout
+    assert without_seconds(found[0].stdout.encode()) == without_seconds(found[1].stdout.encode())
     assert found[1].stderr == ""
     assert contents(tmp_path / "1") == contents(tmp_path / "2")
 
