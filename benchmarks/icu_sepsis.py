@@ -44,7 +44,7 @@ class Sepsis:
     Attributes:
         start: ``(713,)`` law of the first state.
         following: ``(713, 25, 715)`` law of the next state; the last two places are death and survival.
-        clinicians: ``(713, 25)`` the clinicians' policy in the data set.
+        clinicians: ``(713, 25)`` the clinicians' policy in the dataset.
         admissible: ``(713, 25)`` whether an action was taken often enough in the records. The other actions have the
             mean effect of the admissible ones.
         centres: ``(713, 47)`` means of the patients' measurements in each state.

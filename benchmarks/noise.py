@@ -1,4 +1,4 @@
-"""What a Gaussian draw costs: the secure noise of releases, the fast noise of experiments, and the usual generators."""
+"""Time of a Gaussian draw: the secure noise of releases, the fast noise of experiments, and the usual generators."""
 
 from __future__ import annotations
 

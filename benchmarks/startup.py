@@ -1,4 +1,4 @@
-"""What commands cost that have little to do: ``--help``, a calibration, the demonstration's release."""
+"""Seconds of commands that have little to do: ``--help``, a calibration, the demonstration's release."""
 
 from __future__ import annotations
 

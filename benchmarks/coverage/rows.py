@@ -273,8 +273,9 @@ def _by_state(gain: float) -> Domain:
 
 
 def _to_the_right() -> Domain:
-    """Return a process of eight states over three steps. Success is likelier to the right, where the second action
-    mostly moves.
+    """Return a process of eight states over three steps.
+
+    Success is likelier to the right, where the second action mostly moves.
     """
     right, state = np.minimum(np.arange(8) + 1, 7), np.arange(8)
     following = np.zeros((8, 2, 9))

@@ -126,7 +126,7 @@ def test_the_figures_say_what_invented_numbers_have(tmp_path, monkeypatch):
         best = function is as_published.measure
         return as_json({"losses": np.full((2, 3), 1.0 if best else 2.0) + 0.01 * np.arange(3), "steps": 30.0})
 
-    monkeypatch.setattr(Run, "kept", kept)
+    monkeypatch.setattr(Run, "cached", kept)
     run = Run(values=(0.05, 0.4), epsilon=(0.05,), delta=1e-8, trials=3, store=Store(tmp_path / "cells", "002"))
     drawn = figure.draw(run)
     assert [c["verdict"] for c in drawn["claims"]] == ["holds", "does not hold"]

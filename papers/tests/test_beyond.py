@@ -221,6 +221,7 @@ def test_models_have_the_noise_that_is_stated(log, factor, holds):
     assert has_std(np.asarray(noisy), factor * mechanism.noise_multiplier * primorl.CLIP) == holds
 
 
+@pytest.mark.slow
 def test_models_that_agree_are_not_punished():
     same = jnp.tile(jnp.linspace(-1.0, 1.0, primorl._NETWORK.size, dtype=jnp.float32), (primorl.MODELS, 1))
     world = primorl.ModelledCartPole(horizon=200, discount=0.99)

@@ -76,6 +76,7 @@ def test_q_learning_finds_the_best_values_of_a_table():
         learn(SHORT, TABLE, 0, steps=20_000, step_size=5.0, exploration=0.5, parallel=4)
 
 
+@pytest.mark.slow
 def test_sarsa_finds_the_values_of_exploring():
     found = learn(SHORT, TABLE, 0, steps=20_000, step_size=0.02, exploration=0.5, parallel=4, rule="Sarsa")
     np.testing.assert_allclose(found, optimal(SHORT, TABLE, 0.5), atol=0.008)
@@ -84,6 +85,7 @@ def test_sarsa_finds_the_values_of_exploring():
         learn(SHORT, TABLE, 0, steps=20_000, step_size=5.0, exploration=0.5, parallel=4, rule="Sarsa")
 
 
+@pytest.mark.slow
 def test_fitted_q_finds_the_best_values_of_a_table():
     log = rollout(SHORT, TabularPolicy(np.full((3, 2), 0.5)), jax.random.key(1), 4000)
     phi, after = (TABLE(log[name].astype(np.float64)) for name in ("observation", "next_observation"))
@@ -113,6 +115,7 @@ def test_rollouts_have_the_chains_values():
 # Mountain Car.
 
 
+@pytest.mark.slow
 def test_the_cars_policies():
     """No action below 1/15, so ratios of the uniform policy are at most 5; greedily the car is out in time."""
     on, off = load_domain("mountain_car"), load_domain("mountain_car_off_policy")

@@ -28,6 +28,7 @@ def run(tmp_path):
     return Run(trials=3, quick=True, delta=1e-8, epsilon=(0.05,), store=Store(tmp_path / "cells", "002"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["chains", "mdps"])
 def test_values_solve_the_bellman_equation(kind):
     chain = draw_chain(jax.random.key(1), 12, kind)
@@ -66,7 +67,7 @@ def test_a_term_that_stands_for_copies_is_as_good_as_the_copies():
 
 def answering(monkeypatch, answers):
     """Let runs keep what is invented here in place of what the functions of these names would compute."""
-    monkeypatch.setattr(Run, "kept", lambda self, function, *given: as_json(answers[function.__name__](*given)))
+    monkeypatch.setattr(Run, "cached", lambda self, function, *given: as_json(answers[function.__name__](*given)))
 
 
 def test_figure_8_judges_intervals_and_not_means(run, monkeypatch):
@@ -195,6 +196,7 @@ def test_what_is_private_is_no_public_task():
             assert np.isfinite(numbers).all()
 
 
+@pytest.mark.slow
 def test_a_cut_gradient_is_whole_in_one_batch_and_another_in_several():
     simulation, weights, key, task = table1._problem(0, 6, every=True)
     whole = jax.grad(lambda w: jnp.mean(unroll(simulation, w, task, key).losses))(weights)

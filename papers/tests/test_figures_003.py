@@ -32,6 +32,7 @@ def test_value_of_a_tabular_bandit_is_that_of_its_own_steps():
     assert bandit.best - float(bandit.value(jnp.zeros(12))) == pytest.approx(bandit.gap, abs=1e-9)
 
 
+@pytest.mark.slow
 def test_squared_gradients_fall_with_users_and_begin_where_they_must():
     bandit = fosp.bandit_of(1, 2)
     setting = fosp.Setting(users=4096, epsilon=None, delta=1e-6, factor=10.0)

@@ -32,6 +32,7 @@ def gradients(theta, tokens, weights):
     return jax.jit(jax.vmap(jax.grad(objective), (None, 0, 0)))(theta, tokens, weights)
 
 
+@pytest.mark.slow
 def test_norms_of_every_layer_and_of_all_are_those_of_the_gradients():
     vectors, found = gradients(*given()), jax.jit(lambda *a: TINY.layers_of(*a, 2))(*given())
     ends = np.cumsum([np.prod(shape) for shape in TINY.shapes])

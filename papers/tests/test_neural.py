@@ -91,6 +91,7 @@ def test_with_fewer_states_than_weights_the_projection_is_no_projection() -> Non
     np.testing.assert_allclose(found["mspbe"], found["msbe"], rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_components_that_never_change_leave_a_network_fewer_directions() -> None:
     """Products of gradients are those of whole ones, Jacobians of single states being the oracle."""
     features = make_features("mlp:3", ((0.0, 4.0), (0.0, 255.0), (-1.0, 1.0), (0.0, 9.0)))

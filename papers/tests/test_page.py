@@ -14,7 +14,7 @@ from dprl_papers.harness.page import _measured, guarantee_text, render, with_err
 from dprl_papers.harness.plugin import load_plugin
 from dprl_papers.harness.reproduce import REPORT, reproduce
 from dprl_papers.harness.results import _verdict
-from dprl_papers.harness.spec import Claim, parse
+from dprl_papers.harness.spec import FigureClaim, parse
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -132,7 +132,7 @@ def series(**values):
 )
 def test_verdicts_follow_from_the_numbers(claim, verdict, text):
     figure = parse(SPEC, "x").figure("1")
-    asked = Claim(words="w", method="a", metric="rmse", **claim)
+    asked = FigureClaim(words="w", method="a", metric="rmse", **claim)
     found = _verdict(figure, asked, series(a=[0.1, 0.05], b=[1.0, 2.0]))
     assert found["verdict"] == verdict
     assert text in found["text"]

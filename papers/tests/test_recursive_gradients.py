@@ -112,6 +112,7 @@ def test_a_run_looks_at_the_log_as_often_as_it_is_asked_to() -> None:
     assert steps_of(400, 0) == length
 
 
+@pytest.mark.slow
 def test_it_measures_itself_along_a_run_and_at_one_of_its_iterates() -> None:
     trials, keys = trials_of()
     (method,) = recursive_gradients.METHODS

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import jax
 import numpy as np
+import pytest
 
 from dprl.accounting.budget import Budget
 from dprl_papers.paper_beyond.figures.river_swim import ProcessEnvironment, lost_by_learning
@@ -22,6 +23,7 @@ def test_people_answer_by_the_laws_of_the_process():
         assert not np.asarray(over).any()
 
 
+@pytest.mark.slow
 def test_it_is_learned_where_there_is_hardly_any_noise():
     process = river_swim()
     by_chance = process.value() - process.value(np.full(process.shape, 0.5))

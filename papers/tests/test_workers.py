@@ -33,7 +33,7 @@ def plugin(tmp_path):
 @pytest.fixture(scope="module")
 def cluster():
     """A Ray cluster of two processors, that this process is connected to."""
-    from dprl import cluster
+    from dprl.release.engines import cluster
 
     ray = cluster.import_ray()
     with cluster.cluster(ray, 2, None):
@@ -132,6 +132,7 @@ def test_a_figure_of_a_paper_from_the_command_line(tmp_path):
     assert contents(tmp_path / "1") == contents(tmp_path / "2")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="only Linux counts memory maps")
 def test_compiled_programs_are_forgotten_before_their_maps_run_out():
     maps = lambda: Path("/proc/self/maps").read_bytes().count(b"\n")  # noqa: E731

@@ -124,7 +124,7 @@ def find(name: str) -> Entry:
     Raises:
         DprlError: there is no such entry; the sentence has the name that may have been meant, or the known names.
     """
-    return find_in(ALGORITHMS if name in ALGORITHMS else evaluating(), name)
+    return find_in(ALGORITHMS if name in ALGORITHMS else evaluation_entries(), name)
 
 
 LEARNING: dict[str, Entry] = entries(
@@ -154,10 +154,12 @@ LEARNING: dict[str, Entry] = entries(
 AUDITED = ALGORITHMS | LEARNING
 """All algorithms of dprl's own; only these certify."""
 
-_BEST = "dprl.audits.conformance.best"
+_SAMPLE_SPLIT = "dprl.audits.conformance.sample_split"
 IN_TWO_PARTS: dict[str, Entry] = {
-    "best": Entry("best", _BEST, "the best policy of many and its value, together", suite=f"{_BEST}:BEST"),
-    "learn": Entry("learn", _BEST, "a learned policy and its values, together", suite=f"{_BEST}:LEARN"),
+    "best": Entry(
+        "best", _SAMPLE_SPLIT, "the best policy of many and its value, together", suite=f"{_SAMPLE_SPLIT}:BEST"
+    ),
+    "learn": Entry("learn", _SAMPLE_SPLIT, "a learned policy and its values, together", suite=f"{_SAMPLE_SPLIT}:LEARN"),
 }
 """Releases on two parts of the people. They are not algorithms, but each is audited as a whole."""
 
@@ -174,24 +176,24 @@ def entries_of_others() -> dict[str, Entry]:
     return {name: entry for table in tables for name, entry in table.items() if name not in AUDITED}
 
 
-def evaluating() -> dict[str, Entry]:
+def evaluation_entries() -> dict[str, Entry]:
     """Return all algorithms that evaluate a log: dprl's own, and those that other distributions add."""
     return ALGORITHMS | {name: entry for name, entry in entries_of_others().items() if entry.unit == "unit of the log"}
 
 
-def audited() -> dict[str, Entry]:
+def auditable_entries() -> dict[str, Entry]:
     """Return all algorithms that can be audited: dprl's own, and those that other distributions add."""
     return AUDITED | entries_of_others()
 
 
-def attacked() -> dict[str, Entry]:
+def attackable_entries() -> dict[str, Entry]:
     """Return everything that can be audited: algorithms, and releases on two parts of the people."""
-    return audited() | IN_TWO_PARTS
+    return auditable_entries() | IN_TWO_PARTS
 
 
 def find_audited(name: str, calibration: str = entry_points.VERIFIED) -> Entry:
     """Return the entry called ``name`` in a calibration: an algorithm, or a release on two parts of the people."""
-    entry = find_in(AUDITED if name in AUDITED else attacked(), name)
+    entry = find_in(AUDITED if name in AUDITED else attackable_entries(), name)
     return entry if calibration == entry.calibration else entry_points.entry_in_calibration(name, calibration)
 
 
@@ -203,7 +205,7 @@ def in_every_calibration() -> list[Entry]:
     ]
     return [
         found
-        for name, entry in attacked().items()
+        for name, entry in attackable_entries().items()
         for found in (entry, *(table[name] for table in tables if name in table))
     ]
 

@@ -29,7 +29,7 @@ from dprl.accounting import accountant, events
 from dprl.accounting.accountant import epsilon_of
 from dprl.errors import DprlError
 from dprl.mechanisms.gaussian_sum import GaussianSum
-from dprl.registry import evaluating
+from dprl.registry import evaluation_entries
 
 ROOT = Path(__file__).parents[2]
 ADD_OR_REMOVE = NeighboringRelation.ADD_OR_REMOVE_ONE
@@ -86,13 +86,13 @@ def test_all_classes_of_events_were_tried():
 
 @pytest.mark.slow  # every setting of every algorithm is calibrated
 def test_all_classes_that_are_emitted_are_known():
-    kinds = {type(node).__name__ for name in evaluating() for node in emitted_by(name)}
+    kinds = {type(node).__name__ for name in evaluation_entries() for node in emitted_by(name)}
     assert kinds == EMITTED
 
 
 def emitted_by(name: str) -> list[dpe.DpEvent]:
     """Every event, at every depth, that the conformance suite's settings of an algorithm emit."""
-    suite, found = evaluating()[name].load_conformance(), []
+    suite, found = evaluation_entries()[name].load_conformance(), []
     stack = [suite.plan(setting).event for setting in suite.algorithm.settings]
     while stack:
         node = stack.pop()
@@ -282,7 +282,7 @@ def test_no_other_accountant_is_used():
 def test_a_clip_norm_that_bounds_nothing_is_refused(clip):
     with pytest.raises(DprlError, match="clip norm"):
         GaussianSum(parts=((2, clip),), noise_multiplier=1.0)
-    for entry in evaluating().values():
+    for entry in evaluation_entries().values():
         if "clip_norm" in entry.load_config().options():
             with pytest.raises(DprlError, match="clip_norm"):
                 entry.load_config()(clip_norm=clip)

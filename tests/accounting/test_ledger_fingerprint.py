@@ -221,7 +221,7 @@ def ledger(tmp_path):
 def test_the_same_rows_are_refused_under_another_name(ledger):
     ledger.claim("trial", columns())
     ledger.claim("trial", columns())
-    ledger.claim("trial", columns(201))  # a data set that grows
+    ledger.claim("trial", columns(201))  # a dataset that grows
     ledger.claim("cohort", columns(seed=1))
     for rows in (200, 201):
         with pytest.raises(DprlError, match="under another name than 'cohort'") as caught:

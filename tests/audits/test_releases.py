@@ -13,7 +13,7 @@ from tests.mutations.faults_in_choice import in_both_parts, rows_divided
 import dprl
 from dprl.audits.attacks.releases import LearnAudit, odds
 from dprl.audits.audit import canary_of
-from dprl.audits.conformance.best import BEST, LEARN
+from dprl.audits.conformance.sample_split import BEST, LEARN
 from dprl.audits.lower_bound import run_attack
 from dprl.errors import DprlError
 from dprl.mechanisms.noisy_maximum import NoisyMaximum

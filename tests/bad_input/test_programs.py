@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import dprl as library
-from dprl.registry import evaluating
+from dprl.registry import evaluation_entries
 
 from ..sample_log import BOUNDS, BOUNDS_TOML, Columns
 from .conftest import SETTINGS, TABULAR
@@ -17,7 +17,7 @@ from .conftest import WITH_NEXT as LOG
 from .test_table import ABSENT, ZERO, changed
 
 WITHOUT = ("importance-sampling", "stratified", "survival", "best-linear-projection")  # a value function
-PROGRAMS = [name for name in evaluating() if name not in ("gpope", *WITHOUT)]
+PROGRAMS = [name for name in evaluation_entries() if name not in ("gpope", *WITHOUT)]
 # one with stages and one without here, the others with the slow tests
 FAST = ("constant", "td")
 NAMES = [pytest.param(name, marks=[] if name in FAST else [pytest.mark.slow]) for name in PROGRAMS]
@@ -88,7 +88,7 @@ def test_public_facts_of_every_kind_give_numbers(evaluate, fixed_noise, world):
 @pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow) for name in PROGRAMS])
 def test_discounts_at_the_ends_give_numbers_or_one_sentence(name, discount):
     options = {k: int(v) for k, v in (s.split("=") for s in SETTINGS.get(name, ()))}
-    kind, features = evaluating()[name].load_config(), "tabular" if name in TABULAR else "columns"
+    kind, features = evaluation_entries()[name].load_config(), "tabular" if name in TABULAR else "columns"
     budget = library.Budget(1.0, 1e-5)
     try:
         config = kind.from_mapping({**options, "discount": discount}, "code")
@@ -116,7 +116,7 @@ REFUSED = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_an_algorithm_cannot_do_is_refused_before_anything_is_spent(trial, name):
     options, features, words = REFUSED[name]
-    config = evaluating()[name].load_config().from_mapping(options, "code")
+    config = evaluation_entries()[name].load_config().from_mapping(options, "code")
     with pytest.raises(library.DprlError, match=words):
         library.evaluate(LOG, "uniform", library.Budget(1.0, 1e-5), bounds=BOUNDS, algorithm=config, unit="person",
                          features=features, ledger=trial.ledger, dataset="trial")  # fmt: skip

@@ -8,7 +8,7 @@ import re
 import pytest
 
 from dprl.audits import audit
-from dprl.registry import attacked
+from dprl.registry import attackable_entries
 
 PUBLISHED = ("audit", "gpope", "--calibration", "as-published", "--units", 200, "--steps", 200, "--epsilon", 1)
 
@@ -16,12 +16,12 @@ PUBLISHED = ("audit", "gpope", "--calibration", "as-published", "--units", 200, 
 def test_what_can_be_audited(dprl):
     for arguments in (("audit",), ("audit", "--list")):
         found = dprl(*arguments).done()
-        for name, entry in attacked().items():
+        for name, entry in attackable_entries().items():
             assert f"{name}: {entry.summary}" in found.out
             assert f"{name}: {entry.summary}\n    calibrations: verified" in found.out
         assert "    calibrations: verified, as-published; 8 standard attacks" in found.out
     listed = dprl("audit", "--list", "--json").json()
-    assert set(listed) == set(attacked())
+    assert set(listed) == set(attackable_entries())
 
 
 def test_a_claim_that_is_false(dprl):
@@ -31,7 +31,7 @@ def test_a_claim_that_is_false(dprl):
     assert lines[0] == "gpope, as published, claims epsilon 1 at delta 1e-05"
     assert lines[1].startswith("attacked: all of 200 records push one way, and one of them is replaced")
     bound = re.fullmatch(
-        r"epsilon is at least (\d\.\d{3}) \(95% confidence, by counting alone: 4000 runs on each of the two data sets, "
+        r"epsilon is at least (\d\.\d{3}) \(95% confidence, by counting alone: 4000 runs on each of the two datasets, "
         r"after 1000 others chose the threshold\)",
         lines[2],
     )

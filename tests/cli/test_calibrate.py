@@ -12,7 +12,7 @@ from dprl.accounting import events
 from dprl.accounting.accountant import epsilon_of
 from dprl.accounting.budget import Budget
 from dprl.accounting.calibration import gaussian_noise_multiplier, noise_multiplier_for
-from dprl.registry import evaluating
+from dprl.registry import evaluation_entries
 from dprl_papers.first_sum import initial_release_epsilon
 from dprl_papers.paper_000_dptd.privacy import JOINT
 
@@ -65,7 +65,7 @@ def test_a_multiplier_may_be_typed_back(calibrate, asked, event):
 
 
 def options(name: str) -> list[str]:
-    if getattr(evaluating()[name].load_config(), "neural", False):
+    if getattr(evaluation_entries()[name].load_config(), "neural", False):
         return ["--features", "mlp:3", "--sampling-rate", "1"]
     return ["--features", "tabular"] if name in ("noisy-counts", "first-visit") else []
 
@@ -82,7 +82,7 @@ def bounds(tmp_path):
 INSTEAD = {"stratified": "strata = []", "survival": "", "best-linear-projection": ""}
 
 
-@pytest.mark.parametrize("name", evaluating())
+@pytest.mark.parametrize("name", evaluation_entries())
 def test_every_algorithm_spends_its_budget_in_the_shares_that_are_said(calibrate, bounds, name):
     if name in INSTEAD:
         bounds.write_text(bounds.read_text().replace("max_cumulative_ratio = 4.0", INSTEAD[name]))

@@ -11,12 +11,12 @@ import dprl
 from dprl.accounting import events
 from dprl.audits.record_replay import Recorder, ReleaseTrace
 from dprl.mechanisms.arithmetic import grid_step
-from dprl.registry import Entry, evaluating
+from dprl.registry import Entry, evaluation_entries
 
 from .toy import TOY
 from .walks import mechanisms_of
 
-ENTRIES: dict[str, Entry] = {**evaluating(), "toy": TOY}
+ENTRIES: dict[str, Entry] = {**evaluation_entries(), "toy": TOY}
 # Further settings of an algorithm take the same ways through the code, and programs share their loop: all of it runs
 # with the slow tests but for two settings of GPOPE and of importance sampling. The other algorithms have a short
 # version (test_programs_in_short.py).

@@ -170,7 +170,7 @@ def test_scores_are_reproducible_and_independent(name):
     a, b, c = attack.scores(1, 50, True), attack.scores(1, 50, True), attack.scores(2, 50, True)
     np.testing.assert_array_equal(a, b)
     assert len(np.unique(np.concatenate([a, c]))) == 100
-    # the two data sets share no noise, and more trials begin with the fewer
+    # the two datasets share no noise, and more trials begin with the fewer
     absent = attack.scores(1, 50, False)
     assert abs(float(np.corrcoef(a, absent)[0, 1])) < 0.6
     np.testing.assert_allclose(attack.scores(1, 20, True), a[:20], rtol=1e-9)

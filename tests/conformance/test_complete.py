@@ -17,7 +17,7 @@ from dprl.entry_points import VERIFIED
 from dprl.errors import DprlError
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.protocols import Attack
-from dprl.registry import LEARNING, evaluating
+from dprl.registry import LEARNING, evaluation_entries
 
 ROOT = Path(__file__).parents[2]
 HEADER = ("Privacy unit:", "Relation:", "Released:")
@@ -64,9 +64,9 @@ def lacking(entry: Any, root: Path = ROOT) -> list[str]:
     return problems
 
 
-@pytest.mark.parametrize("name", evaluating())
+@pytest.mark.parametrize("name", evaluation_entries())
 def test_nothing_is_lacking(name):
-    assert lacking(evaluating()[name]) == []
+    assert lacking(evaluation_entries()[name]) == []
 
 
 # what the options of some attack are to be, for each learning algorithm
@@ -154,11 +154,11 @@ LACKS = {
 @pytest.mark.parametrize("what", LACKS)
 def test_whatever_is_lacking_is_noticed(what):
     changes, problem = LACKS[what]
-    assert problem in lacking(entry_with(evaluating()["gpope"], **changes))
+    assert problem in lacking(entry_with(evaluation_entries()["gpope"], **changes))
 
 
 def test_every_member_is_asked_for():
     members = [name for name in vars(Suite) if not name.startswith("_")]
     assert {"canary", "plan", "neighbours", "sources"} <= set(members)
     for member in members:
-        assert member in lacking(entry_with(evaluating()["gpope"], **{member: None}))
+        assert member in lacking(entry_with(evaluation_entries()["gpope"], **{member: None}))

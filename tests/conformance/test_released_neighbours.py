@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dprl.audits.conformance.suite import HEADING, Case, CaseFindings, cases, section, with_section
-from dprl.registry import attacked, find_audited
+from dprl.registry import attackable_entries, find_audited
 
 ROOT = Path(__file__).parents[2]
 CASES = list(cases())
@@ -38,7 +38,7 @@ FURTHER = {
 
 def _quick() -> list[Case]:
     chosen = set(FURTHER)
-    for number, (name, entry) in enumerate(attacked().items()):
+    for number, (name, entry) in enumerate(attackable_entries().items()):
         setting = SETTINGS.get(name, next(iter(entry.load().settings)))
         source = {"user": "stream", "reward function": "unhashable environments"}.get(entry.unit)
         chosen.add((name, setting, source or SOURCES[number % len(SOURCES)]))
@@ -84,9 +84,9 @@ def test_workers_of_a_cluster(case, tmp_path):
 
 def test_nothing_that_is_registered_is_left_out():
     tried = {(case.entry.name, case.setting) for case in CASES}
-    registered = {(name, setting) for name, entry in attacked().items() for setting in entry.load().settings}
+    registered = {(name, setting) for name, entry in attackable_entries().items() for setting in entry.load().settings}
     assert tried == registered
-    assert {case.entry.name for case in _quick()} == set(attacked())
+    assert {case.entry.name for case in _quick()} == set(attackable_entries())
     page = (ROOT / "docs" / "audits.md").read_text().partition(HEADING)[2]
     rows = re.findall(r"^\| `(.+?)` \| (.+?) \| .* \| (\d\.\d{3}) \|", page, flags=re.MULTILINE)
     assert {row[:2] for row in rows} == tried

@@ -64,7 +64,7 @@ def logs(tmp_path_factory):
 @pytest.fixture(scope="module")
 def cluster():
     """Of five processors, on this machine; the folder of its logs."""
-    from dprl.cluster import cluster, import_ray
+    from dprl.release.engines.cluster import cluster, import_ray
 
     ray = import_ray()
     with cluster(ray, 5, None):

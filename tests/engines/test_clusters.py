@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 
 import dprl
-from dprl import cluster
+from dprl.release.engines import cluster
 
 from ..release.in_parts import PartsTrial, contents
 from .conftest import write_bounds
@@ -106,7 +106,7 @@ def listening() -> set[str]:
 
 LISTENS = """
 import json
-from dprl import cluster
+from dprl.release.engines import cluster
 from tests.engines.test_clusters import listening
 ray = cluster.import_ray()
 with cluster.cluster(ray, 1, None):

@@ -19,9 +19,9 @@ from pathlib import Path
 import pytest
 
 import dprl
-from dprl.cluster import _with_token, import_ray
 from dprl.engine import shards
 from dprl.release.engines import ray_workers
+from dprl.release.engines.cluster import _with_token, import_ray
 
 from ..release.in_parts import ALGORITHMS, PartsTrial, release
 from ..release.resumable import fix_key

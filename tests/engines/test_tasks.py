@@ -14,14 +14,14 @@ from dprl.engine.loop import _init
 from dprl.engine.shards import Task
 from dprl.evaluation.plan import make_plan
 from dprl.policies.loading import load_policy
-from dprl.registry import evaluating
+from dprl.registry import evaluation_entries
 
 from ..release.in_parts import BUDGET
 from ..release.test_every_algorithm import request
 from ..sample_log import BOUNDS
 
 
-@pytest.mark.parametrize("name", list(evaluating()))
+@pytest.mark.parametrize("name", list(evaluation_entries()))
 def test_plans_and_states(logs, name):
     asked = request(name)
     policies = [load_policy("uniform", BOUNDS.actions)]

@@ -11,13 +11,13 @@ import pytest
 from dprl.engine.layouts import UnitRows, unit_rows
 from dprl.engine.program import ValuesConfig
 from dprl.evaluation.stratified import Stratified
-from dprl.registry import evaluating
+from dprl.registry import evaluation_entries
 from dprl.value_functions.features import make_features
 from dprl_papers.harness.transitions import shared_transitions
 
 from . import helpers, one_shot
 
-KINDS = {name: entry.load_config() for name, entry in evaluating().items()}
+KINDS = {name: entry.load_config() for name, entry in evaluation_entries().items()}
 # these take their gradients from the same function as dptd
 ALIKE = ("neural-td", "dp-sgda", "dp-gld", "dp-srm")
 

@@ -29,7 +29,7 @@ from dprl.evaluation import gpope
 from dprl.evaluation.plan import make_plan, program_for
 from dprl.mechanisms.arithmetic import clip_to_grid, grid_step
 from dprl.mechanisms.noise import SeededNoise
-from dprl.registry import evaluating
+from dprl.registry import evaluation_entries
 from dprl.value_functions.features import make_features
 
 from . import helpers, one_shot
@@ -39,7 +39,7 @@ TABLES = ("noisy-counts", "first-visit")
 QUICK = (("gpope", "tabular", 1.0, False),)
 CASES = [
     case if (case := (name, features, epsilon, on_policy)) in QUICK else pytest.param(*case, marks=pytest.mark.slow)
-    for name, entry in evaluating().items()
+    for name, entry in evaluation_entries().items()
     if not issubclass(entry.load_config(), ValuesConfig)
     for features in (
         ("tabular",)
@@ -95,7 +95,7 @@ def test_contributions(logs: Any, name: str, features: str, epsilon: float, on_p
     if on_policy:
         bounds = replace(bounds, max_importance_ratio=1.0, max_cumulative_ratio=1.0)
     feature_map = make_features(features, bounds.observation)
-    config = evaluating()[name].load_config()(discount=0.9)
+    config = evaluation_entries()[name].load_config()(discount=0.9)
     program = program_for(config, bounds, feature_map, Budget(epsilon, 1e-5))
 
     def units(log: Any) -> Any:

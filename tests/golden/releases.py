@@ -29,7 +29,7 @@ from dprl.audits.conformance.users import UNITS, Users
 from dprl.audits.people import PeopleWithTrajectories
 from dprl.data.readers import read_log
 from dprl.engine.program import ValuesConfig
-from dprl.registry import Entry, audited
+from dprl.registry import Entry, auditable_entries
 
 RECORDED = Path(__file__).parent / "releases.json"
 _SEED = 7
@@ -37,7 +37,7 @@ _SEED = 7
 
 def cases() -> Iterator[tuple[str, Entry, str]]:
     """A name, the algorithm and its setting."""
-    for entry in audited().values():
+    for entry in auditable_entries().values():
         for setting in entry.load().settings:
             yield f"{entry.name}: {setting}", entry, setting
 

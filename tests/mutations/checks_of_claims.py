@@ -22,7 +22,7 @@ from dprl.mechanisms.gaussian_sum import RELATION
 from dprl.mechanisms.noise import SecureNoise
 from dprl.mechanisms.rounded_gaussian import TOTAL_VARIATION
 from dprl.protocols import Attack
-from dprl.registry import evaluating
+from dprl.registry import evaluation_entries
 
 from .lab import FULL, Caught, Lab, check, flat, last_unit, refused, require, rows_where, small_log, suite_of
 
@@ -34,7 +34,7 @@ def the_canary_stays_below_the_claim() -> None:
     """A quick audit: Gaussian scores bound epsilon from below, and must not exceed the claim."""
     options: dict[str, Any] = {"importance-sampling": {}, "gpope": {"steps": 4}}
     for name, chosen in options.items():
-        attack = evaluating()[name].load_canary(Attack(options=chosen))
+        attack = evaluation_entries()[name].load_canary(Attack(options=chosen))
         result = run_attack(attack, trials=8_000, seed=1, confidence=0.9999)
         require(not result.violated, f"{name}: the audit disproves the claim")
 
@@ -42,7 +42,7 @@ def the_canary_stays_below_the_claim() -> None:
 @check
 def the_canary_of_a_program_stays_below_the_claim() -> None:
     """The attack that fits all programs, on one whose stage has most of the budget."""
-    attack = evaluating()["constant"].load_canary(Attack(options={"value_budget_fraction": 0.2}))
+    attack = evaluation_entries()["constant"].load_canary(Attack(options={"value_budget_fraction": 0.2}))
     require(attack.gaussian, "full batches are Gaussian")
     require(not run_attack(attack, trials=8_000, seed=1, confidence=0.9999).violated, "the audit disproves the claim")
 

@@ -18,7 +18,7 @@ from dprl.audits.conformance import reward_functions as learning
 from dprl.audits.record_replay import Recorder
 from dprl.engine import loop as engine
 from dprl.errors import DprlError
-from dprl.registry import evaluating
+from dprl.registry import evaluation_entries
 from tests.conformance.walks import walks
 
 FULL = ("gpope", "full batches")
@@ -118,7 +118,7 @@ def forget_compiled(*modules: Any) -> None:
 
 
 def suite_of(case: tuple[str, str]) -> Any:
-    return evaluating()[case[0]].load_conformance()
+    return evaluation_entries()[case[0]].load_conformance()
 
 
 def small_log(units: int = 6) -> dict[str, np.ndarray]:

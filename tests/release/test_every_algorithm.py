@@ -11,7 +11,7 @@ import pytest
 
 import dprl
 from dprl.accounting import verification
-from dprl.registry import ALGORITHMS, evaluating
+from dprl.registry import ALGORITHMS, evaluation_entries
 
 from ..sample_log import BOUNDS
 from .resumable import Trial, fix_key
@@ -32,11 +32,11 @@ FACTS: dict[str, dict[str, Any]] = {
 
 # the others go the same ways
 FAST = ("gpope", "importance-sampling", "recommended", "td", "doubly-robust", "constant")
-NAMES = [pytest.param(name, marks=[] if name in FAST else [pytest.mark.slow]) for name in evaluating()]
+NAMES = [pytest.param(name, marks=[] if name in FAST else [pytest.mark.slow]) for name in evaluation_entries()]
 
 
 def request(name):
-    kind = evaluating()[name].load_config()
+    kind = evaluation_entries()[name].load_config()
     network = getattr(kind, "neural", False)
     options = OPTIONS.get(name, {"steps": 3} if network else {})
     features = "mlp:3" if network else "tabular" if name in TABULAR else "columns"

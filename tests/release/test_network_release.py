@@ -11,7 +11,7 @@ import dprl
 from dprl.accounting import verification
 from dprl.engine.program import ValuesConfig
 from dprl.evaluation.dptd import DPTD
-from dprl.registry import evaluating
+from dprl.registry import evaluation_entries
 
 from ..evaluation import helpers
 
@@ -62,7 +62,7 @@ def test_a_network_is_released_like_any_value_function(tmp_path):
 
 NO_NETWORK = [
     name
-    for name, entry in evaluating().items()
+    for name, entry in evaluation_entries().items()
     if not issubclass(entry.load_config(), ValuesConfig | dprl.Stratified)
     and not getattr(entry.load_config(), "neural", False)
 ]
@@ -71,7 +71,7 @@ NO_NETWORK = [
 @pytest.mark.parametrize("name", NO_NETWORK)
 def test_what_is_linear_in_features_refuses_a_network(name, tmp_path):
     """Before anything is charged."""
-    config = evaluating()[name].load_config()()
+    config = evaluation_entries()[name].load_config()()
     ledger = dprl.Ledger.create(tmp_path / "l.db", "data", dprl.Budget(2.0, 1e-4), "trajectory", "add or remove one")
     with pytest.raises(
         dprl.DprlError, match=rf"^{name} learns a linear value function: .* dptd or neural-td for mlp:2"

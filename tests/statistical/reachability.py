@@ -1,6 +1,6 @@
-"""The reachability attack: outputs that one data set can give and its neighbour cannot (Mironov 2012).
+"""The reachability attack: outputs that one dataset can give and its neighbour cannot (Mironov 2012).
 
-An output that the neighbour cannot give betrays the data set with certainty, whatever epsilon says.
+An output that the neighbour cannot give betrays the dataset with certainty, whatever epsilon says.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the first noisy sum alone says about the privacy of a paper's noise, and the words for ``dprl calibrate``."""
+"""The privacy of a paper's noise as the first noisy sum alone shows it, and the words for ``dprl calibrate``."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ def noise_in_words(
 def initial_release_epsilon(units: int, sigma: float, push: float, delta: float) -> float:
     """Return the epsilon of the first release (p_0, d_0) alone.
 
-    It is exact for the pair of data sets below, and therefore a lower bound on the epsilon of Algorithm 1.
+    It is exact for the pair of datasets below, and therefore a lower bound on the epsilon of Algorithm 1.
 
-    Both data sets have n records. In the first, every record pushes the sum by -G v, where v is a unit vector. In the
+    Both datasets have n records. In the first, every record pushes the sum by -G v, where v is a unit vector. In the
     second, one record pushes by (``push`` - 1) G v instead. A step takes one of the n records. Along v, and up to the
     common shift by -G, the release is N(0, sigma^2) for the first and (1 - 1/n) N(0, sigma^2) + (1/n) N(push G,
     sigma^2) for the second. The likelihood ratio increases. Let x be the threshold at which it is e^epsilon, s =

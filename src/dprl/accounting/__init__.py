@@ -1,1 +1,1 @@
-"""What a release costs: events, accountants, calibration, certificates with their verifier, and the ledger."""
+"""The cost of a release: events, accountants, calibration, certificates with their verifier, and the ledger."""

@@ -20,8 +20,9 @@ import numpy as np
 from scipy.special import log_ndtr, ndtr, ndtri
 
 from dprl.accounting.events import DpEvent, ParallelDpEvent, Part, PureDpEvent, gaussians_of
-from dprl.accounting.renyi_filter import RenyiFilterEvent, slow_modules_later
+from dprl.accounting.renyi_filter import RenyiFilterEvent
 from dprl.accounting.schema import positive
+from dprl.accounting.slow_imports import slow_modules_later
 from dprl.errors import require
 
 with slow_modules_later():

@@ -38,11 +38,11 @@ NOT_A_TRAJECTORY = (
     "A trajectory or a person as a whole: one visited state sits in two transitions, and every further transition of "
     "the same trajectory or person has a guarantee of its own."
 )
-"""What a guarantee for transitions must state as not protected."""
+"""Statement of what a guarantee for transitions does not protect; every such certificate must have it."""
 NOT_THE_TRANSITIONS = (
     "States, actions and transitions, and how often a reward was asked for: only what the rewards are is protected."
 )
-"""What a guarantee for reward functions must state as not protected."""
+"""Statement of what a guarantee for reward functions does not protect; every such certificate must have it."""
 
 _TIME_FORMAT = "%Y-%m-%dT%H:%M:%SZ"
 _SIGNING = b"dprl certificate digest "

@@ -147,7 +147,7 @@ def _check_noise(path: Path, content: Mapping[str, Any], rows: Sequence[Mechanis
     for row in rows:
         try:
             require(isinstance(row, kind), "The mechanism is for other neighbours.")
-            sound = row.enough(relation, content)  # type: ignore[attr-defined]
+            sound = row.noise_suffices(relation, content)  # type: ignore[attr-defined]
             delta += row.precision(content)  # type: ignore[attr-defined]
         except (KeyError, TypeError, ValueError, ArithmeticError) as error:
             raise DprlError(f"A mechanism of {path} does not protect the {whom} of its relation.") from error

@@ -302,7 +302,7 @@ _EXPLANATIONS = (
     ("CONSTRAINT", "The ledger {path} refuses the entry: {error}."),
     ("", "The ledger {path} is damaged: put a copy of it back, however old, beside its newest intents."),
 )
-"""What is wrong with a ledger, by SQLite's names for the error; the last sentence stands for all other errors."""
+"""Sentences about a ledger that cannot be used, by SQLite's names for the error; the last is for all others."""
 
 
 def _explain(path: Path, error: Exception | None = None) -> str:

@@ -4,65 +4,20 @@ Feldman and Zrnic, "Individual privacy accounting via a Renyi filter" (NeurIPS 2
 privacy filters and odometers with Renyi differential privacy" (2021). If the Renyi divergences of order alpha of all
 steps, each given the past, surely add up to at most B, all steps together are (alpha, B)-RDP. A privacy loss
 distribution would need every step's noise beforehand. Relation: add or remove one. Proof: docs/proofs/renyi-filter.md.
-
-This file is the first of the package to import dp_accounting, so :func:`slow_modules_later` stands here.
 """
 
 from __future__ import annotations
 
 import functools
-import importlib
 import math
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
 from dprl.accounting.schema import positive, whole
+from dprl.accounting.slow_imports import slow_modules_later
 from dprl.errors import require
-
-_SLOW = ("scipy.optimize", "scipy.signal", "scipy.stats")
-
-
-class _LaterModule:
-    """Stand-in for a module, or for one of its names, that is imported at its first use."""
-
-    __spec__ = None  # the import system asks every module for its spec
-
-    def __init__(self, module: str, name: str | None = None) -> None:
-        self._module, self._name = module, name
-
-    def _found(self) -> Any:
-        module = importlib.import_module(self._module)
-        return module if self._name is None else getattr(module, self._name)
-
-    def __getattr__(self, name: str) -> Any:
-        # while the other library is being imported, it only collects names
-        return (
-            _LaterModule(self._module, name) if sys.modules.get(self._module) is self else getattr(self._found(), name)
-        )
-
-    def __call__(self, *arguments: Any, **named: Any) -> Any:
-        return self._found()(*arguments, **named)
-
-
-@contextmanager
-def slow_modules_later() -> Iterator[None]:
-    """Let imports of dp_accounting in this block import SciPy's slow modules at their first use.
-
-    They take a second, and only compositions of sampled Gaussians and dp_accounting's own calibration need them. A
-    module that is imported already stays what it is.
-    """
-    stand_ins = {name: _LaterModule(name) for name in _SLOW if name not in sys.modules}
-    sys.modules.update(stand_ins)  # type: ignore[arg-type]
-    try:
-        yield
-    finally:
-        for name in stand_ins:
-            del sys.modules[name]
-
 
 with slow_modules_later():
     from dp_accounting import NeighboringRelation
@@ -73,9 +28,9 @@ WHOLE = 2**40
 """The budget in the filter's integer units; every cost is rounded up to a whole number of units."""
 MOST_LEVELS = 64
 NO_NOISE_HELPS = "raise the budget, or lower the sampling rate or the number of steps."
-"""What to do where no noise meets a budget."""
+"""Advice to a user where no noise meets a budget."""
 NORM_ROUNDING = 2.0**-8
-"""What rounding may add to a computed norm's sensitivity, relative to the clip norm (docs/proofs/renyi-filter.md)."""
+"""Room for rounding in a computed norm's sensitivity, relative to the clip norm (docs/proofs/renyi-filter.md)."""
 ORDERS = (*range(2, 33), *(round(32 * 1.06**k) for k in range(1, 96)))
 """Orders among which a plan chooses: whole numbers, for which the divergence is a finite sum."""
 # room for rounding: log A_alpha is a sum of logarithms of up to some 1e5, in double precision

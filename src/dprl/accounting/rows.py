@@ -87,7 +87,7 @@ class GaussianRow(MechanismRow):
         """Return whether the dimension is small enough, and the grid step a power of two."""
         return self.dimension <= MOST_DIMENSION and math.frexp(self.grid_step)[0] == 0.5
 
-    def drawn(self, std: float) -> bool:
+    def sampler_proved(self, std: float) -> bool:
         """Return whether the sampler is proved for this standard deviation on the row's grid."""
         return LEAST_STD * _LEAST <= std / self.grid_step <= LARGEST_STD * (1.0 + SLACK)
 
@@ -107,7 +107,9 @@ class SumRow(GaussianRow):
     def proved(self) -> bool:
         """Return whether the grid is fine enough for the clip norm, and the sampler is proved for all noise on it."""
         fine = 2.0**32 <= self.clip_norm / self.grid_step < 2.0**33
-        return super().proved() and fine and all(self.drawn(float(z) * self.clip_norm) for z in self.multipliers)
+        return (
+            super().proved() and fine and all(self.sampler_proved(float(z) * self.clip_norm) for z in self.multipliers)
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,7 +147,7 @@ class SensitivityRow(GaussianRow):
 
     def proved(self) -> bool:
         """Return whether the sampler is proved for the stated standard deviation."""
-        return super().proved() and self.drawn(self.std)
+        return super().proved() and self.sampler_proved(self.std)
 
     def least_sensitivity(self, relation: Any, content: Mapping[str, Any]) -> float:
         """Return the least sensitivity that a relation asks for; raise for a relation without a proof."""
@@ -159,7 +161,7 @@ class SensitivityRow(GaussianRow):
         """Return what finite precision adds to delta beyond the sampler of rounded Gaussians."""
         return 0.0
 
-    def enough(self, relation: Any, content: Mapping[str, Any]) -> bool:
+    def noise_suffices(self, relation: Any, content: Mapping[str, Any]) -> bool:
         """Return whether the noise is at least what the relation asks for."""
         stated, least = self.column()
         return (

@@ -19,7 +19,7 @@ from dprl.config import Config
 from dprl.entry_points import VERIFIED
 from dprl.errors import DprlError, Mistakes, require
 from dprl.protocols import Attack, Canary
-from dprl.registry import Entry, attacked, find_audited, in_every_calibration
+from dprl.registry import Entry, attackable_entries, find_audited, in_every_calibration
 from dprl.report.pages import load_template
 
 TRIALS = 400_000
@@ -108,7 +108,7 @@ def canary_of(algorithm: Config | str, attack: Attack, calibration: str | None =
     if isinstance(algorithm, str):
         name, stated, options = algorithm, VERIFIED, dict[str, Any]()
     else:
-        name, there = getattr(algorithm, "algorithm", ""), attacked()
+        name, there = getattr(algorithm, "algorithm", ""), attackable_entries()
         if name not in there or not isinstance(algorithm, there[name].load_config()):
             raise DprlError(f"An audit takes a configuration or a name of an algorithm; there are {', '.join(there)}.")
         stated, options = getattr(algorithm, "calibration", VERIFIED), changed_options(algorithm)

@@ -96,7 +96,7 @@ ROWS: Mapping[str, Change] = {
     "longer than the horizon": _longest,
     MANY: _many,
 }
-"""What the rows of the person who differs may hold. Each changed log is a neighbour of the log without that person."""
+"""Contents for the rows of the person who differs. Each changed log is a neighbour of the log without that person."""
 
 # in an array an empty text is a name, and all rows with this name belong to one person
 UNNAMED: Mapping[str, Change] = {
@@ -190,7 +190,7 @@ CELLS: Mapping[str, tuple[float, float]] = {
     "not a number": (NAN, 1.0),
     "infinite": (1.0, np.inf),
 }
-"""What all observations and all rewards of the person who differs may be."""
+"""Pairs of values, which all observations and all rewards of the person who differs may have."""
 
 
 def without(people: Sequence[int], place: int) -> list[int]:

@@ -49,7 +49,7 @@ SEED = 11
 
 Call = Callable[[int], Mapping[str, np.ndarray]]
 """A function of a seed: it makes a public call and returns all that the call hands out, by name."""
-Relation = Literal["add or remove one", "replace one"]
+NeighbourRelation = Literal["add or remove one", "replace one"]
 
 
 @dataclass(frozen=True)
@@ -295,7 +295,7 @@ def record_replay(
     *,
     noise: NoiseSource | None = None,
     missing: int | None = None,
-    relation: Relation = "add or remove one",
+    relation: NeighbourRelation = "add or remove one",
 ) -> Comparison:
     """Release ``first``, then its neighbour ``second`` under the same randomness, along the same released outputs.
 
@@ -310,7 +310,7 @@ def record_replay(
     return compare(recorder.record(first, noise=noise), recorder.record(second, missing, noise=noise), relation)
 
 
-def compare(one: ReleaseTrace, two: ReleaseTrace, relation: Relation = "add or remove one") -> Comparison:
+def compare(one: ReleaseTrace, two: ReleaseTrace, relation: NeighbourRelation = "add or remove one") -> Comparison:
     """Return where the traces of two neighbouring datasets disagree, in exact integers.
 
     Sums over sampled people are compared under ``relation``, sums over batches of users under the mechanism's own
@@ -358,7 +358,7 @@ def compare(one: ReleaseTrace, two: ReleaseTrace, relation: Relation = "add or r
     return Comparison(tuple(dict.fromkeys(problems)), largest, releases)
 
 
-def _squared(mechanism: GaussianSum, relation: Relation, moved: np.ndarray) -> Fraction:
+def _squared(mechanism: GaussianSum, relation: NeighbourRelation, moved: np.ndarray) -> Fraction:
     """Return the squared distance of two totals of a release, over the square of how far neighbours may move them."""
     clips, declared = (Fraction(CLIPS_MOVED.get(one, 1.0)) for one in (relation, mechanism.relation))
     limit = clips / declared * Fraction(mechanism.sensitivity) / Fraction(mechanism.grid_step)

@@ -14,7 +14,7 @@ import typer
 from dprl.cli.command import Progress, conditions_of, configure, print_result
 from dprl.cli.requests import BudgetOptions, PrintOptions, Settings, expert, optional
 from dprl.errors import DprlError, require
-from dprl.registry import attacked, in_every_calibration
+from dprl.registry import attackable_entries, in_every_calibration
 
 if TYPE_CHECKING:
     from dprl.audits.lower_bound import Audit
@@ -61,7 +61,7 @@ class AuditRequest(PrintOptions, Settings, BudgetOptions):
     seed: int = expert(default=0, metavar="N")
     confidence: float = expert(default=0.95, metavar="NUMBER")
 
-    algorithms = staticmethod(attacked)
+    algorithms = staticmethod(attackable_entries)
 
 
 def audit(request: AuditRequest) -> None:
@@ -116,7 +116,7 @@ def _run(request: AuditRequest, name: str) -> None:
     about = chosen | {
         "algorithm": name,
         "calibration": request.calibration or "verified",
-        "units": None if attacked()[name].unit == "reward function" else units,
+        "units": None if attackable_entries()[name].unit == "reward function" else units,
         "options": {option: value for option, value in changed_options(config).items() if option != "calibration"},
     }
     print_result(result.as_dict() | about, words(result, about), request.as_json)
@@ -133,7 +133,7 @@ def words(result: Audit, about: dict[str, Any]) -> Iterator[str]:
     yield f"attacked: {result.description}"
     yield (
         f"epsilon is at least {rounded_down(bound.epsilon_lower)} ({percent} confidence, by counting alone: "
-        f"{bound.trials} runs on each of the two data sets, after {bound.selection_trials} others chose the threshold)"
+        f"{bound.trials} runs on each of the two datasets, after {bound.selection_trials} others chose the threshold)"
     )
     if gaussian is not None:
         yield (

@@ -13,7 +13,7 @@ from dprl import entry_points
 from dprl.cli.command import Progress, configure, print_result
 from dprl.cli.requests import BudgetOptions, FeatureOptions, PrintOptions, PublicOptions, Settings, optional, required
 from dprl.errors import DprlError, require
-from dprl.registry import LEARNING, audited, find_in
+from dprl.registry import LEARNING, auditable_entries, find_in
 
 SAMPLED = ("gpope", "dptd", "dp-sgda", "neural-td")
 """Algorithms whose steps are Poisson-sampled Gaussian sums of one noise multiplier."""
@@ -48,7 +48,7 @@ class Calibrate(PrintOptions, Settings, FeatureOptions, PublicOptions, BudgetOpt
     bounds: Path | dict | None = optional(metavar="FILE")
     environment: str | None = optional(metavar="NAME")
 
-    algorithms = staticmethod(audited)
+    algorithms = staticmethod(auditable_entries)
 
 
 Calibrated = tuple[dict[str, Any], str]
@@ -66,7 +66,7 @@ def calibrate(request: Calibrate) -> None:
 def _calibrated(request: Calibrate) -> Calibrated:
     """Calibrate what is asked for; how depends on the algorithm's privacy unit."""
     name, budget = str(request.algorithm), request.budget(epsilon=1.0)
-    unit = find_in(audited(), name).unit
+    unit = find_in(auditable_entries(), name).unit
     given = {field for field, value in vars(request).items() if value is not None}
     if unit == "unit of the log":
         in_one = ", ".join(name for name, entry in LEARNING.items() if entry.unit == "reward function")

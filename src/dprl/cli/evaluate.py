@@ -30,7 +30,7 @@ from dprl.cli.requests import (
     optional,
 )
 from dprl.errors import DprlError, WrongOptionsError
-from dprl.registry import DEFAULT, evaluating
+from dprl.registry import DEFAULT, evaluation_entries
 from dprl.report.comparisons import learned_words
 
 
@@ -48,7 +48,7 @@ class Evaluate(PrintOptions, ReleaseOptions, BudgetOptions, LogOptions):
 
     outcome: str | None = expert(metavar="TEXT")
 
-    algorithms = staticmethod(evaluating)
+    algorithms = staticmethod(evaluation_entries)
 
 
 def evaluate(request: Evaluate) -> None:
@@ -77,7 +77,7 @@ class Learn(RuleOptions, PrintOptions, SaveOptions, RunFileOptions, BudgetOption
     policies: list[str] | None = expert(metavar="POLICY")
     outcome: str | None = expert(metavar="TEXT")
 
-    algorithms = staticmethod(lambda: {name: evaluating()[name] for name in VALUED_BY.values()})
+    algorithms = staticmethod(lambda: {name: evaluation_entries()[name] for name in VALUED_BY.values()})
 
 
 def learn(request: Learn) -> None:
@@ -187,7 +187,7 @@ class Plan(RuleOptions, PrintOptions, RunFileOptions, BudgetOptions, LogOptions)
     cuts: list[str] | None = expert(metavar="NAME:CUTS")
     learner: str | None = expert(metavar="NAME")
 
-    algorithms = staticmethod(evaluating)
+    algorithms = staticmethod(evaluation_entries)
 
 
 def plan(request: Plan) -> None:

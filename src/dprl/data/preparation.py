@@ -193,42 +193,56 @@ class Preparation:
         """Refuse bounds that describe another log than the one that this section makes."""
         found = self.components()
         if len(found) != len(bounds.observation):
-            raise wrong(
+            raise preparation_error(
                 f"the observation has {len(found)} components ({'; '.join(found)}), the bounds describe "
                 f"{len(bounds.observation)}."
             )
         if self.censored and bounds.censoring_hazard is None:
-            raise wrong(
+            raise preparation_error(
                 'censored tells who was lost: say in the bounds how readily, censoring_hazard = "estimate" or 0.02.'
             )
         if self.behavior_prob is not None and bounds.strata is not None:
-            raise wrong(
+            raise preparation_error(
                 "behavior_prob says how likely actions were, and strata are declared to estimate that: leave one out."
             )
         if bounds.horizon > 1 and not self.stepwise:
-            raise wrong(f"horizon is {bounds.horizon}: name the column step, or the labels steps, and leave decisions.")
+            raise preparation_error(
+                f"horizon is {bounds.horizon}: name the column step, or the labels steps, and leave decisions."
+            )
         if self.stepwise and len(self.labels) > bounds.horizon:
-            raise wrong(f"there are {len(self.labels)} steps, and the horizon of the bounds is {bounds.horizon}.")
+            raise preparation_error(
+                f"there are {len(self.labels)} steps, and the horizon of the bounds is {bounds.horizon}."
+            )
         low, high = bounds.reward
         if self.stepwise and bounds.horizon > 1 and self.outcome != "each" and not low <= 0.0 <= high:
-            raise wrong(f"outcome is {self.outcome!r}, so earlier rewards are 0: reward of the bounds must include 0.")
+            raise preparation_error(
+                f"outcome is {self.outcome!r}, so earlier rewards are 0: reward of the bounds must include 0."
+            )
         action, several = self.action[0], len(self.action)
         if several != len(bounds.action or ("discrete",)):
-            raise wrong(f"the action has {several} component{'s' * (several > 1)}, the bounds describe another number.")
+            raise preparation_error(
+                f"the action has {several} component{'s' * (several > 1)}, the bounds describe another number."
+            )
         codes = self.codes.get(action)
         if bounds.actions is None:
             if self.category(action):
-                raise wrong(f"a continuous action is a number: declare the codes of {action!r} as text = number.")
+                raise preparation_error(
+                    f"a continuous action is a number: declare the codes of {action!r} as text = number."
+                )
             return
         if codes is not None:
             if not set(codes.places) <= set(range(bounds.actions)):
-                raise wrong(f"the codes of {action!r} are not among the {bounds.actions} actions, which count from 0.")
+                raise preparation_error(
+                    f"the codes of {action!r} are not among the {bounds.actions} actions, which count from 0."
+                )
             if codes.numbers is None and len(codes.texts) < bounds.actions:
-                raise wrong(f"{action!r} has {len(codes.texts)} codes, and the bounds have {bounds.actions} actions.")
+                raise preparation_error(
+                    f"{action!r} has {len(codes.texts)} codes, and the bounds have {bounds.actions} actions."
+                )
         given = self.behavior_prob
         declared = given.table.values() if isinstance(given, ByValue) else [given]
         if any(isinstance(one, float) and one > 1.0 for one in declared):
-            raise wrong("a behaviour probability is above 1.")
+            raise preparation_error("a behaviour probability is above 1.")
 
     def check(self, names: Sequence[str], kinds: Mapping[str, pa.DataType | None]) -> None:
         """Refuse a table in which a column of the section is missing, occurs twice or has a type unfit for its part."""
@@ -276,6 +290,6 @@ def is_lagged(name: str) -> bool:
     return name.startswith("previous ") or name.endswith(" steps before")
 
 
-def wrong(sentence: str) -> DprlError:
+def preparation_error(sentence: str) -> DprlError:
     """Return the error for a section ``[prepare]`` in which something is wrong."""
     return DprlError(f"[prepare]: {sentence}")

@@ -150,7 +150,7 @@ PLACES = (
     "That somebody stands in a place, in which place a person stands, and so in which batch; and how many places there "
     "are. Who is taken out of a list lets all that follow move up: that is no neighbour here.",
 )
-"""What is not protected if each person takes part in one batch."""
+"""Statements of what is not protected if each person takes part in one batch."""
 PEOPLE_NOT_PROTECTED = (
     "What an answer tells whoever sees it: each person is met by the policy of that moment, and what a person saw and "
     "did is known to that person and to whoever collected it.",

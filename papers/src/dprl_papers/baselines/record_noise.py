@@ -24,8 +24,9 @@ def normal_vector(noise: SeededNoise, std: Any, dimension: int) -> jax.Array:
 
 
 def noisy_minimum(noise: SeededNoise, step: Any, values: jax.Array, sensitivity: float, rho: Any) -> jax.Array:
-    """Return the index of the smallest of ``values`` ``(k,)`` plus Laplace noise of scale
-    ``sensitivity / sqrt(2 rho)``.
+    """Return the index of the smallest of the ``(k,)`` values plus Laplace noise.
+
+    The scale of the noise is ``sensitivity / sqrt(2 rho)``.
 
     If a record moves all values in one direction, each by at most ``sensitivity``, the choice is
     ``sqrt(2 rho)``-differentially private, hence rho-zCDP (Bun and Steinke 2016, Proposition 1.4).

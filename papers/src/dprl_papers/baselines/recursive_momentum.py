@@ -67,9 +67,7 @@ class DPSRM(GradientConfig):
         return (self.recursion + (1.0 - self.recursion) * MOVE) * self.clip(facts)
 
     def queries(self, facts: PublicFacts) -> tuple[Query, ...]:
-        """Return the queries: the start, where it is released; the gradient of all units at x_0; and the
-        differences.
-        """
+        """Return the queries: the start, where it is released; the gradient of all units at x_0; the differences."""
         size, share = self.dimension(facts), self.initial_share
         initial = Query(INITIAL, size, self.clip(facts), share=share)
         steps, clip = self.step_count(facts) - 1, self.clip_of_differences(facts)

@@ -30,7 +30,7 @@ _SCALES = 9
 class SmoothGaussian:
     """Noise ``S / alpha`` in each coordinate, for an S that bounds the local sensitivity and changes slowly.
 
-    The published algorithms take S = sqrt(psi), where psi changes by at most a factor ``exp(beta)`` from a data set to
+    The published algorithms take S = sqrt(psi), where psi changes by at most a factor ``exp(beta)`` from a dataset to
     its neighbour. So S changes by at most ``exp(beta / 2)``, and :attr:`true_epsilon` is computed for this bound.
 
     Attributes:
@@ -139,11 +139,11 @@ def _noisy(answer: Any, std: float, dimension: int, noise: Any, step: int) -> np
 def smooth_delta(epsilon: float, dimension: int, alpha: float, smoothness: float) -> float:
     """Return the delta at ``epsilon`` of noise S / alpha, if ln S moves by at most ``smoothness`` between neighbours.
 
-    Take the noise of one data set as the unit. Then the noise of its neighbour is ``s = S'/S`` times as wide, and the
+    Take the noise of one dataset as the unit. Then the noise of its neighbour is ``s = S'/S`` times as wide, and the
     answers are at most ``alpha min(1, s)`` apart, since either S bounds the change. For each s the divergence grows
     with the distance: it is one minus an integral of volumes common to two balls, which shrink as the centres part. So
     the distance is set to its largest value, and s is searched on a grid from ``exp(-smoothness)`` to
-    ``exp(smoothness)``. This covers both directions of the divergence, because exchanging the data sets turns s into
+    ``exp(smoothness)``. This covers both directions of the divergence, because exchanging the datasets turns s into
     1/s.
     """
     scales = np.exp(smoothness * np.linspace(-1.0, 1.0, _SCALES)) if smoothness > 0.0 else np.ones(1)

@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 CUT = 1e-7
 """Eigenvalues of E[Psi Psi'] below this part of the largest count as zero."""
 MOST_DIRECTIONS = 2048
-"""Of the gradients of a network's values; beyond so many the MSPBE is left out, whose matrix would take minutes."""
+"""Largest number of directions of the gradients of a network's values for which the MSPBE is computed; with more, its
+matrix would take minutes."""
 _NO_DIRECTION = 1e-12
 """Singular values of a network's inputs below this part of the largest are rounding."""
 _SPREAD = 4  # simulated rows per used row: rows of one trajectory are alike

@@ -44,7 +44,7 @@ class Run:
         """The values of x as whole numbers."""
         return tuple(int(v) for v in self.values)
 
-    def kept(self, function: Callable[..., Any], *given: Any) -> Any:
+    def cached(self, function: Callable[..., Any], *given: Any) -> Any:
         """Return what ``function`` gives for these arguments, or gave before with the same code, in JSON's types.
 
         A kept result is found by the function's name, the code of its module and of what it imports, the libraries and
@@ -59,8 +59,8 @@ class Run:
         return self.store.kept(key, functools.partial(function, *given))
 
     def values_of(self, function: Callable[..., Any], *given: Any) -> np.ndarray:
-        """Return the result of :meth:`kept` as an array."""
-        return np.array(self.kept(function, *given))
+        """Return the result of :meth:`cached` as an array."""
+        return np.array(self.cached(function, *given))
 
 
 # --- parts ------------------------------------------------------------------------------------------------------------
@@ -108,7 +108,7 @@ def table_over(
     return make_table(caption, ["", *(f"{head} = {plain(x)}" for x in at)], rows)
 
 
-def drawn(
+def figure_contents(
     *, charts: Sequence[Any] = (), tables: Sequence[Any] = (), claims: Sequence[Any] = ()
 ) -> dict[str, list[Any]]:
     """Return charts, tables and claims in the form in which ``draw`` returns them."""

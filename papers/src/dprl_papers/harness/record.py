@@ -30,7 +30,7 @@ ROOT = PACKAGES["dprl_papers"].parents[2]
 RECORD, PAGES = ROOT / "papers" / "results", ROOT / "docs" / "papers"
 SPECIFICATION, SETTINGS = "its specification", "the paper's settings"
 STALE = "> **Stale.**"
-"""What the line begins with that marks a figure whose code has changed."""
+"""Beginning of the line that marks a figure whose code has changed."""
 _ROOMS = ("evaluation", "learning", "mechanisms", "protectors", "environments", "value_functions")
 _PLUMBING = ("dprl/evaluation/plan.py", "dprl_papers/harness/", "dprl_papers/registered.py")
 _MEASURES = (
@@ -44,7 +44,7 @@ _MEASURES = (
     "simulated",
     "transitions",
 )
-"""What of the harness draws logs, learns or measures."""
+"""Modules of the harness that draw logs, learn or measure."""
 _READS = {"tables.py": "scikit-learn", "treatment.py": "lifelines", "atari.py": "ale-py"}
 """Files that read another library's data, or play its game."""
 _WORDS = ("name", "title", "where", "statement", "note", "claims", "module", "extra", "quick")

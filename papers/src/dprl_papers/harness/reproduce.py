@@ -26,7 +26,7 @@ from dprl_papers.harness.workers import Done, compute_tasks
 RESULTS, REPORT, PROVENANCE = "results.json", "report.html", "provenance.json"
 Progress = Callable[[int, int, str], None]
 _MODULES = {"atari": "ale_py", "data": "lifelines", "digits": "sklearn"}
-"""What must be importable for an optional dependency of the library to be there."""
+"""Module whose presence shows that an optional dependency of the library is installed."""
 
 
 def make_request(

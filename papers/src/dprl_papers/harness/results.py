@@ -11,7 +11,7 @@ import numpy as np
 
 from dprl.report.formatting import number, plain
 from dprl_papers.harness.runner import Cell, Runner, column
-from dprl_papers.harness.spec import METRICS, Claim, Measured, Paper, Programmed, split_method
+from dprl_papers.harness.spec import METRICS, FigureClaim, Measured, Paper, Programmed, split_method
 
 SCHEMA = "dprl.reproduction-results/2"
 METRIC_LABELS = {
@@ -146,7 +146,7 @@ def statistics(values: Sequence[float | None]) -> dict[str, float | int | None]:
 # --- claims -----------------------------------------------------------------------------------------------------------
 
 
-def _verdict(figure: Measured, claim: Claim, series: Mapping[str, Any]) -> dict[str, Any]:
+def _verdict(figure: Measured, claim: FigureClaim, series: Mapping[str, Any]) -> dict[str, Any]:
     """Return the verdict on a claim: ``holds``, ``holds in part``, ``does not hold`` or ``not measured``."""
     about = {"words": claim.words, "ours": claim.ours, "metric": claim.metric}
     own = _curve(series[figure.name], claim.method, claim.epsilon)
@@ -193,7 +193,7 @@ def _means(series: Mapping[str, Any], metric: str) -> dict[Any, Any]:
 
 
 def _spoken(
-    figure: Measured, own: Mapping[str, Any], numbers: Mapping[Any, float], failing: Sequence[Any], claim: Claim
+    figure: Measured, own: Mapping[str, Any], numbers: Mapping[Any, float], failing: Sequence[Any], claim: FigureClaim
 ) -> str:
     limits = (("at least", claim.at_least), ("at most", claim.at_most))
     asked = " and ".join(f"{words} {plain(limit)}" for words, limit in limits if limit is not None)

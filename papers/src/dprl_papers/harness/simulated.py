@@ -24,7 +24,7 @@ from dprl.protocols import Environment, Policy
 from dprl_papers.harness.domain import Domain, Truth, from_rollout
 
 STARTS = ("start_states", "start_values", "start_errors", "start_truncated")
-"""What a domain's file holds of the start distribution; the last, where a log may be cut."""
+"""Arrays about the start distribution in a domain's file; the last, only where a log may be cut."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

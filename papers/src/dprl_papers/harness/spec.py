@@ -36,7 +36,7 @@ def _different(values: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 @dataclass(frozen=True, kw_only=True, config=EXACT)
-class Claim:
+class FigureClaim:
     """A sentence of a paper, or of ours, with the comparison of numbers that decides whether it holds.
 
     Attributes:
@@ -130,7 +130,7 @@ class Measured(Figure):
     methods: Annotated[tuple[str, ...], Field(min_length=1), AfterValidator(_different)]
     log_x: bool = True
     log_y: bool = True
-    claims: tuple[Claim, ...] = ()
+    claims: tuple[FigureClaim, ...] = ()
     beside: str = ""
 
 
@@ -334,7 +334,7 @@ def _check(paper: Paper, source: str) -> None:
             _check_claim(paper, figure, claim, require)
 
 
-def _check_claim(paper: Paper, figure: Measured, claim: Claim, require: Callable[[bool, str, str], None]) -> None:
+def _check_claim(paper: Paper, figure: Measured, claim: FigureClaim, require: Callable[[bool, str, str], None]) -> None:
     where = f"figure {figure.name}, claim {claim.words[:40]!r}"
     require(claim.method in figure.methods, where, "its method is not in the figure")
     there = next((f for f in paper.figures if f.name == (claim.figure or figure.name)), None)

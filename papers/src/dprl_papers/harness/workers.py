@@ -22,8 +22,9 @@ import jax
 from joblib.externals.loky import get_reusable_executor, process_executor
 from joblib.externals.loky.process_executor import TerminatedWorkerError
 
-from dprl import cluster
+from dprl import machine
 from dprl.errors import DprlError
+from dprl.release.engines import cluster
 from dprl_papers.harness.one_thread import one_thread_a_cell
 from dprl_papers.harness.runner import Runner, Task
 from dprl_papers.harness.versions import machine_facts
@@ -67,7 +68,7 @@ def compute_tasks(
         for task in tasks:
             yield _timed(runner, task)
     else:
-        yield from _in_processes(runner, tasks, min(workers or len(cluster.processors()), len(tasks)))
+        yield from _in_processes(runner, tasks, min(workers or len(machine.processors()), len(tasks)))
 
 
 def _in_processes(runner: Runner, tasks: Sequence[Task], workers: int) -> Generator[Done, None, None]:
@@ -78,8 +79,8 @@ def _in_processes(runner: Runner, tasks: Sequence[Task], workers: int) -> Genera
     waiting, running = list(tasks), set()
     try:
         while waiting or running:
-            # submit only as many tasks as workers take at once: loky does not end cleanly while tasks are queued
-            while waiting and len(running) <= workers:
+            # one task for each worker, none queued: loky does not end cleanly while tasks are queued
+            while waiting and len(running) < workers:
                 running.add(executor.submit(compute_in_worker, content, facts, waiting.pop(0)))
             finished, running = wait(running, return_when=FIRST_COMPLETED)
             yield from (one.result() for one in finished)

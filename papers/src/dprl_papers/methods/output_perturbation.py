@@ -28,7 +28,7 @@ from dprl_papers.harness.method import Guarantee, Method
 from dprl_papers.harness.problem import Problem, Setting
 
 CELLS = 12
-"""Of each component of a state that is not a whole number."""
+"""Cells of each component of a state that is not a whole number."""
 Calibration = Literal["published", "exact"]
 
 

@@ -47,13 +47,13 @@ from dprl_papers.one_unit import SENSITIVITY_IN_CLIPS, single_unit_stage
 from dprl_papers.paper_000_dptd.published import PublishedDPTD, noise_multiplier
 
 EPOCHS = 100
-"""Of the methods as published, where none are asked for."""
+"""Epochs of the methods as published, where none are asked for."""
 SGD_STEP = 1e-3
 """Appendix G: SGD's step size is "in the same order with other algorithms, ranging from 1e-3 to 1e-4"; DP-SRM's too.
 Ten times as much makes DP-SRM as published worse on Cart Pole, and with thirty times as much it runs away."""
 LANGEVIN_STEP = 0.1
-"""Of both variables; a step is a whole epoch. On Cart Pole, in 100 of them, DP-GLD as published runs away with three
-times as much, and hardly moves with a tenth."""
+"""Step size of both variables; a step is a whole epoch. On Cart Pole, in 100 epochs, DP-GLD as published runs away with
+three times as much, and hardly moves with a tenth."""
 RECURSION = 0.3
 Unit = Literal["trajectory", "transition"]
 SettingOptions = Callable[[Setting], Mapping[str, Any]]
@@ -231,9 +231,7 @@ def dptd_stages(facts: PublicFacts, steps: int, budget: Budget) -> tuple[Stage, 
 
 
 def langevin_stages(facts: PublicFacts, steps: int, budget: Budget) -> tuple[Stage, ...]:
-    """Return the stage with the noise that is needed, and enough, if replacing one transition moves a sum by 2 G, G =
-    1.
-    """
+    """Return the stage with the noise that is needed, and enough, if replacing one transition moves a sum by 2."""
     size, multiplier = 2 * facts.features.size, 2.0 * math.sqrt(steps) * _multiplier(budget)
     mechanism = GaussianSum(parts=((size, 1.0),), noise_multiplier=multiplier, steps=steps)
     return (Stage(FUNCTION, mechanism),)
@@ -271,9 +269,7 @@ def _example(domain: Any, units: int) -> Trajectories:
 
 
 def dptd_promise(setting: Setting) -> Guarantee:
-    """Return a lower bound on epsilon for Theorem 5.1's noise when it claims the budget, for joint gradients of at most
-    1.
-    """
+    """Return a lower bound on epsilon for Theorem 5.1's noise that claims the budget; joint gradients are at most 1."""
     count = transitions(setting)
     sigma = noise_multiplier(_epochs(setting) * count - 1, count, *_asked(setting))
     return _initial_promise(setting, sigma, "a lower bound")

@@ -33,8 +33,9 @@ _SMALL = 1e-7  # weight of a transition, against which its reward is so large th
 def published_canary(
     kind: type[PublishedDPTD], *, units: int, budget: Budget, released: str = "all", **options: Any
 ) -> PlanCanary:
-    """Return the noise of Theorem 5.1 on ``units`` records of gradient norm G, of which one is replaced by its
-    opposite. Its first noisy gradients are seen.
+    """Return the noise of Theorem 5.1 on ``units`` records of gradient norm G, one of which becomes its opposite.
+
+    The attack sees the first noisy gradients.
     """
     check_all_seen("dptd", released)
     config = kind.from_mapping(options, "options")

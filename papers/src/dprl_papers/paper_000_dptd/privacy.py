@@ -112,21 +112,19 @@ def feasible_beta(units: int, steps: int, epsilon: float, delta: float, reading:
 
 
 def weights(steps: int, alpha: float = 3.0, offset: float = 3.0) -> np.ndarray:
-    """Return ``(steps + 1,)`` of a drawn record in what is released: 1 for p_0, then alpha nu_t, nu_t = 1/(4 sqrt(t +
-    b)).
-    """
+    """Return the ``(steps + 1,)`` weights of a drawn record: 1 for p_0, then alpha nu_t, nu_t = 1/(4 sqrt(t + b))."""
     return np.concatenate([[1.0], alpha / (4.0 * np.sqrt(np.arange(steps) + offset))])
 
 
 def pair_epsilon(
     units: int, steps: int, sigma: float, push: float, delta: float, initial: bool = True
 ) -> tuple[float, float]:
-    """Return epsilon of the same pair of data sets for all releases together: a lower and an upper bound.
+    """Return epsilon of the same pair of datasets for all releases together: a lower and an upper bound.
 
     Release t has the shift ``push`` w_t (:func:`weights`). Shifts are grouped by factors of 1.1, rounded down for the
     lower and up for the upper bound, and composed as privacy loss distributions whose losses are rounded the same way.
     The lower bound is at least :func:`initial_release_epsilon`, which more releases cannot undo. For Algorithm 1 the
-    first number is a lower bound; the second says of this pair of data sets only.
+    first number is a lower bound; the second says of this pair of datasets only.
 
     Args:
         steps: T; there are T + 1 releases.
@@ -178,7 +176,7 @@ def _composed(rate: float, shifts: tuple[float, ...], delta: float) -> tuple[flo
 
 @dataclass(frozen=True)
 class PublishedEpsilon:
-    """What Theorem 5.1's noise has at ``delta`` where it claims ``claimed``.
+    """Epsilon that Theorem 5.1's noise has at ``delta`` where it claims ``claimed``.
 
     Attributes:
         units, steps: n and T.
@@ -187,7 +185,7 @@ class PublishedEpsilon:
         feasible, feasible_scale_free: sigma/G at the best beta' at which both conditions hold, in either reading.
         initial: epsilon of (p_0, d_0) alone, joint gradient at most G; ``initial_halves`` with each half at most G.
         at_least: epsilon of all releases is at least this; joint gradient at most G.
-        pair_at_most: epsilon of the pair of data sets from which ``at_least`` comes is at most this.
+        pair_at_most: epsilon of the pair of datasets from which ``at_least`` comes is at most this.
         at_least_halves, pair_at_most_halves: with each half at most G.
     """
 

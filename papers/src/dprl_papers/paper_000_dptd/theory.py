@@ -229,9 +229,7 @@ def metrics(transitions: Transitions, steps: int, noise: Any, full: bool, seeds:
 
 @jax.jit
 def _algorithm_1(tables: Any, steps: Any, noise: Any, step_sizes: Any, full: Any, keys: Any, draws: Any) -> Any:
-    """Return ``(S,)`` sums of Eq. (4) over the iterates of Algorithm 1 on a tabular problem, from zero in boxes [-1,
-    1].
-    """
+    """Return ``(S,)`` sums of Eq. (4) over the iterates of Algorithm 1, for tables, from zero in boxes [-1, 1]."""
     A, b, C = tables["A"], tables["b"], tables["C"]
     kappa, eta = step_sizes
     zero = jnp.zeros(len(b))

@@ -100,7 +100,7 @@ FUNCTIONAL, OBSERVED, NO_NOISE = Point(method="functional"), Point(method="obser
 
 def measured(run: Run, point: Point, seeds: int | None = None) -> dict[str, np.ndarray]:
     """Return the result of :func:`measure`, computed or kept; by default over all seeds of the run."""
-    found = run.kept(measure, point, run.seed, run.trials if seeds is None else seeds)
+    found = run.cached(measure, point, run.seed, run.trials if seeds is None else seeds)
     return {name: np.array(values) for name, values in found.items()}
 
 
@@ -150,8 +150,9 @@ def config_of(point: Point) -> FunctionalQ:
 
 
 def weights_of(point: Point, seed: int, seeds: int) -> dict[str, np.ndarray]:
-    """Return the released weights of Q, ``(seeds, ...)`` each; for a curve, ``(seeds, rounds, ...)`` after each
-    round.
+    """Return the released weights of Q, ``(seeds, ...)`` each.
+
+    For a curve they are ``(seeds, rounds, ...)``, after each round.
     """
     walk, config = walk_of(point), config_of(point)
     if point.method == "output":

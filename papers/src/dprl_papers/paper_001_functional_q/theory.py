@@ -43,9 +43,7 @@ def printed_bound(states: int, std: float, discount: float) -> float:
 
 
 def right_bound(states: int, actions: int, std: float, discount: float) -> float:
-    """Return the bound sigma sqrt(2 ln(2 n m))/(1 - gamma): E max |z| over n m normals, after a contraction by
-    gamma.
-    """
+    """Return sigma sqrt(2 ln(2 n m))/(1 - gamma): E max |z| over n m normals, after a contraction by gamma."""
     return std * math.sqrt(2.0 * math.log(2.0 * states * actions)) / (1.0 - discount)
 
 

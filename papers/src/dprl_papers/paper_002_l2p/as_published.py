@@ -191,7 +191,9 @@ def measure(run: Run, problem: Problem, epsilon: float, trials: int, wide: bool,
     """
     at = quadratics.epsilon_of_training(epsilon, wide)
     facts, wanted = calibrated(problem, at), calibrated(problem, epsilon)
-    weights = {n: jnp.asarray(w, jnp.float32) for n, w in run.kept(trained, run.quick, problem, at, wide, seed).items()}
+    weights = {
+        n: jnp.asarray(w, jnp.float32) for n, w in run.cached(trained, run.quick, problem, at, wide, seed).items()
+    }
     tasks = quadratics.problems(problem, 4 if run.quick else quadratics.TARGETS, 1000)
     seeds = quadratics.own_seeds(tasks, jnp.arange(run.seed, run.seed + trials) + 100)
     keys = jax.vmap(jax.vmap(jax.random.key))(seeds)

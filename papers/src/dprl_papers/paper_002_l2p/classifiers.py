@@ -38,7 +38,7 @@ STEPS = (5, 20, 60)
 SIZES = tuple(float(s) for s in np.geomspace(0.003, 100.0, 12))
 REACHES = tuple(float(s) for s in np.geomspace(0.01, 100.0, 9))
 RIDGES = tuple(float(s) for s in np.geomspace(1.0, 3e4, 10))
-"""Of the sum over all records, of objective and output perturbation."""
+"""Ridges of the sum over all records, for objective and output perturbation."""
 PUBLIC = 6
 """Public tasks on which a baseline's numbers are chosen, with two runs each."""
 METHODS = (
@@ -232,7 +232,7 @@ def measure(run: Run, method: str, kind: Kind, table: Table, epsilon: float, tri
     if method in SCHEDULERS:
         return protected_at(run, family, method, None, table, epsilon, trials, seed)
     # one choice for all epsilon where the choice does not depend on epsilon
-    best = run.kept(chosen, method, family, EPSILONS[0] if method == "no privacy" else epsilon)
+    best = run.cached(chosen, method, family, EPSILONS[0] if method == "no privacy" else epsilon)
     seeds = jnp.arange(run.seed, run.seed + trials) + 100
     found = _judged(method, family, table, best["rounds"], jnp.asarray(best["numbers"]), seeds)
     return dict(zip(("accuracy", "loss"), found, strict=True))

@@ -15,7 +15,7 @@ from dprl.errors import DprlError
 from dprl.protocols import Precondition
 
 LARGEST = 0.1
-"""Of rho before sampling, and of the sampling rate, for Lemma A.6."""
+"""Largest rho before sampling, and largest sampling rate, for Lemma A.6."""
 AMPLIFICATION = 13.0
 
 

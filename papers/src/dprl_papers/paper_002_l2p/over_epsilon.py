@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from dprl.report.formatting import number, plain
-from dprl_papers.harness.programmed import Run, drawn, make_chart, make_claim, make_line, make_table
+from dprl_papers.harness.programmed import Run, figure_contents, make_chart, make_claim, make_line, make_table
 from dprl_papers.paper_002_l2p import classifiers
 from dprl_papers.paper_002_l2p.classifiers import Kind, Table
 from dprl_papers.paper_002_l2p.trainings import RUNS, SCHEDULERS, error_text, errors_over, over_trainings
@@ -70,7 +70,7 @@ def _on_table(run: Run, kind: Kind, table: Table) -> dict[str, Any]:
         claims.append(make_claim(words, len(lower) == len(run.values), f"at {len(lower)} of {len(run.values)}."))
     steps = {OWN[0]: {e: at["steps"] for e, at in found[OWN[0]].items()}}
     limit = classifiers.family_of(kind, table).hand.steps
-    return drawn(
+    return figure_contents(
         charts=[chart_over(values, f"{place}: {label}", label, log_y) for values, label, log_y in shown],
         tables=[
             *(table_over(values, f"{place}: {label}", run, runs) for values, label, _ in shown),

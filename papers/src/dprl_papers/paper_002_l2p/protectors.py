@@ -59,7 +59,7 @@ GRIDS = {
         tails=(0.5, 1.0),
     ),
 }
-"""Of hand schedules, by epsilon."""
+"""Grids of hand schedules, by epsilon."""
 QUICK_GRID = Grid(step_sizes=(0.05, 0.1, 0.2), clip_norms=(0.0144, 0.0577), ratios=(1.0, 4.0))
 
 FORMS = ("dense", "coordinate-wise", "schedule")

@@ -29,9 +29,9 @@ from dprl_papers.records.tasks import START, Quadratics
 
 EPSILONS = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
 STEPS = (10, 20, 30, 40, 50, 60)
-"""Of SGD; the best one on public problems is taken."""
+"""Numbers of steps of SGD; the best one on public problems is taken."""
 PROJECTED = (20, 60)
-"""Likewise of L2P-Proj."""
+"""Numbers of steps of L2P-Proj, likewise."""
 LONGEST = 60
 CLIPS = (0.25, 1.0, 4.0, 16.0)
 """Gradients are some 4 to 12 long: a smaller clip only rescales the step."""
@@ -233,13 +233,13 @@ def measure(
     seeds, family = jnp.arange(run.seed, run.seed + trials) + 100, family_of(problem)
     least = minimal(tasks)[1][:, None]
     if method in ("SGD", "SGD-Adv"):
-        best = run.kept(tuned_sgd, problem, epsilon, "pld" if method == "SGD" else "strong-composition")
+        best = run.cached(tuned_sgd, problem, epsilon, "pld" if method == "SGD" else "strong-composition")
         config = descent.Descent(steps=best["steps"])
         losses = _sgd(config, family, tasks, jnp.asarray([best["numbers"]], jnp.float32), seeds)[:, 0]
         chosen = f"T = {best['steps']}, C = {best['numbers'][1]:g}, step {best['numbers'][2]:.2g}"
         return _found(losses - least, chosen, best["steps"], best["steps"])
     if method == "AGD":
-        config, numbers = agd.AGD(largest_loss=20.0), run.kept(tuned_agd, problem, epsilon)
+        config, numbers = agd.AGD(largest_loss=20.0), run.cached(tuned_agd, problem, epsilon)
         losses, gradients, objectives, taken = _agd(
             config, agd.most_rounds(config, budget), family, tasks, agd.budget_rho(budget),
             agd.query_rho(config, budget), jnp.asarray([numbers], jnp.float32), seeds,
@@ -290,14 +290,14 @@ def paths(run: Run, problem: Problem, epsilon: float, trials: int) -> dict[str, 
     one, seeds = jax.tree.map(lambda a: a[0], tasks), jnp.arange(run.seed, run.seed + trials) + 100
     family, budget, start = family_of(problem), Budget(epsilon, DELTA), jnp.asarray(START, jnp.float32)
     copies, found = family.units / family.terms, {}
-    best = run.kept(tuned_sgd, problem, epsilon, "pld")
+    best = run.cached(tuned_sgd, problem, epsilon, "pld")
     z, clip, size = best["numbers"]
     found["SGD"] = jax.vmap(
         lambda s: descent.descend(
             descent.Descent(steps=best["steps"]), family.record_loss, one, start, z / copies, clip, size, s
         )
     )(seeds)
-    config, (clip, reach) = agd.AGD(largest_loss=20.0), run.kept(tuned_agd, problem, epsilon)
+    config, (clip, reach) = agd.AGD(largest_loss=20.0), run.cached(tuned_agd, problem, epsilon)
     rho, query = (x * copies**2 for x in (agd.budget_rho(budget), agd.query_rho(config, budget)))
     rounds = agd.most_rounds(config, budget)
     found["AGD"] = jax.vmap(

@@ -23,7 +23,7 @@ from dprl_papers.harness.programmed import Run
 from dprl_papers.harness.versions import code_of, libraries
 
 DELTA = 1e-8
-"""Of every figure but those of policy evaluation."""
+"""Delta of every figure except those of policy evaluation."""
 RUNS = 20
 """Most runs of a point but figure 8's."""
 
@@ -93,7 +93,7 @@ def over_trainings(
     The last argument of ``function`` is the seed of the training. Each training's result is kept separately. Runs have
     the same seeds for all trainings, because all methods are compared on the same runs.
     """
-    each = [run.kept(function, run, *given, seed) for seed in seeds_of(run, learned)]
+    each = [run.cached(function, run, *given, seed) for seed in seeds_of(run, learned)]
     return {name: np.array([one[name] for one in each]) for name in each[0]}
 
 

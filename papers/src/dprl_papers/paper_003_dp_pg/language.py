@@ -123,9 +123,7 @@ class Decoder:
     # --- privately: by policy gradient, or by comparisons -------------------------------------------------------------
 
     def mechanism_of(self, users: int, multiplier: float) -> GaussianSum:
-        """Return the mechanism, which alone sees users' vectors: each is in one batch, with noise correlated over
-        batches.
-        """
+        """Return the only mechanism that sees users' vectors: each in one batch, with noise correlated over batches."""
         return GaussianSum(
             parts=((self.model.size, CLIP),),
             steps=-(-users // BATCH),

@@ -64,9 +64,7 @@ class Transformer:
         return [part.reshape(s) for part, s in zip(jnp.split(theta, ends[:-1]), self.shapes, strict=True)]
 
     def start(self, key: Any) -> Any:
-        """Return ``(d,)`` random weights: gains of one, tables of 0.1, and layers of one over the root of their
-        inputs.
-        """
+        """Return ``(d,)`` random weights: gains of 1, tables of 0.1, layers of 1 over the root of their inputs."""
         found = []
         for i, (kind, wide, out) in enumerate(self.layers):
             std = wide**-0.5 if kind is Dense else 0.1

@@ -22,7 +22,7 @@ from dprl.bounds import Interval
 
 ARMS = ("zidovudine", "zidovudine and didanosine", "zidovudine and zalcitabine", "didanosine")
 COLUMNS = ("age", "wtkg", "karnof", "cd40", "cd80", "preanti", "gender", "symptom")
-"""Of the patient at the start."""
+"""Columns that describe the patient at the start."""
 REWARD = (-300.0, 300.0)  # cells per mm3, clipped
 _RIDGE, _JITTER = 10.0, 0.1
 

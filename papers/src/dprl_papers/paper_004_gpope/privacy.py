@@ -124,7 +124,7 @@ def _relations(
 
 @dataclass(frozen=True)
 class PublishedEpsilon:
-    """What GPOPE's published noise has at ``delta`` where it claims ``claimed``.
+    """Epsilon that GPOPE's published noise has at ``delta`` where it claims ``claimed``.
 
     Attributes:
         units, steps: m and N.
@@ -146,8 +146,7 @@ class PublishedEpsilon:
 
 
 def published_epsilon(units: int, steps: int, epsilon: float, delta: float = 1e-5, c2: float = 2.0) -> PublishedEpsilon:
-    """Return the epsilon that Algorithm 1 really has with Theorem 1's sigma, from below, where every iterate is
-    released.
+    """Return a lower bound on the epsilon of Algorithm 1 with Theorem 1's sigma, where every iterate is released.
 
     Two logs of m trajectories that differ in one (docs/proofs/gpope.md): a step's noisy gradient, over h, is
     (1 - 1/m) N(-1, sigma^2) + (1/m) N(1, sigma^2) against N(-1, sigma^2), the pair of Poisson sampling at rate 1/m with
@@ -189,7 +188,7 @@ def _pair(rate: float, multiplier: float, steps: int, delta: float) -> tuple[flo
 
 @dataclass(frozen=True)
 class SmoothEpsilon:
-    """What the published noise of DP-LSW and DP-LSL has, on logs where their smooth sensitivity holds.
+    """Epsilon that the published noise of DP-LSW and DP-LSL has, on logs where their smooth sensitivity holds.
 
     Attributes:
         dimension: number of features.

@@ -22,7 +22,7 @@ from dprl.protocols import Attack, Precondition
 from dprl_papers.one_unit import claimed, with_single_unit_rate
 
 LEAST_SIGMA = math.sqrt(1.0 / math.log(2.0))
-"""What Theorem 1's proof assumes of sigma."""
+"""Least sigma that Theorem 1's proof assumes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,8 +70,10 @@ def noise_multiplier(steps: int, trajectories: int, epsilon: float, delta: float
 
 
 def precondition_holds(sigma: float) -> bool:
-    """Return whether sigma >= sqrt(1 / ln 2) = 1.201, which Theorem 1's proof assumes; else nothing is left of the
-    formula. Where it holds, the theorem is wrong all the same: docs/papers/004.md, E5 and E6.
+    """Return whether sigma >= sqrt(1 / ln 2) = 1.201, which Theorem 1's proof assumes.
+
+    Elsewhere nothing is left of the formula. Where it holds, the theorem is wrong all the same: docs/papers/004.md, E5
+    and E6.
     """
     return sigma >= LEAST_SIGMA
 

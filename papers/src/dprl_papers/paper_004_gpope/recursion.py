@@ -90,12 +90,12 @@ class Recursion:
 
     @property
     def smallest(self) -> float:
-        """What the theorems' lambda_min(Q) can mean: the smallest real part."""
+        """The smallest real part, which is what the theorems' lambda_min(Q) can mean."""
         return float(self.eigenvalues.real.min())
 
     @property
     def largest(self) -> float:
-        """What the condition beta <= 1/lambda_max(Q) can mean: the largest modulus."""
+        """The largest modulus, which is what lambda_max(Q) in the condition beta <= 1/lambda_max(Q) can mean."""
         return float(np.abs(self.eigenvalues).max())
 
     @property
@@ -173,8 +173,7 @@ class SecondMoment(NamedTuple):
 
 
 def second_moment(recursion: Recursion, step_size: float, updates: int, noise_std: float) -> SecondMoment:
-    """Return the error of the recursion (C.1) with Gaussian noise of standard deviation ``noise_std`` on each
-    coordinate.
+    """Return the error of the recursion (C.1) with Gaussian noise of ``noise_std`` on each coordinate.
 
     With B = I - beta Q and any W (the identity for |xi|^2, ``metric`` on theta for the MSPBE):
 

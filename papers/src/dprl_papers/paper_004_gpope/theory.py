@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Bound:
-    """What Theorems 2 and 3 are functions of. The paper gives none of these numbers for its experiments.
+    """Numbers on which the bounds of Theorems 2 and 3 depend. The paper gives none of them for its experiments.
 
     Attributes:
         smallest, largest: eigenvalues of Q, see :class:`~dprl_papers.paper_004_gpope.recursion.Recursion`.
@@ -95,9 +95,7 @@ class Bound:
         return np.where(gain < 1.0, (1.0 - gain) ** (2 * updates) * (self.start - floor) + floor, np.inf)
 
     def theorem_3(self, eta: float, updates: int, trajectories: int) -> tuple[float, float, float]:
-        """Return Theorem 3 for the step sizes eta/(lambda_min(Q) i): its bound, and terms III and IV of its second
-        line.
-        """
+        """Return Theorem 3's bound for step sizes eta/(lambda_min(Q) i), and terms III and IV of its second line."""
         if not eta > 1.0:
             raise DprlError("Theorem 3 needs an eta above 1.")
         factor = eta**2 / ((eta - 1.0) * self.smallest**2)

@@ -65,18 +65,20 @@ def with_noise(mechanism: GaussianSum, total: np.ndarray, step: int, seed: int, 
 
 
 def counts_mechanism(process: Process, budget: Budget) -> GaussianSum:
-    """Return the mechanism of DP-APVI: a trajectory adds 1 to a move and to a visit, and at most 1 to a sum of rewards,
-    in each of H steps."""
+    """Return the mechanism of DP-APVI.
+
+    In each of H steps, a trajectory adds 1 to a move and to a visit, and at most 1 to a sum of rewards.
+    """
     size = process.following.size + 2 * process.rewards.size
     norm = math.sqrt(3.0 * process.shape[0])
     return GaussianSum(parts=((size, norm),), noise_multiplier=noise_multiplier_for(events.gaussian, budget))
 
 
 def consistent(moves: np.ndarray, visits: np.ndarray, slack: float) -> np.ndarray:
-    """Return the counts of Eq. (3): none below zero, with sums within ``slack`` of the ``visits``, and as near to
-    ``moves`` as can be in the largest difference.
+    """Return the counts of Eq. (3): the nearest to ``moves`` in the largest difference.
 
-    The solution of the linear program where all counts move by the same amount, or to zero.
+    No count is below zero, and their sums lie within ``slack`` of the ``visits``. Of the solutions of this linear
+    program, it is the one where all counts move by the same amount, or to zero.
     """
     total, states = moves.sum(axis=-1), moves.shape[-1]
     more = np.maximum(visits - slack - total, 0.0) / states
@@ -127,8 +129,11 @@ def upper_triangle(matrix: np.ndarray) -> np.ndarray:
 
 
 def regression_mechanisms(process: Process, budget: Budget) -> tuple[GaussianSum, GaussianSum]:
-    """Return the mechanisms of DP-VAPVI: of the Gram matrix and two vectors for the variance, and of the weighted one
-    and its vector, each once a step. A trajectory adds at most 1 to the norm of each, and all have the same noise."""
+    """Return the mechanisms of DP-VAPVI.
+
+    The first releases the Gram matrix and two vectors for the variance, the second the weighted Gram matrix and its
+    vector, each once per step. A trajectory adds at most 1 to the norm of each, and all have the same noise.
+    """
     size, steps = process.features.shape[-1], process.shape[0]
     square, one = size * (size + 1) // 2, noise_multiplier_for(events.gaussian, budget)
     made = []

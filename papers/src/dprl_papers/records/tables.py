@@ -22,7 +22,7 @@ from dprl.errors import DprlError
 from dprl_papers.records.losses import Records
 
 CONSTANT = 0.3
-"""What stands beside the features of a row, whose whole norm is at most 1."""
+"""Constant feature of each row, beside the others; the whole row has a norm of at most 1."""
 PIXELS = 64
 TRADES, REGIONS = 6, 4
 CENSUS_FEATURES = 6 + TRADES + REGIONS

@@ -39,7 +39,7 @@ class RecordTasks:
 
     @property
     def algorithm(self) -> str:
-        """What a protector of these tasks serves: descents on records, which ``dprl evaluate`` does not run."""
+        """Name of what a protector of these tasks serves: descents on records, which ``dprl evaluate`` does not run."""
         return "records"
 
     @property
@@ -242,14 +242,12 @@ class Classification(RecordTasks):
 
 
 Logistic = Classification
-"""What ``--tasks logistic`` names, with the defaults."""
+"""Family that ``--tasks logistic`` names, with the defaults."""
 
 
 @cache
 def public_pairs(digits: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
-    """Return images ``(pairs, n, features)`` and labels ``(pairs, n)`` of all pairs of digits, equally many per
-    pair.
-    """
+    """Return images ``(pairs, n, features)`` and labels ``(pairs, n)`` of all pairs of digits, as many of each."""
     found = [tables.digit_pair(pair, digits) for pair in tables.digit_pairs(tuple(sorted(set(digits))))]
     least = min(len(one.y) for one in found)
     # rows keep the order of the file, which is random

@@ -84,7 +84,7 @@ class Walk(IntervalWalk):
 
 
 WAYS = ("state", "action", "next state", "end", "chance")
-"""What the difference between the rewards of two neighbours may depend on."""
+"""Things on which the difference between the rewards of two neighbours may depend."""
 
 
 class Equal(Walk):

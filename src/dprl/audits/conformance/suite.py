@@ -1,4 +1,4 @@
-"""What the audits of all algorithms have in common: a suite for each, and its releases of neighbouring inputs.
+"""Common part of the audits of all algorithms: a suite for each, and its releases of neighbouring inputs.
 
 A suite is made from an algorithm's entry. It says which logs, sets of people or reward functions are neighbours, how
 each of them is released through the public API, and how the algorithm is attacked. A case releases neighbours one after
@@ -22,7 +22,7 @@ from dprl.audits.record_replay import Call, Recorder, compare
 from dprl.engine.algorithm import Algorithm
 from dprl.errors import DprlError
 from dprl.protocols import Attack, Canary
-from dprl.registry import Entry, attacked
+from dprl.registry import Entry, attackable_entries
 from dprl.report.pages import load_template
 
 T = TypeVar("T")
@@ -210,7 +210,7 @@ class Case:
 def cases() -> Iterator[Case]:
     """Yield the cases of every algorithm of the registry: each setting with each source. Only the tests try ray."""
     turn = 0
-    for entry in attacked().values():
+    for entry in attackable_entries().values():
         suite = entry.load_conformance()
         for setting in suite.algorithm.settings:
             for source in suite.sources(setting):

@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
-from dprl.cluster import cluster, import_ray
 from dprl.errors import DprlError
+from dprl.release.engines.cluster import cluster, import_ray
 
 ATTEMPTS = 10
 """How often one share of one step is asked for, if each worker that is asked dies."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import Any
 
 from dprl.report.formatting import number, plain
-from dprl_papers.harness.programmed import Run, drawn, make_table
+from dprl_papers.harness.programmed import Run, figure_contents, make_table
 from dprl_papers.paper_000_dptd.privacy import SETTINGS, PublishedEpsilon, conditions, published_epsilons
 
 HEADS = ["n", "T", "claimed ε", "σ/G"]
@@ -47,7 +47,7 @@ def draw(run: Run) -> dict[str, Any]:
             for row in found
         ],
     )
-    return drawn(tables=[epsilons, held])
+    return figure_contents(tables=[epsilons, held])
 
 
 def _setting(row: PublishedEpsilon) -> list[str]:

@@ -22,7 +22,7 @@ import numpy as np
 
 from dprl.report.formatting import number, plain
 from dprl_papers.first_sum import initial_release_epsilon
-from dprl_papers.harness.programmed import Run, drawn, make_chart, make_table
+from dprl_papers.harness.programmed import Run, figure_contents, make_chart, make_table
 from dprl_papers.paper_000_dptd.privacy import JOINT, multiplier
 from dprl_papers.paper_000_dptd.theory import chain, metrics, random_mdp, rates, slope
 
@@ -34,7 +34,7 @@ PROBLEMS = {
 }  # fmt: skip
 LENGTH, MOST = 10, 32_000
 SWEEPS = ("m", (1000, 2000, 4000, 8000, 16_000, MOST), -0.25), ("n", (2, 4, 8, 16, 32, 64), 0.25)
-"""What is varied of m, else the most, and n, else 10; and the exponent of Theorem A.2."""
+"""Sweeps over m, else the most, and over n, else 10: name, values, and the exponent of Theorem A.2."""
 
 
 def draw(run: Run) -> dict[str, Any]:
@@ -59,7 +59,9 @@ def draw(run: Run) -> dict[str, Any]:
     )
     caption += f"the ε of p₀ and d₀ alone; {error}"
     heads = ["varied", "T", "bound", "fitted", "ε, one transition", "ε, whole trajectories"]
-    return drawn(charts=charts, tables=[*tables, make_table(caption, heads, [_swept(run, *one) for one in SWEEPS])])
+    return figure_contents(
+        charts=charts, tables=[*tables, make_table(caption, heads, [_swept(run, *one) for one in SWEEPS])]
+    )
 
 
 def _swept(run: Run, varied: str, values: tuple[int, ...], predicted: float) -> list[str]:

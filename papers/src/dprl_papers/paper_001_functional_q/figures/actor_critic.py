@@ -23,7 +23,7 @@ from dprl.accounting.budget import Budget
 from dprl.learning.learning_plan import make_learning_plan
 from dprl.learning.q_learner import rates_of, shape_of
 from dprl.report.formatting import number, plain
-from dprl_papers.harness.programmed import Run, drawn, make_chart, make_claim, make_line, table_over
+from dprl_papers.harness.programmed import Run, figure_contents, make_chart, make_claim, make_line, table_over
 from dprl_papers.paper_001_functional_q import returns
 from dprl_papers.paper_001_functional_q.compiled_learner import run as compiled_run
 from dprl_papers.paper_001_functional_q.returns import FUNCTIONAL, OBSERVED, RETURN, Point, normalised
@@ -50,7 +50,7 @@ def draw(run: Run) -> dict[str, Any]:
     text += f"{number(max(g.mean() for g in gains.values()), 2)}"
     text += f"; behind by more than two standard errors at {'; '.join(behind)}." if behind else "."
     lines = [make_line(name, values, dash=int("actor" in name)) for name, values in found.items()]
-    return drawn(
+    return figure_contents(
         charts=[make_chart(lines, "ε", RETURN)],
         tables=[table_over(found, "ε", RETURN, run.trials)],
         claims=[make_claim("An actor learns as well as Q alone.", not behind, text, ours=True)],

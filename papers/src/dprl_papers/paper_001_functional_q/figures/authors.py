@@ -18,7 +18,15 @@ from typing import Any
 import numpy as np
 
 from dprl.report.formatting import number, plain
-from dprl_papers.harness.programmed import Run, drawn, make_chart, make_claim, make_line, make_table, mean_text
+from dprl_papers.harness.programmed import (
+    Run,
+    figure_contents,
+    make_chart,
+    make_claim,
+    make_line,
+    make_table,
+    mean_text,
+)
 from dprl_papers.paper_001_functional_q import authors
 
 VALUES = (0.0, 0.2, 0.4, 0.8)
@@ -28,7 +36,7 @@ LAST = 10
 
 def draw(run: Run) -> dict[str, Any]:
     """Draw the returns of the episodes, and what the last ones and the greedy policy have, for noise levels."""
-    found = run.kept(authors.learn, run.values, run.seed, run.trials)
+    found = run.cached(authors.learn, run.values, run.seed, run.trials)
     rewards, greedy = np.array(found["rewards"]), np.array(found["greedy"])
     blocks = rewards.reshape(*rewards.shape[:2], -1, LAST).mean(-1)
     lines = [
@@ -46,7 +54,7 @@ def draw(run: Run) -> dict[str, Any]:
     text = f"the last {LAST} of {authors.EPISODES} episodes have {number(float(means[0]), 1)} without noise and "
     text += f"{number(float(means[-1]), 1)} at σ = {plain(run.values[-1])}."
     words = "With the increase of the noise level, the algorithm requires more samples."
-    return drawn(
+    return figure_contents(
         charts=[make_chart(lines, "samples", "return of an episode", log_x=False, band=True)],
         tables=[make_table(caption, ["", *(f"σ = {plain(std)}" for std in run.values)], rows)],
         claims=[make_claim(words, bool(np.all(np.diff(means) < 0.0)), text)],

@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import Any
 
 from dprl.report.formatting import number, plain
-from dprl_papers.harness.programmed import Run, drawn, make_chart, make_line, make_table
+from dprl_papers.harness.programmed import Run, figure_contents, make_chart, make_line, make_table
 from dprl_papers.paper_001_functional_q import returns
 from dprl_papers.paper_001_functional_q.returns import FUNCTIONAL, OBSERVED, PEOPLE, RETURN, Point
 
@@ -36,7 +36,7 @@ def draw(run: Run) -> dict[str, Any]:
         [[plain(r), *(number(math.sqrt((1.0 + r) ** d), 3) for d in (1, 2, 3))] for r in (1, 4, 16)],
     )
     lines = [make_line(name, values) for name, values in found.items()]
-    return drawn(charts=[make_chart(lines, PEOPLE, RETURN)], tables=[returns.people_table(run, found), price])
+    return figure_contents(charts=[make_chart(lines, PEOPLE, RETURN)], tables=[returns.people_table(run, found), price])
 
 
 def _over_people(run: Run, point: Point) -> dict[float, Any]:

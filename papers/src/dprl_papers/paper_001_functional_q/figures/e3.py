@@ -14,7 +14,7 @@ from typing import Any
 
 from dprl.accounting.budget import Budget
 from dprl.report.formatting import number, plain
-from dprl_papers.harness.programmed import Run, drawn, make_claim, make_table
+from dprl_papers.harness.programmed import Run, figure_contents, make_claim, make_table
 from dprl_papers.paper_001_functional_q import published
 from dprl_papers.paper_001_functional_q.theory import largest_of_path, smallest_tail
 
@@ -61,7 +61,7 @@ def draw(run: Run) -> dict[str, Any]:
         not found[0.9].violated,
         f"its epsilon is at least {number(found[0.9].epsilon_lower, 2)} with 95% confidence.",
     )
-    return drawn(tables=[formulas, _tails(run, v), paths, audits], claims=[claim])
+    return figure_contents(tables=[formulas, _tails(run, v), paths, audits], claims=[claim])
 
 
 def _tails(run: Run, v: float) -> dict[str, Any]:

@@ -18,7 +18,15 @@ from __future__ import annotations
 from typing import Any
 
 from dprl.report.formatting import number, plain
-from dprl_papers.harness.programmed import Run, drawn, make_chart, make_claim, make_line, make_table, mean_text
+from dprl_papers.harness.programmed import (
+    Run,
+    figure_contents,
+    make_chart,
+    make_claim,
+    make_line,
+    make_table,
+    mean_text,
+)
 from dprl_papers.paper_001_functional_q import returns
 from dprl_papers.paper_001_functional_q.returns import PAPERS_STEP
 
@@ -58,4 +66,4 @@ def draw(run: Run) -> dict[str, Any]:
         ),
     ]
     heads = ["", *(f"σ = {plain(std)}" for std in STDS)]
-    return drawn(charts=charts, tables=[make_table(caption, heads, rows)], claims=claims)
+    return figure_contents(charts=charts, tables=[make_table(caption, heads, rows)], claims=claims)

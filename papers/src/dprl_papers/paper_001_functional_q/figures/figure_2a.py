@@ -23,7 +23,15 @@ from dprl.mechanisms.noise import SeededNoise
 from dprl.report.formatting import number, plain
 from dprl_papers.baselines.smooth_gaussian import SmoothGaussian
 from dprl_papers.baselines.smooth_sensitivity import psi_w
-from dprl_papers.harness.programmed import Run, drawn, make_chart, make_claim, make_line, make_table, mean_text
+from dprl_papers.harness.programmed import (
+    Run,
+    figure_contents,
+    make_chart,
+    make_claim,
+    make_line,
+    make_table,
+    mean_text,
+)
 from dprl_papers.paper_001_functional_q import returns
 from dprl_papers.paper_001_functional_q.returns import GRID, PAPERS_STEP, Point, policy_returns
 
@@ -80,7 +88,7 @@ def draw(run: Run) -> dict[str, Any]:
             "asked for).",
         ),
     ]
-    return drawn(
+    return figure_contents(
         charts=[make_chart(lines, "samples", "return", log_x=False, band=True)],
         tables=[make_table(caption, ["", "return", "normalised"], rows)],
         claims=claims,

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from dprl.report.formatting import number, plain
-from dprl_papers.harness.programmed import Run, drawn, make_chart, make_claim, make_line, mean_text
+from dprl_papers.harness.programmed import Run, figure_contents, make_chart, make_claim, make_line, mean_text
 from dprl_papers.paper_001_functional_q.returns import (
     FUNCTIONAL,
     NO_NOISE,
@@ -77,4 +77,4 @@ def draw(run: Run) -> dict[str, Any]:
             + " (at least −0.02 everywhere is asked for).",
         )
     )
-    return drawn(charts=[make_chart(lines, PEOPLE, RETURN)], tables=[people_table(run, found)], claims=claims)
+    return figure_contents(charts=[make_chart(lines, PEOPLE, RETURN)], tables=[people_table(run, found)], claims=claims)

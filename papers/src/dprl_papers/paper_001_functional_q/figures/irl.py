@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import Any
 
 from dprl.report.formatting import plain
-from dprl_papers.harness.programmed import Run, drawn, make_chart, make_claim, make_line, mean_text
+from dprl_papers.harness.programmed import Run, figure_contents, make_chart, make_claim, make_line, mean_text
 from dprl_papers.paper_001_functional_q import returns
 from dprl_papers.paper_001_functional_q.returns import FUNCTIONAL, NO_NOISE, OBSERVED, PAPERS_STEP, PEOPLE
 
@@ -49,7 +49,7 @@ def draw(run: Run) -> dict[str, Any]:
         name: dict.fromkeys(run.values, v) for name, v in (("no privacy", exact), ("as published", published))
     }
     what = "RMSE of the recovered reward over the reward's standard deviation"
-    return drawn(
+    return figure_contents(
         charts=[make_chart(lines, PEOPLE, "error of the recovered reward", log_y=True)],
         tables=[returns.people_table(run, shown, what)],
         claims=[claim],

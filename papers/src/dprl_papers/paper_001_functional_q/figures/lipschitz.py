@@ -9,7 +9,15 @@ from dataclasses import replace
 from typing import Any
 
 from dprl.report.formatting import plain
-from dprl_papers.harness.programmed import Run, drawn, make_chart, make_claim, make_line, mean_text, table_over
+from dprl_papers.harness.programmed import (
+    Run,
+    figure_contents,
+    make_chart,
+    make_claim,
+    make_line,
+    mean_text,
+    table_over,
+)
 from dprl_papers.paper_001_functional_q.returns import FUNCTIONAL, OBSERVED, RETURN, measured, normalised, seeds_of
 
 VALUES = (1, 4, 16, 64, 256)
@@ -42,4 +50,4 @@ def draw(run: Run) -> dict[str, Any]:
     lines = [make_line(name, v, look="private" if "functional" in name else "bound") for name, v in found.items()]
     axis = "L/R: Lipschitz constant of the difference of two neighbours over the radius"
     table = table_over(found, "L/R", RETURN, run.trials, "" if run.quick else ", twice as many at n = 30")
-    return drawn(charts=[make_chart(lines, axis, RETURN)], tables=[table], claims=claims)
+    return figure_contents(charts=[make_chart(lines, axis, RETURN)], tables=[table], claims=claims)

@@ -13,7 +13,7 @@ import math
 from typing import Any
 
 from dprl.report.formatting import number, plain
-from dprl_papers.harness.programmed import Run, drawn, make_chart, make_claim, make_table
+from dprl_papers.harness.programmed import Run, figure_contents, make_chart, make_claim, make_table
 from dprl_papers.paper_001_functional_q.theory import noise_loss, printed_bound, right_bound
 
 VALUES = (2, 5, 10, 30, 100, 300, 1000)
@@ -52,7 +52,7 @@ def draw(run: Run) -> dict[str, Any]:
         f"exceeded by two standard errors at {len(failing)} of {len(states) * len(KINDS)} points"
         + (f", first {failing[0]}." if failing else "."),
     )
-    return drawn(
+    return figure_contents(
         charts=[make_chart(lines, "number of states n", "E of mean |v′ − v*|", log_y=True)],
         tables=[make_table(caption, ["", *(f"n = {plain(n)}" for n in states)], rows)],
         claims=[claim],

@@ -15,7 +15,15 @@ from typing import Any
 import numpy as np
 
 from dprl.report.formatting import number, plain
-from dprl_papers.harness.programmed import Run, drawn, make_chart, make_claim, make_line, make_table, mean_text
+from dprl_papers.harness.programmed import (
+    Run,
+    figure_contents,
+    make_chart,
+    make_claim,
+    make_line,
+    make_table,
+    mean_text,
+)
 from dprl_papers.paper_001_functional_q.returns import (
     FUNCTIONAL,
     PEOPLE,
@@ -61,4 +69,6 @@ def draw(run: Run) -> dict[str, Any]:
         rows,
     )
     lines = [make_line(name, values) for name, values in found.items()]
-    return drawn(charts=[make_chart(lines, PEOPLE, RETURN)], tables=[people_table(run, found), success], claims=claims)
+    return figure_contents(
+        charts=[make_chart(lines, PEOPLE, RETURN)], tables=[people_table(run, found), success], claims=claims
+    )

@@ -18,12 +18,12 @@ from __future__ import annotations
 from typing import Any
 
 from dprl.report.formatting import number, plain
-from dprl_papers.harness.programmed import Run, drawn, make_claim, make_table
+from dprl_papers.harness.programmed import Run, figure_contents, make_claim, make_table
 from dprl_papers.paper_002_l2p import as_published, quadratics
 from dprl_papers.paper_002_l2p.trainings import RUNS, count_of, interval, over_trainings
 
 VALUES = (0.05, 0.4, 1.6)
-"""Of figure 6; figure 8 has the first."""
+"""Epsilons of figure 6; figure 8 has the first."""
 QUICK = (0.05,)
 BESIDE = ("L2P, adaptive noise", "L2P, public schedule", "L2P-Proj")
 
@@ -59,4 +59,4 @@ def draw(run: Run) -> dict[str, Any]:
             f"what is proved is {number(min(proved), 2)} to {number(max(proved), 2)} times the claim.",
         ),
     ]
-    return drawn(tables=[make_table(caption, ["", "ε", "loss", "steps"], rows)], claims=claims)
+    return figure_contents(tables=[make_table(caption, ["", "ε", "loss", "steps"], rows)], claims=claims)

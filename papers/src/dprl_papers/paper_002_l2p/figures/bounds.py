@@ -24,7 +24,7 @@ from dprl.accounting.budget import Budget
 from dprl.protectors.meta_training import simulation_of
 from dprl.protectors.projector import Architecture
 from dprl.protectors.simulation import Simulation, first_carry, step_body
-from dprl_papers.harness.programmed import Run, drawn, make_claim, make_table
+from dprl_papers.harness.programmed import Run, figure_contents, make_claim, make_table
 from dprl_papers.paper_002_l2p import quadratics
 from dprl_papers.paper_002_l2p.quadratics import LONGEST, Problem
 from dprl_papers.paper_002_l2p.trainings import DELTA, RUNS, count_of, error_text, over_trainings
@@ -36,8 +36,10 @@ COLUMNS = ("left side", "bound (20)", "(28), descent", "E‖ζ‖²", "C_{T−1}
 
 @partial(jax.jit, static_argnums=0)
 def terms(simulation: Simulation, weights: Any, task: Any, key: jax.Array) -> tuple[jax.Array, ...]:
-    """Return losses ``(2,)`` and gradients ``(2, d)`` at the last two iterates, ``(2,)`` products ``V . grad`` of Eq.
-    (32) there, and the update ``(d,)`` between them; sigma is in units of the clip.
+    """Return what the bounds need of the last two iterates; sigma is in units of the clip.
+
+    These are losses ``(2,)``, gradients ``(2, d)``, products ``V . grad`` of Eq. (32) ``(2,)``, and the update ``(d,)``
+    between the two.
     """
     loss = partial(simulation.family.loss, task)
 
@@ -95,4 +97,4 @@ def draw(run: Run) -> dict[str, Any]:
     caption += f"{runs} repeats and {count_of(run)} of L2P-Proj, at (0.05, 1e-8)."
     texts = {"Bound (20) holds without stationarity.": bound, "The descent lemma, (28), does.": descent}
     claims = [make_claim(words, bool(n == count), f"at {n} of {count}.", ours=True) for words, n in texts.items()]
-    return drawn(tables=[make_table(caption, ["", *COLUMNS], rows)], claims=claims)
+    return figure_contents(tables=[make_table(caption, ["", *COLUMNS], rows)], claims=claims)

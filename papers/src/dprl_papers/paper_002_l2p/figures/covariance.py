@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from dprl_papers.harness.programmed import Run, drawn, make_chart, make_claim, make_line, make_table
+from dprl_papers.harness.programmed import Run, figure_contents, make_chart, make_claim, make_line, make_table
 from dprl_papers.paper_002_l2p import quadratics
 from dprl_papers.paper_002_l2p.trainings import SCHEDULERS, count_of, seeds_of, standard_error
 
@@ -43,7 +43,7 @@ def draw(run: Run) -> dict[str, Any]:
     caption = "Theorem B.2's covariance (Eq. 32), measured at the first and the last validation, mean ± standard error "
     caption += f"over {count_of(run)}. Adaptive noise is measured over all steps, as it is trained, without its filter."
     heads = ["", "first", "last", "validation loss at the end"]
-    return drawn(
+    return figure_contents(
         charts=[make_chart(lines, "epoch", "|covariance|", log_x=False, log_y=True)],
         tables=[make_table(caption, heads, rows)],
         claims=claims,

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Any
 
 from dprl.report.formatting import number, plain
-from dprl_papers.harness.programmed import Run, drawn, make_claim, make_table
+from dprl_papers.harness.programmed import Run, figure_contents, make_claim, make_table
 from dprl_papers.paper_002_l2p import classifiers
 from dprl_papers.paper_002_l2p.over_epsilon import OWN
 from dprl_papers.paper_002_l2p.trainings import RUNS, error_text, errors_over, over_trainings
@@ -43,4 +43,6 @@ def draw(run: Run) -> dict[str, Any]:
         [name, error_text(at["accuracy"]), error_text(at["loss"]), error_text(at["steps"], 1) if "steps" in at else "–"]
         for name, at in found.items()
     ]
-    return drawn(tables=[make_table(caption, ["", "accuracy", "training loss", "steps"], rows)], claims=claims)
+    return figure_contents(
+        tables=[make_table(caption, ["", "accuracy", "training loss", "steps"], rows)], claims=claims
+    )

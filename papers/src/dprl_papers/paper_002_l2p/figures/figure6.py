@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dprl_papers.harness.programmed import Run, drawn, make_claim
+from dprl_papers.harness.programmed import Run, figure_contents, make_claim
 from dprl_papers.paper_002_l2p import quadratics
 from dprl_papers.paper_002_l2p.over_epsilon import OWN, chart_over, table_over
 from dprl_papers.paper_002_l2p.trainings import RUNS, SCHEDULERS, over_trainings
@@ -44,4 +44,4 @@ def draw(run: Run) -> dict[str, Any]:
         text = f"at {len(below)} of {len(run.values)}."
         claims.append(make_claim(words, len(below) == len(run.values), text, ours=own != OWN[0]))
     table = table_over(found, f"{problem.label}: {EXCESS}", run, runs)
-    return drawn(charts=[chart_over(found, problem.label, EXCESS)], tables=[table], claims=claims)
+    return figure_contents(charts=[chart_over(found, problem.label, EXCESS)], tables=[table], claims=claims)

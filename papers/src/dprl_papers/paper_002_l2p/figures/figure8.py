@@ -17,7 +17,7 @@ from __future__ import annotations
 from typing import Any
 
 from dprl.report.formatting import number, plain
-from dprl_papers.harness.programmed import Run, drawn, make_chart, make_claim, make_table
+from dprl_papers.harness.programmed import Run, figure_contents, make_chart, make_claim, make_table
 from dprl_papers.paper_002_l2p import quadratics
 from dprl_papers.paper_002_l2p.over_epsilon import OWN
 from dprl_papers.paper_002_l2p.quadratics import Problem
@@ -48,7 +48,7 @@ def draw(run: Run) -> dict[str, Any]:
         for own in OWN:
             claims.append(_claim(problem, own, "on figure 8's problem", one))
             claims.append(_claim(problem, own, "in the mean over problems", mean))
-        paths = run.kept(quadratics.paths, run, problem, epsilon, run.trials)
+        paths = run.cached(quadratics.paths, run, problem, epsilon, run.trials)
         lines = [
             {
                 "label": name,
@@ -63,7 +63,7 @@ def draw(run: Run) -> dict[str, Any]:
     caption += "repeats: on figure 8's problem, and averaged over problems in each repeat. Intervals are Student's, "
     caption += f"{errors_over(run)}."
     heads = ["", "one problem", "mean over problems", "chosen on public problems"]
-    return drawn(charts=charts, tables=[make_table(caption, heads, rows)], claims=claims)
+    return figure_contents(charts=charts, tables=[make_table(caption, heads, rows)], claims=claims)
 
 
 def _claim(problem: Problem, own: str, where: str, values: dict[str, tuple[float, float]]) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from dprl.accounting.renyi_filter import plan_filter
 from dprl.errors import DprlError
 from dprl.report.formatting import number, plain
 from dprl_papers.baselines import agd, descent
-from dprl_papers.harness.programmed import Run, drawn, make_claim, make_table
+from dprl_papers.harness.programmed import Run, figure_contents, make_claim, make_table
 from dprl_papers.paper_002_l2p import ctcdp
 from dprl_papers.paper_002_l2p.trainings import DELTA
 
@@ -75,7 +75,7 @@ def draw(run: Run) -> dict[str, Any]:
             ours=True,
         ),
     ]
-    return drawn(tables=tables, claims=claims)
+    return figure_contents(tables=tables, claims=claims)
 
 
 def _start(epsilon: float) -> list[str]:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from dprl.report.formatting import number, plain
-from dprl_papers.harness.programmed import Run, drawn, make_claim, make_table
+from dprl_papers.harness.programmed import Run, figure_contents, make_claim, make_table
 from dprl_papers.paper_002_l2p.protectors import (
     FORMS,
     REPEATS,
@@ -30,7 +30,7 @@ from dprl_papers.paper_002_l2p.trainings import count_of, over_trainings
 
 EPSILON = (0.1, 1.0)
 GEOMETRIC, ARITHMETIC, WORST = 0.75, 0.85, 1.5
-"""What a protector's error may be at most, over that of the best hand schedule: means, and any one task's."""
+"""Largest ratio of a protector's error to that of the best hand schedule: both means, and that of any one task."""
 
 
 def draw(run: Run) -> dict[str, Any]:
@@ -59,7 +59,7 @@ def draw(run: Run) -> dict[str, Any]:
     caption += "beside it over the best hand schedule's, and on the worst task. Of a protector the mean of "
     caption += f"{count_of(run)}, with its standard error over them, and the worst task of all."
     heads = ["", "mean", "geometric mean", "over best hand: mean", "geometric mean", "worst task", "RMSE of V"]
-    return drawn(tables=[make_table(caption, heads, rows)], claims=claims)
+    return figure_contents(tables=[make_table(caption, heads, rows)], claims=claims)
 
 
 def _claim(epsilon: float, errors: np.ndarray, least: tuple[float, float], hand: np.ndarray) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from dprl.report.formatting import number, plain
-from dprl_papers.harness.programmed import Run, drawn, make_claim, make_table
+from dprl_papers.harness.programmed import Run, figure_contents, make_claim, make_table
 from dprl_papers.paper_002_l2p import quadratics
 from dprl_papers.paper_002_l2p.trainings import RUNS, SCHEDULERS, count_of, over_trainings
 
@@ -36,7 +36,7 @@ def draw(run: Run) -> dict[str, Any]:
     caption += "and again after a step that does not help; adaptive L2P for gradient and norm. "
     caption += f"Of L2P means over {count_of(run)}."
     words = "L2P requires fewer times in querying the datasets."
-    return drawn(
+    return figure_contents(
         tables=[make_table(caption, ["ε", *METHODS], rows)],
         claims=[make_claim(words, all(fewer), f"at {sum(fewer)} of {len(fewer)} ε.")],
     )

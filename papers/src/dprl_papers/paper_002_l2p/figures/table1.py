@@ -20,7 +20,7 @@ import jax.numpy as jnp
 from dprl.protectors.projector import Architecture, Weights, init_weights
 from dprl.protectors.simulation import Simulation, first_carry, step_body, unroll
 from dprl.report.formatting import number, plain
-from dprl_papers.harness.programmed import Run, drawn, make_claim, make_table
+from dprl_papers.harness.programmed import Run, figure_contents, make_claim, make_table
 from dprl_papers.records.losses import Records
 from dprl_papers.records.tasks import Classification
 
@@ -34,8 +34,11 @@ def draw(run: Run) -> dict[str, Any]:
     """Draw the paper's columns beside ours."""
     rows, shares, cuts, times = [], {}, [], []
     for steps in run.whole:
-        nested = run.kept(cost, steps, None, run.seed)
-        all_ways = [run.kept(cost, steps, steps, run.seed), *(run.kept(cut_cost, steps, b, run.seed) for b in BATCHES)]
+        nested = run.cached(cost, steps, None, run.seed)
+        all_ways = [
+            run.cached(cost, steps, steps, run.seed),
+            *(run.cached(cut_cost, steps, b, run.seed) for b in BATCHES),
+        ]
         full, *cut = all_ways
         shares[steps] = full["megabytes"] / max(nested["megabytes"], 1e-9)
         cuts.append([one["megabytes"] for one in cut])
@@ -70,7 +73,7 @@ def draw(run: Run) -> dict[str, Any]:
             ours=True,
         ),
     ]
-    return drawn(tables=[make_table(caption, heads, rows)], claims=claims)
+    return figure_contents(tables=[make_table(caption, heads, rows)], claims=claims)
 
 
 # --- one meta-gradient ------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ import numpy as np
 
 from dprl.protectors.policy_evaluation import RandomChains
 from dprl.report.formatting import number, plain
-from dprl_papers.harness.programmed import Run, drawn, make_table
+from dprl_papers.harness.programmed import Run, figure_contents, make_table
 from dprl_papers.paper_002_l2p.protectors import FORMS, UNITS, family_of, geometric, on_domain, protected_on_unseen
 from dprl_papers.paper_002_l2p.trainings import count_of, error_text, over_trainings
 
@@ -62,7 +62,7 @@ def draw(run: Run) -> dict[str, Any]:
     )
     on_domains = f"MSPBE / RMSE of V on other domains, {UNITS} trajectories, mean ± standard error over 20 logs and, "
     on_domains += f"of protectors, over {count_of(run)} as well."
-    return drawn(
+    return figure_contents(
         tables=[
             make_table(caption, ["", "hand schedule's mean", *FORMS, "in a release"], rows),
             make_table(on_domains, ["", *METHODS.values()], elsewhere),

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from dprl.report.formatting import number, plain
-from dprl_papers.harness.programmed import Run, drawn, make_chart, make_claim, make_line, make_table
+from dprl_papers.harness.programmed import Run, figure_contents, make_chart, make_claim, make_line, make_table
 from dprl_papers.paper_003_dp_pg import fosp
 from dprl_papers.paper_003_dp_pg.published import published_batch
 
@@ -42,7 +42,7 @@ def draw(run: Run) -> dict[str, Any]:
         f"at most {number(worst, 2)} times the best of the grid.",
         ours=True,
     )
-    return drawn(
+    return figure_contents(
         charts=[make_chart(lines, "batch over Theorem 2's", "E of the squared gradient", log_y=True)],
         tables=[make_table(caption, ["", *(f"m × {plain(share)}" for share in run.values)], rows)],
         claims=[claim],

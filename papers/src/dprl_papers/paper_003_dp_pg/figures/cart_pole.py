@@ -8,7 +8,15 @@ from __future__ import annotations
 from typing import Any
 
 from dprl.report.formatting import number, plain
-from dprl_papers.harness.programmed import Run, drawn, make_chart, make_claim, make_table, mean_text, table_over
+from dprl_papers.harness.programmed import (
+    Run,
+    figure_contents,
+    make_chart,
+    make_claim,
+    make_table,
+    mean_text,
+    table_over,
+)
 from dprl_papers.paper_003_dp_pg.returns import (
     EPISODES,
     FEW,
@@ -59,4 +67,4 @@ def draw(run: Run) -> dict[str, Any]:
         [[PPO, *(mean_text(v, 1) for v in found[PPO].values())]],
     )
     chart = make_chart(lines_of(found), "users N", "return of the greedy policy")
-    return drawn(charts=[chart], tables=[table, beside], claims=claims)
+    return figure_contents(charts=[chart], tables=[table, beside], claims=claims)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from dprl.report.formatting import plain
-from dprl_papers.harness.programmed import Run, drawn, make_chart, make_claim, mean_text, table_over
+from dprl_papers.harness.programmed import Run, figure_contents, make_chart, make_claim, mean_text, table_over
 from dprl_papers.paper_003_dp_pg.returns import FEW, Problem, lines_of, over_budgets
 
 VALUES = (5000, 20_000)
@@ -40,4 +40,4 @@ def draw(run: Run) -> dict[str, Any]:
         )
         for name, of in shown[0].items()
     ]
-    return drawn(charts=charts, tables=tables, claims=claims)
+    return figure_contents(charts=charts, tables=tables, claims=claims)

@@ -15,14 +15,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from dprl.report.formatting import number, plain
-from dprl_papers.harness.programmed import Run, drawn, make_chart, make_claim, make_line, make_table
+from dprl_papers.harness.programmed import Run, figure_contents, make_chart, make_claim, make_line, make_table
 from dprl_papers.paper_003_dp_pg import fosp
 
 VALUES = (3162, 10_000, 31_623, 100_000, 316_228, 1_000_000)
 QUICK = (3162, 10_000, 31_623, 100_000)
 EPSILON = (0.3, 1.0)
 FACTORS, SHOWN = (1.0, 10.0, 40.0), 10.0
-"""Of Theorem 2's step size, and the one by which the slopes are judged."""
+"""Factors of Theorem 2's step size, and the one by which the slopes are judged."""
 PROBLEMS = ((1, 2), (4, 4))
 """States and actions; of the second without the largest constant."""
 SEEDS = 5
@@ -52,7 +52,7 @@ def draw(run: Run) -> dict[str, Any]:
     caption = f"E‖∇J(θ_U)‖² ({seeds} seeds), and the slope of its logarithm over the last {LAST} N; batch and step "
     caption += "size by Theorem 2, the latter times 1, 10 and 40."
     table = make_table(caption, ["", *(f"N = {plain(n)}" for n in users), "slope"], rows)
-    return drawn(charts=charts, tables=[table], claims=_claims(run, judged))
+    return figure_contents(charts=charts, tables=[table], claims=_claims(run, judged))
 
 
 def _claims(run: Run, judged: Mapping[tuple[int, Any, float], float]) -> list[dict[str, Any]]:

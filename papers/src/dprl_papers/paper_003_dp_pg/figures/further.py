@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from dprl.report.formatting import plain
-from dprl_papers.harness.programmed import Run, drawn, make_table, mean_text
+from dprl_papers.harness.programmed import Run, figure_contents, make_table, mean_text
 from dprl_papers.paper_003_dp_pg.returns import Problem, measure_epochs, measured, point
 
 EPSILON = (0.5, 1.0)
@@ -62,4 +62,4 @@ def draw(run: Run) -> dict[str, Any]:
     caption = "One thing changed at a time: share of the gap on the bandit, return on Cart Pole "
     caption += f"({run.trials} seeds)."
     heads = [f"{problem}, N = {plain(users)}, ε = {plain(epsilon)}" for problem, users, epsilon in places]
-    return drawn(tables=[make_table(caption, ["", *heads], rows)])
+    return figure_contents(tables=[make_table(caption, ["", *heads], rows)])

@@ -15,7 +15,15 @@ from __future__ import annotations
 from typing import Any
 
 from dprl.report.formatting import number, plain
-from dprl_papers.harness.programmed import Run, drawn, make_chart, make_claim, make_line, mean_text, table_over
+from dprl_papers.harness.programmed import (
+    Run,
+    figure_contents,
+    make_chart,
+    make_claim,
+    make_line,
+    mean_text,
+    table_over,
+)
 from dprl_papers.paper_003_dp_pg import language
 from dprl_papers.paper_003_dp_pg.language import COMPARISONS, FAVOURITES, GRADIENT, SMALL, START, measured
 from dprl_papers.paper_003_dp_pg.returns import name_of
@@ -63,7 +71,7 @@ def draw(run: Run) -> dict[str, Any]:
     found[START] = dict.fromkeys(run.whole, start)
     lines.append(make_line(START, found[START], look="bound"))
     what = "share of right answers to 4,096 held-out prompts, one drawn for each"
-    return drawn(
+    return figure_contents(
         charts=[make_chart(lines, "prompts N", "share of right answers")],
         tables=[table_over(found, "N", what, seeds)],
         claims=claims,

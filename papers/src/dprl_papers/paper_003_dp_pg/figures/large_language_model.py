@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from dprl.report.formatting import number, plain
-from dprl_papers.harness.programmed import Run, drawn, make_claim, mean_text, table_over
+from dprl_papers.harness.programmed import Run, figure_contents, make_claim, mean_text, table_over
 from dprl_papers.paper_003_dp_pg.language import GRADIENT, SMALL, START, SYMBOLS, Decoder, measured
 from dprl_papers.paper_003_dp_pg.returns import name_of
 from dprl_papers.paper_003_dp_pg.transformer import Transformer
@@ -50,4 +50,4 @@ def draw(run: Run) -> dict[str, Any]:
     ]
     found["public start"] = dict.fromkeys(run.whole, start)
     what = "share of right answers to 4,096 held-out prompts, one drawn for each"
-    return drawn(tables=[table_over(found, "N", what, seeds)], claims=claims)
+    return figure_contents(tables=[table_over(found, "N", what, seeds)], claims=claims)

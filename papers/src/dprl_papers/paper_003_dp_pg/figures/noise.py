@@ -16,7 +16,7 @@ from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.noise import SeededNoise
 from dprl.mechanisms.step_noise import Correlation
 from dprl.report.formatting import number, plain
-from dprl_papers.harness.programmed import Run, drawn, make_claim, make_table, mean_text
+from dprl_papers.harness.programmed import Run, figure_contents, make_claim, make_table, mean_text
 from dprl_papers.paper_003_dp_pg.returns import measured, point
 
 EPSILON = (0.5,)
@@ -24,7 +24,7 @@ KINDS = ("independent", "square-root", "banded:16")
 PRODUCTS = (10.0, 30.0, 100.0, 300.0, 1000.0, 3000.0)
 """Step size times number of steps: the best of them for each kind of noise."""
 LEAST = {100: 0.1, 1000: 0.3}
-"""Of the gap that correlated noise is to gain, by number of steps."""
+"""Least share of the gap that correlated noise is to gain, by number of steps."""
 
 
 def draw(run: Run) -> dict[str, Any]:
@@ -72,12 +72,11 @@ def draw(run: Run) -> dict[str, Any]:
             f"Share of the gap by steps × step size ({run.trials} seeds).", ["", *(plain(x) for x in PRODUCTS)], spread
         ),
     ]
-    return drawn(tables=tables, claims=claims)
+    return figure_contents(tables=tables, claims=claims)
 
 
 def prefix_ratio(kind: str, steps: int, seeds: int, dimension: int = 64) -> float:
-    """Return the RMS error of the sums of the first 1, ..., T rounds as drawn, over independent noise's, at equal
-    guarantee."""
+    """Return the RMS error of sums of the first 1, ..., T rounds over independent noise's, at equal guarantee."""
 
     def error(kind: str) -> float:
         mechanism = GaussianSum(

@@ -14,7 +14,7 @@ import numpy as np
 from dprl.environments.simulators import facts_of
 from dprl.policies.parametric import Parametric
 from dprl.report.formatting import number, plain
-from dprl_papers.harness.programmed import Run, drawn, make_claim, make_table, mean_text
+from dprl_papers.harness.programmed import Run, figure_contents, make_claim, make_table, mean_text
 from dprl_papers.paper_003_dp_pg.evolution import evolved_parameters
 from dprl_papers.paper_003_dp_pg.ppo import train_ppo
 from dprl_papers.paper_003_dp_pg.returns import FEW, judged, measured, point, simulator
@@ -41,7 +41,7 @@ def draw(run: Run) -> dict[str, Any]:
         found[f"the recipe, {name}"] = measured(run, replace(asked, delta=DELTA), seeds)
     for name, kind, rounds in SEARCHED:
         each = [
-            run.kept(by_search, kind, 2 if run.quick else rounds, seed) for seed in range(run.seed, run.seed + seeds)
+            run.cached(by_search, kind, 2 if run.quick else rounds, seed) for seed in range(run.seed, run.seed + seeds)
         ]
         found[f"an evolution strategy, which meets no users, {name}"] = np.array(each)
     rows = [[name, mean_text(values, 0), number(float(values.max()), 0)] for name, values in found.items()]
@@ -52,7 +52,7 @@ def draw(run: Run) -> dict[str, Any]:
         f"proximal policy optimisation {mean_text(ppo, 0)}; {plain(SWUNG_UP)} is asked for.",
         ours=True,
     )
-    return drawn(tables=[make_table(caption, ["", "mean return", "best seed"], rows)], claims=[claim])
+    return figure_contents(tables=[make_table(caption, ["", "mean return", "best seed"], rows)], claims=[claim])
 
 
 def policy_of(kind: str) -> Parametric:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import Any
 
 from dprl.report.formatting import number, plain
-from dprl_papers.harness.programmed import Run, drawn, make_chart, make_claim, make_line, table_over
+from dprl_papers.harness.programmed import Run, figure_contents, make_chart, make_claim, make_line, table_over
 from dprl_papers.paper_003_dp_pg import fosp
 
 VALUES = (1000, 10_000, 100_000)
@@ -44,7 +44,7 @@ def draw(run: Run) -> dict[str, Any]:
         ", ".join(f"{number(regret, 3)} at λ = {plain(barrier)}" for barrier, regret in within.items())
         + f" (N = {plain(max(users))}, ε = {plain(epsilon)}).",
     )
-    return drawn(
+    return figure_contents(
         charts=[make_chart(lines, "users N", "average regret", log_y=True)],
         tables=[
             table_over(softmax, "N", "tabular softmax, 2 states, 3 actions: average regret", seeds),

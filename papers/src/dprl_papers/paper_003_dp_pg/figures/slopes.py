@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dprl.report.formatting import number, plain
-from dprl_papers.harness.programmed import Run, drawn, make_chart, make_claim, make_line, make_table
+from dprl_papers.harness.programmed import Run, figure_contents, make_chart, make_claim, make_line, make_table
 from dprl_papers.paper_003_dp_pg import fosp
 from dprl_papers.paper_003_dp_pg.regret import TargetBandit, gaussian_regret
 
@@ -22,7 +22,7 @@ VALUES = (31_623, 100_000, 316_228, 1_000_000)
 QUICK = (1000, 3162)
 EPSILON = (0.3, 1.0, 3.0)
 SPREADS = (1.0, 0.71, 0.5, 0.35, 0.25)
-"""Of the Gaussian policy's states, from the largest mu to the smallest."""
+"""Spreads of the Gaussian policy's states, from the largest mu to the smallest."""
 ALPHA = 0.4
 """The average regret that bandits of several sizes are to reach, at epsilon 1."""
 SIZES = {
@@ -34,7 +34,7 @@ SEEDS = 5
 
 
 class Sweep(NamedTuple):
-    """What came out while one number changed: what was kept, what changed, values of seeds by x, bounds' exponents."""
+    """Results while one number changed: what was kept, what changed, values of seeds by x, bounds' exponents."""
 
     kept: str
     x: str
@@ -80,7 +80,7 @@ def draw(run: Run) -> dict[str, Any]:
     )
     needed += "first is printed, the second E4's."
     shown = (([s for s in sweeps if s.x == "N"], "users N", "average regret"), (sizes, "d", "users N needed"))
-    return drawn(
+    return figure_contents(
         charts=[make_chart([make_line(s.kept, s.found) for s in group], x, y, log_y=True) for group, x, y in shown],
         tables=[
             make_table(caption, heads, [s.row(3) for s in sweeps]),

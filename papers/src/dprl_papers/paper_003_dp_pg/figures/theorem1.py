@@ -15,7 +15,7 @@ from typing import Any
 from dprl.accounting.budget import Budget
 from dprl.accounting.calibration import gaussian_delta, gaussian_noise_multiplier
 from dprl.report.formatting import number, plain
-from dprl_papers.harness.programmed import Run, drawn, make_claim, make_table
+from dprl_papers.harness.programmed import Run, figure_contents, make_claim, make_table
 from dprl_papers.paper_003_dp_pg import published
 
 EPSILON = (0.5, 1.0, 4.0)
@@ -60,7 +60,7 @@ def draw(run: Run) -> dict[str, Any]:
             ours=True,
         ),
     ]
-    return drawn(tables=tables, claims=claims)
+    return figure_contents(tables=tables, claims=claims)
 
 
 def epsilon_of_gaussian(multiplier: float, delta: float) -> float:

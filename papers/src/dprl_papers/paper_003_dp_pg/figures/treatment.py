@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import Any
 
 from dprl.report.formatting import number, plain
-from dprl_papers.harness.programmed import Run, drawn, make_chart, make_claim, mean_text, table_over
+from dprl_papers.harness.programmed import Run, figure_contents, make_chart, make_claim, mean_text, table_over
 from dprl_papers.paper_003_dp_pg.returns import Point, Problem, lines_of, measured, name_of, over_budgets, point, ppo
 
 VALUES = (1000, 3000, 10_000, 30_000, 100_000)
@@ -40,7 +40,7 @@ def draw(run: Run) -> dict[str, Any]:
         found["PPO, no privacy"] = {n: ppo(run, problem, max(1, n // 50), 50) for n in users if n <= 10_000}
         charts.append(make_chart(lines_of(found), "users N", "share of the gap", title=title))
         claims += _claims(run, found, at) if problem == "treatment" else _claims_of_bandit(run, found)
-    return drawn(charts=charts, tables=tables, claims=claims)
+    return figure_contents(charts=charts, tables=tables, claims=claims)
 
 
 def _claims_of_bandit(run: Run, found: Any) -> list[dict[str, Any]]:

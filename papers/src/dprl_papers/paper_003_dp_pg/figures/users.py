@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from dprl.report.formatting import number, plain
-from dprl_papers.harness.programmed import Run, drawn, make_claim, make_table, mean_text
+from dprl_papers.harness.programmed import Run, figure_contents, make_claim, make_table, mean_text
 from dprl_papers.paper_003_dp_pg.returns import EPISODES, SOLVED, measured, point
 
 EPSILON = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0)
@@ -40,7 +40,7 @@ def draw(run: Run) -> dict[str, Any]:
         make_table(caption, ["ε", *(f"N = {plain(n)}" for n in ladder), "users needed", "N ε"], rows),
         make_table(f"Settings that are asked for ({run.trials} seeds).", ["", "mean return", "least", "solved"], asked),
     ]
-    return drawn(tables=tables, claims=claims)
+    return figure_contents(tables=tables, claims=claims)
 
 
 def _needed(run: Run, epsilon: float, ladder: tuple[int, ...]) -> list[str]:

@@ -21,7 +21,7 @@ from dprl.engine.rows import rows_of
 from dprl.report.formatting import number, plain
 from dprl.value_functions.features import make_features
 from dprl_papers.harness.domain import load_domain
-from dprl_papers.harness.programmed import Run, drawn, make_claim, make_table
+from dprl_papers.harness.programmed import Run, figure_contents, make_claim, make_table
 from dprl_papers.paper_004_gpope.published import noise_multiplier
 from dprl_papers.paper_004_gpope.recursion import Recursion, second_moment
 from dprl_papers.paper_004_gpope.theory import theory_curves
@@ -39,7 +39,7 @@ NAMES = ("phi", "delta_phi", "weight", "rho", "reward")
 def draw(run: Run) -> dict[str, Any]:
     """Draw both bounds and the second moment over m, and what is left of them where gradients are clipped."""
     (epsilon,), logs = run.epsilon, 2 if run.quick else LOGS
-    recursion, variance = plain_recursion(), float(run.kept(variance_at_start, run.seed))
+    recursion, variance = plain_recursion(), float(run.cached(variance_at_start, run.seed))
     theory = []
     for h, beta in BOUNDS:
         found = theory_curves(recursion, trajectories=run.whole, step_sizes=beta, clip_norm=h, epsilon=epsilon,
@@ -47,7 +47,7 @@ def draw(run: Run) -> dict[str, Any]:
         theory += [[f"{c.label}, h = {plain(h)}", *(number(x) for x in c.mspbe)] for c in found.curves]
     rows, clipped_by = [], {}
     for h, beta in SIMULATED:
-        at = run.kept(simulated, h, beta, epsilon, run.delta, run.seed, logs)
+        at = run.cached(simulated, h, beta, epsilon, run.delta, run.seed, logs)
         clipped_by[h] = at["share"]
         texts = [f"{number(m)} ± {number(e)}" for m, e in (at["free"], at["clipped"])]
         rows.append([plain(h), plain(beta), number(at["computed"]), *texts, f"{100.0 * at['share']:.0f}%"])
@@ -55,7 +55,7 @@ def draw(run: Run) -> dict[str, Any]:
     heads = ["h", "β", "computed", "simulated without clipping", "simulated with clipping", "gradients clipped"]
     words = "We found this assumption, that no gradient is clipped, held across all of our experiments."
     text = f"at h = {plain(SIMULATED[-1][0])} {100.0 * clipped_by[SIMULATED[-1][0]]:.0f}% of the gradients are clipped."
-    return drawn(
+    return figure_contents(
         tables=[
             make_table("MSPBE, β = 0.1.", ["", *(f"m = N = {plain(m)}" for m in run.whole)], theory),
             make_table(caption, heads, rows),
@@ -65,8 +65,9 @@ def draw(run: Run) -> dict[str, Any]:
 
 
 def simulated(h: float, beta: float, epsilon: float, delta: float, seed: int, logs: int) -> dict[str, Any]:
-    """Return the MSPBE of Algorithm 1's last iterate, ``free`` of a clip and ``clipped``, as mean and standard error;
-    what is ``computed`` for the former; and the ``share`` of gradients that the latter clips.
+    """Return the MSPBE of Algorithm 1's last iterate, ``free`` of a clip and ``clipped``, as mean and standard error.
+
+    Beside them stand what is ``computed`` for the former, and the ``share`` of gradients that the latter clips.
     """
     recursion = plain_recursion()
     std = h * noise_multiplier(UNITS, UNITS, epsilon, delta)

@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import Any
 
 from dprl.report.formatting import number, plain
-from dprl_papers.harness.programmed import Run, drawn, make_table
+from dprl_papers.harness.programmed import Run, figure_contents, make_table
 from dprl_papers.paper_004_gpope.privacy import NAMES, Relations, table_1
 
 UNITS = 1000
@@ -25,7 +25,7 @@ SYMBOLS = {"epsilon": "ε", "delta": "δ", "N": "N", "sigma": "σ", "m": "m"}
 def draw(run: Run) -> dict[str, Any]:
     """Draw a table for each way in which epsilon follows from the other parameters."""
     versions = table_1(units=UNITS, epsilon=run.epsilon[0], delta=run.delta)
-    return drawn(tables=[_table(version) for version in versions])
+    return figure_contents(tables=[_table(version) for version in versions])
 
 
 def _table(version: Relations) -> dict[str, Any]:

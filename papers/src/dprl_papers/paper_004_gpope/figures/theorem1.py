@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import Any
 
 from dprl.report.formatting import number, plain
-from dprl_papers.harness.programmed import Run, drawn, make_claim, make_table
+from dprl_papers.harness.programmed import Run, figure_contents, make_claim, make_table
 from dprl_papers.paper_004_gpope.privacy import PublishedEpsilon, published_epsilon, smooth_epsilons
 from dprl_papers.paper_004_gpope.published import theorem_1_conditions
 
@@ -51,11 +51,11 @@ def draw(run: Run) -> dict[str, Any]:
     ]
     words = "Within its conditions Algorithm 1 with Theorem 1's σ, c₂ = 2, is (ε, δ)-differentially private."
     text = f"at least {'; '.join(broken)}." if broken else "no pair of logs here shows otherwise."
-    return drawn(tables=tables, claims=[make_claim(words, not broken, text)])
+    return figure_contents(tables=tables, claims=[make_claim(words, not broken, text)])
 
 
 def _given(run: Run, m: int, steps: int, epsilon: float, c2: float) -> dict[str, Any]:
-    found = run.kept(published_epsilon, m, steps, epsilon, run.delta, c2)
+    found = run.cached(published_epsilon, m, steps, epsilon, run.delta, c2)
     return {name: x for name, x in found.items() if name != "type"}
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from dprl.accounting.budget import Budget
 from dprl.report.formatting import plain
-from dprl_papers.harness.programmed import Run, drawn, make_table, mean_text
+from dprl_papers.harness.programmed import Run, figure_contents, make_table, mean_text
 from dprl_papers.paper_beyond.primorl import learn_by_dprl, learn_by_primorl, logged
 
 VALUES = (500, 2000)
@@ -35,7 +35,9 @@ def draw(run: Run) -> dict[str, Any]:
     done = len(logged(500, run.seed)["t"]) / 500
     caption = f"Mean return in Cart Pole of 500 steps (mean ± standard error over {run.trials} seeds); a logged "
     caption += f"trajectory has {done:.0f} of at most 200 steps."
-    return drawn(tables=[make_table(caption, ["", *(f"ε = {plain(e)}, N = {plain(n)}" for e, n in at)], rows)])
+    return figure_contents(
+        tables=[make_table(caption, ["", *(f"ε = {plain(e)}, N = {plain(n)}" for e, n in at)], rows)]
+    )
 
 
 def measure(method: str, epsilon: float, people: int, delta: float, seed: int, seeds: int) -> np.ndarray:

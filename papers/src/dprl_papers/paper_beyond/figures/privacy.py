@@ -15,7 +15,7 @@ import numpy as np
 from dprl.accounting import events
 from dprl.accounting.accountant import epsilon_of
 from dprl.report.formatting import number, plain
-from dprl_papers.harness.programmed import Run, drawn, make_claim, make_table
+from dprl_papers.harness.programmed import Run, figure_contents, make_claim, make_table
 
 VALUES = (0.02, 0.1, 1.0)
 HORIZON = 20
@@ -44,7 +44,7 @@ def draw(run: Run) -> dict[str, Any]:
             ours=True,
         ),
     ]
-    return drawn(tables=[table], claims=claims)
+    return figure_contents(tables=[table], claims=claims)
 
 
 def share_of_regressions(logs: int, horizon: int = HORIZON) -> float:

@@ -18,7 +18,7 @@ import dprl
 from dprl.accounting.budget import Budget
 from dprl.bounds import Interval
 from dprl.report.formatting import plain
-from dprl_papers.harness.programmed import Run, drawn, make_table, mean_text
+from dprl_papers.harness.programmed import Run, figure_contents, make_table, mean_text
 from dprl_papers.paper_beyond.processes import Process, river_swim
 
 VALUES = (2000, 20_000)
@@ -38,7 +38,9 @@ def draw(run: Run) -> dict[str, Any]:
     caption = "RiverSwim: value that dp-pg with default options loses against the best policy, which is worth "
     caption += f"{process.value():.2f}; acting by chance loses {chance:.2f} "
     caption += f"(mean ± standard error over {run.trials} seeds)."
-    return drawn(tables=[make_table(caption, ["N", *(f"ε = {plain(epsilon)}" for epsilon in run.epsilon)], rows)])
+    return figure_contents(
+        tables=[make_table(caption, ["N", *(f"ε = {plain(epsilon)}" for epsilon in run.epsilon)], rows)]
+    )
 
 
 def measure(epsilon: float, people: int, delta: float, seed: int, seeds: int) -> np.ndarray:

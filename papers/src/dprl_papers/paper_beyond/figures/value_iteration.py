@@ -18,7 +18,7 @@ import numpy as np
 
 from dprl.accounting.budget import Budget
 from dprl.report.formatting import plain
-from dprl_papers.harness.programmed import Run, drawn, make_table, mean_text
+from dprl_papers.harness.programmed import Run, figure_contents, make_table, mean_text
 from dprl_papers.paper_beyond.processes import learn_by_dprl, linear_process, random_process, river_swim
 from dprl_papers.paper_beyond.value_iteration import Counts, apvi, counts_mechanism, regression_mechanisms, vapvi
 
@@ -26,7 +26,7 @@ VALUES = (2000, 20_000)
 QUICK = (500,)
 EPSILON = (1.0, 4.0)
 BONUS, EDGE = 1e-4, 0.1
-"""What DP-APVI's printed bonus and threshold are multiplied by, in the rows with chosen ones."""
+"""Factors of DP-APVI's printed bonus and threshold, in the rows with chosen ones."""
 PROCESSES: dict[str, Any] = {"RiverSwim": lambda _: river_swim(), "random": random_process, "linear": linear_process}
 PRIVATE = {
     "DP-APVI as printed": "apvi",
@@ -41,7 +41,7 @@ PLAIN = {"what was done": "done", "APVI, chosen constants, no privacy": "plain",
 
 def draw(run: Run) -> dict[str, Any]:
     """Draw what is lost against the best policy."""
-    return drawn(tables=[table_of(run, name) for name in PROCESSES])
+    return figure_contents(tables=[table_of(run, name) for name in PROCESSES])
 
 
 def table_of(run: Run, name: str) -> dict[str, Any]:

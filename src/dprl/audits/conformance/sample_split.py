@@ -44,11 +44,11 @@ _LEARNING: Mapping[str, tuple[Mapping[str, Any], Setting]] = {
         Setting(_WITHIN, facts={"max_importance_ratio": 1.6, "max_cumulative_ratio": 2.0} | _STRATA),
     ),
 }
-"""For each setting that learns a policy: the arguments of the public call, and the setting."""
+"""Arguments of the public call, and setting, by the name of each setting that learns a policy."""
 
 
 @dataclass(frozen=True)
-class BestConformance(EvaluationConformance):
+class SampleSplitConformance(EvaluationConformance):
     """The audits of a policy that is chosen among the suite's or learned, and then valued by importance sampling."""
 
     @property
@@ -83,11 +83,11 @@ class BestConformance(EvaluationConformance):
         return super().attack(asked | {"unit": None})
 
 
-def _suite(config: Any, settings: dict[str, Setting], more: tuple[Attack, ...] = ()) -> BestConformance:
+def _suite(config: Any, settings: dict[str, Setting], more: tuple[Attack, ...] = ()) -> SampleSplitConformance:
     # where many people choose, the attack sees mainly the choice; where few do, mainly the values
     shares = ({"choosing_share": share} for share in (0.95, 0.05))
     attacks = (*(Attack(options=share, trials=TRIALS) for share in shares), Attack(epsilon=4.0, trials=TRIALS), *more)
-    return BestConformance(Algorithm(config, settings, attacks, _CANARY))
+    return SampleSplitConformance(Algorithm(config, settings, attacks, _CANARY))
 
 
 BEST = _suite(
