@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from dprl.audits.conformance.sample_split import BEST
-from dprl.audits.conformance.sample_split import LEARN
-from dprl.audits.people import PeopleWithTrajectories
-from dprl.audits.people import ROWS
-from dprl.audits.people import without
-from dprl.audits.record_replay import Recorder
-from dprl.audits.record_replay import SEED
-from dprl.audits.record_replay import compare
-from dprl.data.readers import read_log
-from dprl.mechanisms.noise import SeededNoise
+
 import numpy as np
 import pytest
+
+from dprl.audits.conformance.sample_split import BEST, LEARN
+from dprl.audits.people import ROWS, PeopleWithTrajectories, without
+from dprl.audits.record_replay import SEED, Recorder, compare
+from dprl.data.readers import read_log
+from dprl.mechanisms.noise import SeededNoise
 
 AMPLE = replace(LEARN.budget, epsilon=16.0)  # at which values of so few people are not refused for their noise
 CASES = [

@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
 from dprl.accounting.budget import Budget
 from dprl.accounting.calibration import gaussian_noise_multiplier
 from dprl.bounds import Interval
-from dprl.learning.policy_gradient.estimator import Rates
-from dprl.learning.policy_gradient.estimator import RunShape
+from dprl.learning.policy_gradient.estimator import Rates, RunShape
 from dprl.learning.policy_gradient.people_sources import CompiledPeople
-from dprl.learning.policy_gradient.trainer import PolicyGradient
-from dprl.learning.policy_gradient.trainer import run
+from dprl.learning.policy_gradient.trainer import PolicyGradient, run
 from dprl.mechanisms.action_coins import ActionCoins
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.noise import SeededNoise
 from dprl.policies.parametric import Parametric
 from dprl_papers.paper_003_dp_pg.fosp import Setting
-from dprl_papers.paper_003_dp_pg.published import published_batch
-from dprl_papers.paper_003_dp_pg.published import published_step_size
-from functools import partial
-from typing import Any
-import jax
-import jax.numpy as jnp
-import numpy as np
+from dprl_papers.paper_003_dp_pg.published import published_batch, published_step_size
 
 STD, WIDTH, SIDE = 0.15, 0.25, 17
 _TARGET = 0.3  # the best action is 0.3 s/spread

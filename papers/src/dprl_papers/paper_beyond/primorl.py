@@ -10,39 +10,33 @@ docs/papers/beyond.md.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import random
+
 from dprl.accounting import events
 from dprl.accounting.budget import Budget
 from dprl.accounting.calibration import noise_multiplier_for
-from dprl.engine.layouts import Block
-from dprl.engine.layouts import PaddedUnits
+from dprl.engine.layouts import Block, PaddedUnits
 from dprl.engine.loop import run_steps
 from dprl.engine.program import Stage
-from dprl.environments.cart_pole import CartPole
-from dprl.environments.cart_pole import MAX_ANGLE
-from dprl.environments.cart_pole import MAX_POSITION
-from dprl.environments.rollout import Columns
-from dprl.environments.rollout import environment_bounds
-from dprl.environments.rollout import rollout
+from dprl.environments.cart_pole import MAX_ANGLE, MAX_POSITION, CartPole
+from dprl.environments.rollout import Columns, environment_bounds, rollout
 from dprl.environments.simulators import facts_of
 from dprl.learning.policy_gradient.dp_pg import DPPG
 from dprl.learning.policy_gradient.people_sources import CompiledPeople
-from dprl.learning.policy_gradient.pg_plan import make_pg_plan
-from dprl.learning.policy_gradient.pg_plan import program_of
-from dprl.learning.policy_gradient.trainer import PolicyGradient
-from dprl.learning.policy_gradient.trainer import run
+from dprl.learning.policy_gradient.pg_plan import make_pg_plan, program_of
+from dprl.learning.policy_gradient.trainer import PolicyGradient, run
 from dprl.mechanisms.action_coins import ActionCoins
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.noise import SeededNoise
 from dprl.policies.parametric import Parametric
 from dprl.release.returns import mean_return
 from dprl_papers.paper_beyond.processes import learned_policy
-from functools import partial
-from jax import random
-from typing import Any
-from typing import NamedTuple
-import jax
-import jax.numpy as jnp
-import numpy as np
 
 MODELS, BATCH, UPDATES, RATE, CLIP, PENALTY = 3, 100, 300, 0.02, 1.0 / 3.0, 1.0
 """Networks, expected trajectories of a batch, number of batches, step size of Adam, clip norm, and by how much rewards
