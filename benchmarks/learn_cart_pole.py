@@ -113,7 +113,7 @@ def learned(people: int, learner: str, noisy: bool, seed: int) -> tuple[float, s
     columns, noise = logged(people, seed), SeededNoise.from_seed(seed)
     first: Any = plan_of_learned(OPTIONS, bounds, BUDGET, learner=learner).first
     log = dprl.read_log(columns, bounds=bounds).load(None)
-    own = log.of_units(first.parts.in_first(noise, log.units), bounds)
+    own = log.of_units(first.split.in_first(noise, log.units), bounds)
     told = (first if noisy else without_noise(first)).released(own, None, noise, NO_JOURNAL)
     policy: Any = next(iter(told.policies.values()))
     return mean_return(policy), policy.basis.kind, len(columns["t"]) / people

@@ -129,7 +129,7 @@ def measure(better: bool, epsilon: float, seeds: Sequence[int], deviation: float
         noise = int(rng.integers(2**62))
         release = dprl.learn(log, budget, algorithm=options, seed=noise, return_deviation=deviation)
         loaded = log.load(None)
-        chose = loaded.of_units(first.parts.in_first(SeededNoise.from_seed(noise), loaded.units), found.bounds)
+        chose = loaded.of_units(first.split.in_first(SeededNoise.from_seed(noise), loaded.units), found.bounds)
         total, rules = first.total(chose), list(first.candidates.values())
         exact, plain = (rules[int(np.argmax(scores))] for scores in (total, total + np.array(first.handicaps)))
         ways = [(found.value(policy) - uniform) / (best - uniform) for policy in (release.policy, exact, plain)]

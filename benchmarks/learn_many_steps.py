@@ -231,7 +231,7 @@ def taught(
     log = dprl.read_log(columns, bounds=problem.bounds)
     first: Any = plan_of_learned(options, problem.bounds, budget, learner=learner).first
     loaded, noise, out = log.load(None), SeededNoise.from_seed(seed), {}
-    teach = first.parts.in_first(noise, loaded.units)
+    teach = first.split.in_first(noise, loaded.units)
     own = loaded.of_units(teach, problem.bounds)
     low, high = problem.ends
     policies = {"no noise": without_noise(first).released(own, None, noise, NO_JOURNAL)}
@@ -269,7 +269,7 @@ def small_budgets(seeds: Sequence[int]) -> dict[str, dict[str, float]]:
             budget = dprl.Budget(epsilon, DELTA)
             first: Any = plan_of_learned(options, problem.bounds, budget, learner=learner).first
             log = dprl.read_log(problem.draw(np.random.default_rng([seed, 4])), bounds=problem.bounds).load(None)
-            own = log.of_units(first.parts.in_first(noise, log.units), problem.bounds)
+            own = log.of_units(first.split.in_first(noise, log.units), problem.bounds)
             policy = next(iter(first.released(own, None, noise, NO_JOURNAL).policies.values()))
             low, high = problem.ends
             shares.append((problem.value(policy.action) - low) / (high - low))

@@ -25,7 +25,7 @@ from dprl.bounds import Interval
 from dprl.environments.cart_pole import CartPole
 from dprl.environments.simulators import facts_of
 from dprl.learning.policy_gradient.dp_pg import DPPG
-from dprl.learning.policy_gradient.people_sources import SimulatedPeople
+from dprl.learning.policy_gradient.people_sources import CompiledPeople
 from dprl.learning.policy_gradient.pg_plan import make_pg_plan, program_of
 from dprl.learning.policy_gradient.trainer import released_parameters, run_compiled
 from dprl.mechanisms.action_coins import ActionCoins
@@ -197,7 +197,7 @@ def learned(environment: Any, config: DPPG, budget: Budget, seed: int) -> tuple[
     """Return the policy, and the parameters that ``config`` learns in the environment."""
     plan = make_pg_plan(config, facts_of(environment), budget)
     program, rates = program_of(plan)
-    people, coins = SimulatedPeople(environment, program.shape), ActionCoins.from_jax_key(jax.random.key(seed))
+    people, coins = CompiledPeople(environment, program.shape), ActionCoins.from_jax_key(jax.random.key(seed))
     state, history = run_compiled(program, people, SeededNoise.from_seed(seed), rates, coins)
     return plan.policy, jnp.asarray(released_parameters(plan.config, plan.policy, state, history, coins))
 

@@ -64,7 +64,7 @@ def ways(better: bool, epsilon: float) -> dict[str, list[float]]:
         log = dprl.read_log(found.draw(rng), bounds=found.bounds).load(None)
         noise: Any = SeededNoise.from_seed(int(rng.integers(2**62)))
         first: Any = plans["rules"]
-        some = log.of_units(first.parts.in_first(noise, log.units), found.bounds)
+        some = log.of_units(first.split.in_first(noise, log.units), found.bounds)
         policies: dict[str, Any] = {f"weighted classification, {BASIS}": classified(some, budget, rng)}
         for name, plan in plans.items():
             released = plan.released(some, None, noise, NO_JOURNAL)  # type: ignore[union-attr]

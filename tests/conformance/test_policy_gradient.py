@@ -21,7 +21,7 @@ from dprl.engine import unit_source
 from dprl.environments.bandit import Bandit
 from dprl.environments.people import Interaction, UserStream
 from dprl.learning.policy_gradient import people_sources, trainer
-from dprl.learning.policy_gradient.people_sources import AskedPeople
+from dprl.learning.policy_gradient.people_sources import PeopleOnHost
 from dprl.mechanisms import arithmetic
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.protocols import Attack
@@ -212,7 +212,7 @@ def unclipped(original: Any, vectors: Any, clip_norm: float, *step: Any) -> Any:
         pytest.param([(Bandit, "answers", centred)], TOO_FAR, id="baseline of the block"),
         pytest.param([(arithmetic, "clip_to_grid", unclipped)], TOO_FAR, id="clip left out"),
         pytest.param(
-            [(AskedPeople, "total", leaking), (engine, "_advance", learned_from_leaks)],
+            [(PeopleOnHost, "total", leaking), (engine, "_advance", learned_from_leaks)],
             "the shapes of what is released differ",  # of policies as text
             id="a step on the exact sum",
         ),

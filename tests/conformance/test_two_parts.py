@@ -26,7 +26,7 @@ CASES = [
 def test_one_more_person_moves_the_sums_of_one_part(suite, setting, first):
     bounds = replace(suite.bounds, **suite.algorithm.settings[setting].facts)
     people, everybody = PeopleWithTrajectories(bounds, trajectories=2, persons=True), range(bounds.units)
-    coins = suite.plan(setting).first.parts.in_first(SeededNoise.from_seed(SEED), bounds.units)
+    coins = suite.plan(setting).first.split.in_first(SeededNoise.from_seed(SEED), bounds.units)
     moved = []
     for place in np.flatnonzero(coins == first)[:2]:
         for kind in ("the largest rewards and ratios", "the smallest rewards"):

@@ -18,7 +18,7 @@ from dprl.data import parts
 from dprl.environments import bandit_parts
 from dprl.environments.bandit import Bandit
 from dprl.environments.bandit_parts import BanditInParts
-from dprl.environments.learning_source import open_users
+from dprl.environments.learning_source import open_people
 from dprl.errors import DprlError
 
 from .visits import bounds, file_and_parts, visits
@@ -31,7 +31,7 @@ def by_sign(observations: np.ndarray, places: np.ndarray, turns: np.ndarray) -> 
 
 def assert_same_answers(file: Path, parts: Path, known: dict, places: np.ndarray) -> None:
     one = Bandit.of_file(file, known).answers(places, by_sign)
-    facts, source = open_users(f"bandit:{parts}", known)
+    facts, source = open_people(f"bandit:{parts}", known)
     assert isinstance(source, BanditInParts)
     assert (facts, source.units, source.people) == (source.facts, known["units"], "named")
     for found in (source.answers(places, by_sign), pickle.loads(pickle.dumps(source)).answers(places, by_sign)):
@@ -92,4 +92,4 @@ def test_what_cannot_be_a_bandit_is_refused_without_a_row(tmp_path):
         pq.write_table(log, tmp_path / f"{name}.parquet")
         partitioning.partition(tmp_path / f"{name}.parquet", by, 2, tmp_path / name)
         with pytest.raises(DprlError, match=words):
-            open_users(f"bandit:{tmp_path / name}", bounds(10))
+            open_people(f"bandit:{tmp_path / name}", bounds(10))

@@ -7,7 +7,7 @@ import pytest
 
 from dprl.environments.bandit import Bandit
 from dprl.environments.cart_pole import CartPole
-from dprl.environments.learning_source import SIMULATORS_OF_PEOPLE, GymnasiumUsers, open_users
+from dprl.environments.learning_source import SIMULATORS_OF_PEOPLE, GymnasiumPeople, open_people
 from dprl.errors import DprlError
 
 CART_POLE = {
@@ -18,7 +18,7 @@ CART_POLE = {
 
 @pytest.mark.parametrize("name", SIMULATORS_OF_PEOPLE)
 def test_simulators_by_name(name):
-    facts, simulator = open_users(name)
+    facts, simulator = open_people(name)
     assert facts.name == name
     assert facts.observation == simulator.observation_bounds
     assert (facts.horizon, facts.reward_bounds) == (simulator.horizon, simulator.reward_bounds)
@@ -28,10 +28,10 @@ def test_simulators_by_name(name):
 
 
 def test_other_spellings_and_files(tmp_path):
-    assert open_users("cartpole")[1] == CartPole(horizon=500, discount=0.99)
+    assert open_people("cartpole")[1] == CartPole(horizon=500, discount=0.99)
     (tmp_path / "b.csv").write_text("observation_0,reward_0,reward_1\n0,1,0\n")
     bounds = {"units": 3, "observation": [[0, 1]], "reward": [0, 1], "actions": 2}
-    facts, bandit = open_users(f"bandit:{tmp_path / 'b.csv'}", bounds)
+    facts, bandit = open_people(f"bandit:{tmp_path / 'b.csv'}", bounds)
     assert isinstance(bandit, Bandit)
     assert (facts.name, bandit.units, facts.discount) == ("bandit:b.csv", 3, 0.0)  # where the file lies is nobody's
 
@@ -47,13 +47,13 @@ def test_other_spellings_and_files(tmp_path):
 )
 def test_what_is_refused(name, bounds, words):
     with pytest.raises(DprlError, match=words):
-        open_users(name, bounds)
+        open_people(name, bounds)
 
 
 def test_users_of_gymnasium():
     pytest.importorskip("gymnasium")
-    facts, users = open_users("gymnasium:CartPole-v1", CART_POLE, seed=4)
-    assert isinstance(users, GymnasiumUsers)
+    facts, users = open_people("gymnasium:CartPole-v1", CART_POLE, seed=4)
+    assert isinstance(users, GymnasiumPeople)
     asked = []
 
     def act(observations: np.ndarray, places: np.ndarray, turns: np.ndarray) -> np.ndarray:
@@ -70,11 +70,11 @@ def test_users_of_gymnasium():
     assert (np.abs(found.observations) <= np.array(facts.observation)[:, 1].astype(np.float32)).all()
     assert (found.rewards.sum(axis=1) == found.length).all()
     # an episode depends on its place alone
-    other = open_users("gymnasium:CartPole-v1", CART_POLE, seed=4)[1].batch(3, 2, act)
+    other = open_people("gymnasium:CartPole-v1", CART_POLE, seed=4)[1].batch(3, 2, act)
     for one, two in zip(found, other, strict=True):
         np.testing.assert_array_equal(one[3:5], two)
     short = CART_POLE | {"horizon": 4}
-    cut = open_users("gymnasium:CartPole-v1", short)[1].batch(0, 2, act)
+    cut = open_people("gymnasium:CartPole-v1", short)[1].batch(0, 2, act)
     assert list(cut.length) == [4, 4]
     assert not cut.terminated.any()
     users.close()

@@ -131,8 +131,8 @@ def test_what_noise_hides_of_the_gram_matrix_is_taken_to_be_orthonormal():
 def test_public_facts_decide_which_learner_is_asked():
     budgets = [dprl.Budget(epsilon, 1e-5) for epsilon in (0.005, 0.1, 3.0)]
     wide = replace(BOUNDS, units=5_000)
-    parts = SampleSplit(wide.units, 0.4)
-    found = [recommended_question(wide, DISCOUNT, budget, parts) for budget in budgets]
+    split = SampleSplit(wide.units, 0.4)
+    found = [recommended_question(wide, DISCOUNT, budget, split) for budget in budgets]
     assert found[0] is None
     assert [one.program.name for one in found[1:]] == [ADVANTAGE, FITTED_Q]
     assert found[1].program.basis.kind == "table"

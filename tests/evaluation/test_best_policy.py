@@ -57,12 +57,12 @@ def log_of(units: int, bounds: Bounds, seed: int = 0):
 
 
 def test_a_persons_coin_is_of_the_share_and_of_nothing_else():
-    parts = SampleSplit(1000, 0.3)
-    first = parts.in_first(NOISE, 20_000)
+    split = SampleSplit(1000, 0.3)
+    first = split.in_first(NOISE, 20_000)
     assert binom.ppf(1e-7, 20_000, 0.3) <= first.sum() <= binom.isf(1e-7, 20_000, 0.3)
-    np.testing.assert_array_equal(first[:50], parts.in_first(NOISE, 50))  # by place, whoever else is there
-    assert (parts.first, parts.second) == (300, 700)
-    assert not np.array_equal(first, parts.in_first(SecureNoise(bytes(32)), 20_000))
+    np.testing.assert_array_equal(first[:50], split.in_first(NOISE, 50))  # by place, whoever else is there
+    assert (split.first, split.second) == (300, 700)
+    assert not np.array_equal(first, split.in_first(SecureNoise(bytes(32)), 20_000))
 
 
 def test_a_part_without_people_and_a_source_of_places_are_refused():
@@ -127,7 +127,7 @@ def test_both_parts_may_spend_the_whole_budget(algorithm):
     assert plan.value_mechanism == alone.value_mechanism
     assert plan.event == events.parallel([events.pure(1.0), alone.event])
     assert accountant.epsilon_of(plan.event, plan.delta_of_event) == plan.epsilon_of_event == 1.0
-    assert plan.first.parts == SampleSplit(5_000, SHARE)
+    assert plan.first.split == SampleSplit(5_000, SHARE)
     assert plan.bounds.units == 3_000
 
 

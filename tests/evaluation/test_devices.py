@@ -30,7 +30,7 @@ from dprl.engine.rows import Rows
 from dprl.environments.people import LoggedPeople, People
 from dprl.learning.policy_gradient import trainer
 from dprl.learning.policy_gradient.estimator import Rates, RunShape, Trajectory
-from dprl.learning.policy_gradient.people_sources import AskedPeople
+from dprl.learning.policy_gradient.people_sources import PeopleOnHost
 from dprl.learning.policy_gradient.trainer import PolicyGradient
 from dprl.mechanisms.gaussian_sum import ALTERS_ONE_PLACE, GaussianSum
 from dprl.mechanisms.noise import SecureNoise, SeededNoise
@@ -105,13 +105,13 @@ def learned(users: Any) -> bytes:
     # another number of users, for what is compiled already is not seen to be shared
     count = 139 if isinstance(users, Standing) else 135
     shape = RunShape(
-        policy=POLICY, users=count, batch=70, steps=2, horizon=1, bootstrap="none", block=16, baseline=True,
+        policy=POLICY, places=count, batch=70, steps=2, horizon=1, bootstrap="none", block=16, baseline=True,
     )  # fmt: skip
     parts = tuple(zip(shape.parts, (0.98, 0.2), strict=True))
     mechanism = GaussianSum(parts=parts, steps=2, batch=70, noise_multiplier=0.01, relation="zero-out")
     compiled = isinstance(users, Drawn)
     run: Any = trainer.run_compiled if compiled else trainer.run_on_host
-    people = users if compiled else AskedPeople(users, count)
+    people = users if compiled else PeopleOnHost(users, count)
     given = PolicyGradient(shape, mechanism), people, SeededNoise.from_seed(2), RATES, COINS
     return np.asarray(run(*given)[1]).tobytes()
 
@@ -268,7 +268,7 @@ def products(jaxpr: Any) -> list[Any]:
 def test_what_is_clipped_has_all_digits(name: str) -> None:
     """No product on the way to the clip has a GPU's faster, shorter arithmetic."""
     if name == "dp-pg":
-        shape = RunShape(policy=POLICY, users=8, batch=8, steps=1, horizon=2, bootstrap="none")
+        shape = RunShape(policy=POLICY, places=8, batch=8, steps=1, horizon=2, bootstrap="none")
         mechanism = GaussianSum(parts=((shape.dimension, 1.0),), batch=8, noise_multiplier=1.0, relation="zero-out")
         program = PolicyGradient(shape, mechanism)
         state = program.init(RATES, COINS)

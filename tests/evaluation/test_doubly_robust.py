@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from dprl.accounting.budget import Budget
 from dprl.bounds import Bounds
-from dprl.engine.columns import RemainingReturn, remaining_return
+from dprl.engine.columns import ReturnRanges, remaining_return
 from dprl.engine.layouts import unit_rows
 from dprl.engine.loop import noiseless, run_on_host
 from dprl.engine.plan import Plan
@@ -97,7 +97,7 @@ REACHES = {
 }
 
 
-def paths(bounds: Bounds, known: RemainingReturn, baseline: RemainingReturn) -> np.ndarray:
+def paths(bounds: Bounds, known: ReturnRanges, baseline: ReturnRanges) -> np.ndarray:
     """``(2, P)`` L and U of all trajectories whose weights, rewards and baselines are from a few of each."""
     ratio, limit = bounds.max_importance_ratio, bounds.cumulative_ratio
     # and just above where the baseline is used no more

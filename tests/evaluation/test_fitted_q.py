@@ -233,8 +233,8 @@ def test_a_table_does_not_propose_what_the_behaviour_policy_never_does():
     def behavior(states):
         return np.where(states[:, :1] < 2.0, [[1.0, 0.0]], [[0.5, 0.5]])
 
-    parts = SampleSplit(BOUNDS.units, 0.4)
-    question = make_question(BOUNDS, DISCOUNT, BUDGET, parts, behavior, "table")
+    split = SampleSplit(BOUNDS.units, 0.4)
+    question = make_question(BOUNDS, DISCOUNT, BUDGET, split, behavior, "table")
     assert question.program.allowed == ((True, False),) * 2 + ((True, True),) * 2
     program = question.program.calibrated(BUDGET)
     sums = np.zeros(program.query.dimension)

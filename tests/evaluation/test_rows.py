@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from dprl.data.readers import read_log
-from dprl.engine.columns import COLUMNS, RowInputs, returns_to_go, scale_of
+from dprl.engine.columns import COLUMNS, RowInputs, scale_of, weighted_returns_to_go
 from dprl.engine.ratios import step_ratios
 from dprl.engine.rows import Rows, rows_of
 from dprl.errors import DprlError
@@ -49,7 +49,7 @@ def by_hand(rewards: np.ndarray, ratios: np.ndarray, terminated: bool) -> np.nda
 
 def test_on_policy_returns_are_discounted_sums():
     ones = np.ones(len(LOG.reward))
-    found = returns_to_go(inputs(ratios=ones)) * BOUNDS.cumulative_ratio
+    found = weighted_returns_to_go(inputs(ratios=ones)) * BOUNDS.cumulative_ratio
     centre, half = SCALE
     for rows in EPISODES:
         expected = by_hand(LOG.reward[rows], ones[rows], bool(LOG.terminated[rows][-1]))
@@ -69,7 +69,7 @@ def test_off_policy_returns_are_unbiased_where_nothing_is_cut():
         }  # fmt: skip
         log = read_log(columns, bounds=wide).load()
         ratios = step_ratios(lambda s: np.tile(wanted, (len(s), 1)), log)
-        y = returns_to_go(RowInputs(log, ratios, TABULAR, DISCOUNT, VALUE))[0]
+        y = weighted_returns_to_go(RowInputs(log, ratios, TABULAR, DISCOUNT, VALUE))[0]
         total += behaviour[action].prod() * y
     value = (wanted @ reward) * (1 + DISCOUNT)
     centre, half = SCALE
@@ -77,12 +77,12 @@ def test_off_policy_returns_are_unbiased_where_nothing_is_cut():
 
 
 def test_returns_are_bounded_whatever_the_rows_hold():
-    found = returns_to_go(inputs(ratios=np.full(len(LOG.reward), 1.5), value=(0.0, 0.1)))
+    found = weighted_returns_to_go(inputs(ratios=np.full(len(LOG.reward), 1.5), value=(0.0, 0.1)))
     assert np.abs(found).max() == 1.0
 
 
 def test_undiscounted_returns_end_where_the_log_ends():
-    found = returns_to_go(inputs(ratios=np.ones(len(LOG.reward)), discount=1.0)) * BOUNDS.cumulative_ratio
+    found = weighted_returns_to_go(inputs(ratios=np.ones(len(LOG.reward)), discount=1.0)) * BOUNDS.cumulative_ratio
     centre, half = SCALE
     for rows in EPISODES:
         sums = np.cumsum(LOG.reward[rows][::-1])[::-1]

@@ -120,7 +120,7 @@ def test_whatever_is_learned_the_values_have_one_mechanism():
     """Their length and clip norm are those of the plan: one event for every policy that may come of the first part."""
     for bounds in (BOUNDS, replace(BOUNDS, horizon=3)):
         found = plan(bounds)
-        known = list(found.first.beside.values())
+        known = list(found.first.further_policies.values())
         for action in range(3):
             rule = program(bounds).policy(np.eye(3)[np.full(program(bounds).basis.size, action)].T.ravel())
             query = found.query.with_policies([rule, *known])

@@ -15,7 +15,7 @@ from dprl.audits.conformance.reward_functions import Walk
 from dprl.errors import DprlError
 from dprl.learning import planned_q
 from dprl.learning.functional_q import FunctionalQ, resolve
-from dprl.learning.learning_plan import bind_mechanism, epsilon_at, make_learning_plan
+from dprl.learning.learning_plan import bound_answers, epsilon_at, make_learning_plan
 from dprl.mechanisms.noise import SeededNoise
 from dprl.mechanisms.reward_noise import MemoisedAnswers
 from dprl.registry import LEARNING
@@ -158,11 +158,11 @@ def test_a_memo_where_the_proof_needs_one():
     noise = SeededNoise.from_seed(1)
     config = FunctionalQ(variant="functional", people=50, samples=1000)
     on, off = (make_learning_plan(config, replace(FACTS, on_grid=where), BUDGET) for where in (True, False))
-    assert all(isinstance(bind_mechanism(plan, noise), MemoisedAnswers) for plan in (on, off))
+    assert all(isinstance(bound_answers(plan, noise), MemoisedAnswers) for plan in (on, off))
     assert off.mechanism.sensitivity > on.mechanism.sensitivity
     finite = replace(FACTS, finite=(4, 2))
     memoised = make_learning_plan(FunctionalQ(people=50, memoise=True), finite, BUDGET)
-    assert isinstance(bind_mechanism(memoised, noise), MemoisedAnswers)
+    assert isinstance(bound_answers(memoised, noise), MemoisedAnswers)
     assert memoised.mechanism.steps == 8
     each = make_learning_plan(FunctionalQ(variant="observed-reward", people=50), finite, BUDGET)
     assert memoised.mechanism.std < 0.1 * each.mechanism.std

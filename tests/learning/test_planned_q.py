@@ -13,7 +13,7 @@ from dprl.accounting.budget import Budget
 from dprl.environments.interval_walk import IntervalWalk
 from dprl.learning import planned_q
 from dprl.learning.functional_q import FunctionalQ
-from dprl.learning.learning_plan import bind_mechanism, make_learning_plan
+from dprl.learning.learning_plan import bound_answers, make_learning_plan
 from dprl.mechanisms.noise import SeededNoise
 
 BUDGET = Budget(0.9, 1e-4)
@@ -50,9 +50,9 @@ def test_a_planned_q_is_released_with_one_path_an_action():
     assert (exact.network, exact.value) == ("table:257", (0.0, pytest.approx(5.0)))
     best = np.asarray(planned_q.optimal_q(model, np.where(np.abs(rewards) <= 0.5, rewards, 0.0), 0.9))
     np.testing.assert_allclose(exact(planned_q.POINTS).T, best, rtol=1e-6, atol=1e-6)
-    noisy = planned_q.released_q(model, rewards, bind_mechanism(plan, SeededNoise.from_seed(0)), 0.9, walk.facts)
+    noisy = planned_q.released_q(model, rewards, bound_answers(plan, SeededNoise.from_seed(0)), 0.9, walk.facts)
     moved = (noisy(planned_q.POINTS).T - best) / plan.mechanism.std
     assert 0.3 < moved.std() < 3.0
     assert abs(np.corrcoef(moved)[0, 1]) < 0.9
-    again = planned_q.released_q(model, rewards, bind_mechanism(plan, SeededNoise.from_seed(0)), 0.9, walk.facts)
+    again = planned_q.released_q(model, rewards, bound_answers(plan, SeededNoise.from_seed(0)), 0.9, walk.facts)
     np.testing.assert_array_equal(again.weights["V"], noisy.weights["V"])

@@ -11,7 +11,7 @@ from scipy.stats import kstest
 from dprl.environments.cart_pole import CartPole
 from dprl.environments.pendulum import Pendulum
 from dprl.learning.policy_gradient.estimator import RunShape
-from dprl.learning.policy_gradient.people_sources import PolicyForPeople, SimulatedPeople
+from dprl.learning.policy_gradient.people_sources import CompiledPeople, PolicyForPeople
 from dprl.mechanisms import keystream
 from dprl.mechanisms.action_coins import ActionCoins, uniform_of
 from dprl.mechanisms.noise import SecureNoise, SeededNoise
@@ -73,9 +73,9 @@ def test_who_stands_in_a_place_of_a_simulator_is_the_same_in_any_block(environme
     action = None if kind == "softmax" else environment.action_bounds
     actions = environment.actions if kind == "softmax" else None
     policy = Parametric(kind, environment.observation_bounds, actions, action)
-    shape = RunShape(policy=policy, users=64, batch=64, steps=1, horizon=min(environment.horizon, 40), interactions=2)
+    shape = RunShape(policy=policy, places=64, batch=64, steps=1, horizon=min(environment.horizon, 40), interactions=2)
     theta = jnp.zeros(policy.size, jnp.float32)
-    answered = jax.jit(lambda coins, slots: SimulatedPeople(environment, shape).trajectories(theta, coins, slots))
+    answered = jax.jit(lambda coins, slots: CompiledPeople(environment, shape).trajectories(theta, coins, slots))
     coins = SECURE.for_batch(4)
     whole, piece = answered(coins, jnp.arange(16)), answered(coins, jnp.arange(9, 25))
     for one, two in zip(whole, piece, strict=True):

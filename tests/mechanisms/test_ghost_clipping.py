@@ -13,7 +13,7 @@ import pytest
 
 from dprl.errors import DprlError
 from dprl.mechanisms.gaussian_sum import GaussianSum
-from dprl.mechanisms.ghost_clipping import CHUNK, Layer, ghost_sum, reduced_clip_norm
+from dprl.mechanisms.ghost_clipping import CHUNK, SingleRowLayer, ghost_sum, reduced_clip_norm
 
 INPUTS, HIDDEN, OUT = 5, 7, 3
 SIZE = HIDDEN * INPUTS + OUT * HIDDEN + OUT
@@ -24,7 +24,7 @@ def user_sum(clip: float = 0.9, **changes: Any) -> GaussianSum:
     return GaussianSum(**{**given, **changes}, relation="zero-out")
 
 
-def network(users: int, seed: int, scale: float = 1.0) -> tuple[list[Layer], np.ndarray, np.ndarray]:
+def network(users: int, seed: int, scale: float = 1.0) -> tuple[list[SingleRowLayer], np.ndarray, np.ndarray]:
     """Layers, statistics, and the gradients themselves ``(m, SIZE)`` in float64; the second layer has biases."""
     rng = np.random.default_rng(seed)
     x, hidden = (rng.normal(size=(users, n)).astype(np.float32) for n in (INPUTS, HIDDEN))
@@ -33,10 +33,14 @@ def network(users: int, seed: int, scale: float = 1.0) -> tuple[list[Layer], np.
     first = np.einsum("mo,mi->moi", inner.astype(np.float64), x.astype(np.float64)).reshape(users, -1)
     second = np.einsum("mo,mi->moi", outer.astype(np.float64), hidden.astype(np.float64)).reshape(users, -1)
     gradients = np.concatenate([first, second, outer.astype(np.float64)], axis=1)
-    return [Layer(x, inner), Layer(hidden, outer, bias=True)], rng.normal(size=(users, 2)) * 0.2, gradients
+    return (
+        [SingleRowLayer(x, inner), SingleRowLayer(hidden, outer, bias=True)],
+        rng.normal(size=(users, 2)) * 0.2,
+        gradients,
+    )
 
 
-def run(mechanism: GaussianSum, layers: list[Layer], included: Any, statistics: Any = None) -> np.ndarray:
+def run(mechanism: GaussianSum, layers: list[SingleRowLayer], included: Any, statistics: Any = None) -> np.ndarray:
     biases = tuple(layer.bias for layer in layers)
     arrays = [(jnp.asarray(layer.inputs), jnp.asarray(layer.deltas)) for layer in layers]
     statistics = None if statistics is None else jnp.asarray(statistics)
@@ -44,7 +48,7 @@ def run(mechanism: GaussianSum, layers: list[Layer], included: Any, statistics: 
 
 
 def _of_arrays(mechanism: GaussianSum, biases: Any, arrays: Any, included: Any, statistics: Any) -> Any:
-    layers = [Layer(x, delta, bias) for (x, delta), bias in zip(arrays, biases, strict=True)]
+    layers = [SingleRowLayer(x, delta, bias) for (x, delta), bias in zip(arrays, biases, strict=True)]
     return ghost_sum(mechanism, layers, included, statistics)
 
 
@@ -72,8 +76,8 @@ def test_a_bias_is_a_weight_whose_input_is_one():
     inputs, deltas = rng.normal(size=(30, 4)).astype(np.float32), rng.normal(size=(30, 3)).astype(np.float32)
     widened = np.concatenate([inputs, np.ones((30, 1), np.float32)], axis=1)
     mechanism, everybody = user_sum(parts=((15, 1.0),)), np.ones(30, dtype=bool)
-    apart = run(mechanism, [Layer(inputs, deltas, bias=True)], everybody)
-    together = run(mechanism, [Layer(widened, deltas)], everybody).reshape(3, 5)
+    apart = run(mechanism, [SingleRowLayer(inputs, deltas, bias=True)], everybody)
+    together = run(mechanism, [SingleRowLayer(widened, deltas)], everybody).reshape(3, 5)
     wanted = np.concatenate([together[:, :4].ravel(), together[:, 4]])
     np.testing.assert_allclose(apart, wanted, atol=1e-6 * np.abs(wanted).max())
 
@@ -97,8 +101,8 @@ def test_one_user_moves_the_sum_by_less_than_the_clip_norm(clip):
     # alone along an axis there is nothing to round but to the grid
     x, delta = np.zeros((1, INPUTS), np.float32), np.zeros((1, HIDDEN), np.float32)
     x[0, 1], delta[0, 2] = 3.0, 1e5
-    none = Layer(np.ones((1, HIDDEN), np.float32), np.zeros((1, OUT), np.float32), bias=True)
-    alone = run(mechanism, [Layer(x, delta), none], everybody[:1])
+    none = SingleRowLayer(np.ones((1, HIDDEN), np.float32), np.zeros((1, OUT), np.float32), bias=True)
+    alone = run(mechanism, [SingleRowLayer(x, delta), none], everybody[:1])
     assert math.sqrt(sum(int(x) ** 2 for x in alone)) * mechanism.grid_step == pytest.approx(
         reduced_clip_norm(mechanism, layers)
     )
@@ -109,7 +113,7 @@ def test_what_rounding_adds_is_taken_off_the_clip():
     rng = np.random.default_rng(2)
     inputs, deltas = (np.tile(np.abs(rng.normal(size=n)), (CHUNK, 1)).astype(np.float32) for n in (30, 20))
     mechanism = user_sum(parts=((600, 1.0),))
-    layer, everybody = Layer(inputs, deltas), np.ones(CHUNK, dtype=bool)
+    layer, everybody = SingleRowLayer(inputs, deltas), np.ones(CHUNK, dtype=bool)
     clip = reduced_clip_norm(mechanism, [layer])
     found = run(mechanism, [layer], everybody) * mechanism.grid_step
     wanted = np.einsum("mo,mi->oi", deltas.astype(np.float64), inputs.astype(np.float64)).ravel()
@@ -126,18 +130,18 @@ def test_chunks_add_up():
     rng = np.random.default_rng(3)
     inputs, deltas = (rng.normal(size=(CHUNK + 9, n)).astype(np.float32) for n in (3, 2))
     everybody = np.ones(CHUNK + 9, dtype=bool)
-    whole = run(mechanism, [Layer(inputs, deltas)], everybody)
+    whole = run(mechanism, [SingleRowLayer(inputs, deltas)], everybody)
     parts = [
-        run(mechanism, [Layer(inputs[where], deltas[where])], everybody[where])
+        run(mechanism, [SingleRowLayer(inputs[where], deltas[where])], everybody[where])
         for where in (slice(0, CHUNK), slice(CHUNK, None))
     ]
     assert np.abs(whole - sum(parts)).max() * mechanism.grid_step < 1e-5
     # whoever is in another chunk moves none of the digits of one
     other = deltas.copy()
     other[0] = 5.0
-    moved = whole - run(mechanism, [Layer(inputs, other)], everybody)
+    moved = whole - run(mechanism, [SingleRowLayer(inputs, other)], everybody)
     rows = -(-(CHUNK + 9) // 2)
-    alone = [run(mechanism, [Layer(inputs[:rows], d[:rows])], everybody[:rows]) for d in (deltas, other)]
+    alone = [run(mechanism, [SingleRowLayer(inputs[:rows], d[:rows])], everybody[:rows]) for d in (deltas, other)]
     np.testing.assert_array_equal(moved, alone[0] - alone[1])
 
 
@@ -147,7 +151,7 @@ def test_groups_of_chunks_add_up(chunks):
     users = (chunks - 1) * CHUNK + 3
     mechanism, rng = user_sum(parts=((9, 1.0),)), np.random.default_rng(3)
     inputs, deltas = (rng.normal(size=(users, n)).astype(np.float32) for n in (2, 3))
-    layer, included = Layer(inputs, deltas, bias=True), np.arange(users) % 7 > 0
+    layer, included = SingleRowLayer(inputs, deltas, bias=True), np.arange(users) % 7 > 0
     found = run(mechanism, [layer], included) * mechanism.grid_step
     gradients = [np.einsum("mo,mi->moi", deltas, inputs).reshape(users, -1), deltas]
     rows = np.concatenate(gradients, axis=1).astype(np.float64)
@@ -164,25 +168,25 @@ def test_what_is_no_number_and_who_is_left_out_contribute_nothing():
     x, inner, hidden, outer = (np.array(a) for layer in layers for a in layer[:2])
     x[1], inner[1], outer[4], hidden[4] = np.nan, np.inf, np.nan, -np.inf
     np.testing.assert_array_equal(
-        wanted, run(mechanism, [Layer(x, inner), Layer(hidden, outer, True)], included, statistics)
+        wanted, run(mechanism, [SingleRowLayer(x, inner), SingleRowLayer(hidden, outer, True)], included, statistics)
     )
     # of those included too: a broken gradient, one of zero; the statistics stay
     included[[1, 4]] = True
     statistics[[1, 4]] = 0.0
     np.testing.assert_array_equal(
-        wanted, run(mechanism, [Layer(x, inner), Layer(hidden, outer, True)], included, statistics)
+        wanted, run(mechanism, [SingleRowLayer(x, inner), SingleRowLayer(hidden, outer, True)], included, statistics)
     )
     x[1] = inner[1] = outer[4] = hidden[4] = 0.0
     outer[1] = 0.0
-    zeroed = run(mechanism, [Layer(x, inner), Layer(hidden, outer, True)], included, statistics)
+    zeroed = run(mechanism, [SingleRowLayer(x, inner), SingleRowLayer(hidden, outer, True)], included, statistics)
     assert np.any(zeroed != wanted)  # user 4 has a first layer after all
     # squares that leave float32 are no numbers, either
     inner[4] = x[4] = 1e30
     np.testing.assert_array_equal(
-        wanted, run(mechanism, [Layer(x, inner), Layer(hidden, outer, True)], included, statistics)
+        wanted, run(mechanism, [SingleRowLayer(x, inner), SingleRowLayer(hidden, outer, True)], included, statistics)
     )
     inner[4] = x[4] = 1e15
-    large = run(mechanism, [Layer(x, inner), Layer(hidden, outer, True)], included, statistics)
+    large = run(mechanism, [SingleRowLayer(x, inner), SingleRowLayer(hidden, outer, True)], included, statistics)
     assert abs(np.linalg.norm((large - wanted) * mechanism.grid_step) / 0.9 - 1.0) < 3e-3
 
 

@@ -91,7 +91,9 @@ def _(original: Any, self: Any, log: Any, behavior: Any, noise: Any, journal: An
     """The mechanism draws, too, but the winner is the one with the largest sum."""
     found = original(self, log, behavior, noise, journal)
     name = list(self.candidates)[int(np.argmax(self.total(log, behavior)))]
-    return found._replace(name=name, policies={self.called or name: self.candidates[name], **self.beside})
+    return found._replace(
+        name=name, policies={self.policy_name or name: self.candidates[name], **self.further_policies}
+    )
 
 
 @fault("scores are scaled by the largest of the part", "neighbours of a choice", (NoisyMaximum, "clipped"))
@@ -102,7 +104,7 @@ def _(original: Any, self: Any, scores: Any) -> Any:
 @fault("a learned rule is valued by those who chose it", "coverage of a lucky rule", (RowsInMemory, "after_first"))
 def _(original: Any, rows: Any, noise: Any, journal: Any) -> Any:
     found, second = original(rows, noise, journal)
-    chooses = rows.plan.first.parts.in_first(noise, rows.log.units)
+    chooses = rows.plan.first.split.in_first(noise, rows.log.units)
     return found, replace(second, log=rows.log.of_units(chooses, second.log.bounds))
 
 

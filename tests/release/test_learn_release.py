@@ -61,7 +61,7 @@ def test_with_ample_budget_it_is_the_best_rule_valued_by_importance_sampling_on_
     assert found.chosen == "action 1 where age < 50; else action 0"
     valued = dprl.read_log(log, bounds=BOUNDS).load(None)
     plan = plan_of_learned(dprl.ImportanceSampling(), BOUNDS, AMPLE)
-    second = ~plan.first.parts.in_first(SeededNoise.from_seed(1), valued.units)
+    second = ~plan.first.split.in_first(SeededNoise.from_seed(1), valued.units)
     same = found.policy.action(valued.observation) == valued.action
     expected = 0.5 * plan.bounds.units + np.sum(second * same * (valued.reward - 0.5) / 0.5)
     error = found.values["the learned rule"].privacy_standard_error

@@ -12,7 +12,7 @@ import pytest
 import dprl
 from dprl.accounting.ledger import Ledger
 from dprl.environments.bandit import Bandit
-from dprl.learning.policy_gradient.people_sources import AskedPeople
+from dprl.learning.policy_gradient.people_sources import PeopleOnHost
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.noise import SecureNoise
 from dprl.mechanisms.run_key import RunKey
@@ -73,8 +73,8 @@ def test_the_same_bytes_wherever_it_stopped(paths, tmp_path, monkeypatch, name):
     file, parts = paths
     expected = Training(tmp_path / "whole", file, name).finish()
     asked, coins = [], []
-    total = AskedPeople.total
-    monkeypatch.setattr(AskedPeople, "total", lambda *given: asked.append(1) or total(*given))
+    total = PeopleOnHost.total
+    monkeypatch.setattr(PeopleOnHost, "total", lambda *given: asked.append(1) or total(*given))
     flip = GaussianSum.participation_mask
     monkeypatch.setattr(GaussianSum, "participation_mask", lambda *given: coins.append(1) or flip(*given))
     for path, ways in ((file, ((STEPS,), (1, 2, 3))), (parts, ((2,), (1, 2, 3)))):

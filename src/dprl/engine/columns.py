@@ -96,7 +96,7 @@ def _rewards(inputs: RowInputs) -> Float[np.ndarray, " rows"]:
     return np.where(inputs.usable, (inputs.log.reward - centre * (1.0 - inputs.discount * inputs.alive)) / half, 0.0)
 
 
-def returns_to_go(inputs: RowInputs) -> Float[np.ndarray, " rows"]:
+def weighted_returns_to_go(inputs: RowInputs) -> Float[np.ndarray, " rows"]:
     """Return the importance-weighted returns from each row on, divided by the largest cumulative ratio W, in [-1, 1].
 
     ``Y_t = rho_t (r'_t + gamma Y_{t+1})`` with centred rewards ``r' = (r - centre (1 - gamma [not terminal])) / half``
@@ -167,7 +167,7 @@ COLUMNS: Mapping[str, Column] = {
     "weight": Column("weight of the row within its unit; 0 in a row that does not count", _weights),
     "rho": Column("importance ratio of the step", lambda x: np.where(x.usable, x.ratios, 0.0)),
     "reward": Column("reward in public units, centred so that V = 0 is the middle of the value range", _rewards),
-    "returns": Column("importance-weighted return from the row on, in [-1, 1]", returns_to_go),
+    "returns": Column("importance-weighted return from the row on, in [-1, 1]", weighted_returns_to_go),
     "logged_return": Column(
         "return from the row on as it was logged, less the middle of its public range, in [-1, 1]", _logged_returns
     ),
@@ -185,7 +185,7 @@ COLUMNS: Mapping[str, Column] = {
     ),
     "raw_reward": Column(
         "reward with its public range mapped to [-1, 1]",
-        lambda x: scaled_to_unit_range(x.log.reward, x.log.bounds.reward),
+        lambda x: to_public_units(x.log.reward, x.log.bounds.reward),
     ),
     "actions": Column("number of the action, negative where it is none of the declared", _actions, True),
     "states": Column("state before the step", lambda x: x.log.observation, of_transition=True),
@@ -252,14 +252,14 @@ def scale_of(value: Interval) -> tuple[float, float]:
     return (low + high) / 2.0, max(half, 1e-12)
 
 
-def scaled_to_unit_range(values: Float[np.ndarray, "*any"], interval: Interval) -> Float[np.ndarray, "*any"]:
+def to_public_units(values: Float[np.ndarray, "*any"], interval: Interval) -> Float[np.ndarray, "*any"]:
     """Map ``values`` from the public ``interval`` to [-1, 1]; zero where the interval is a point."""
     low, high = interval
     return (2.0 * values - (low + high)) / (high - low) if high > low else np.zeros_like(values)
 
 
-class RemainingReturn(NamedTuple):
-    """Range of the return that an unfinished trajectory can still have from each step on, discounted to that step.
+class ReturnRanges(NamedTuple):
+    """Ranges of the return that an unfinished trajectory can still have from each step on, discounted to that step.
 
     Attributes:
         low, high: ends of the range at each step, ``(H,)``.
@@ -276,12 +276,12 @@ class RemainingReturn(NamedTuple):
         """
         return np.minimum(self.high - self.low, (self.high - self.low)[0])
 
-    def part(self, start: float, end: float) -> RemainingReturn:
+    def part(self, start: float, end: float) -> ReturnRanges:
         """Return the part of every step's range between the fractions ``start`` and ``end`` of its width."""
-        return RemainingReturn(self.low + start * self.width, self.low + end * self.width)
+        return ReturnRanges(self.low + start * self.width, self.low + end * self.width)
 
 
-def remaining_return(bounds: Bounds, discount: float) -> RemainingReturn:
+def remaining_return(bounds: Bounds, discount: float) -> ReturnRanges:
     """Derive the range of the remaining return from the bounds on rewards.
 
     If returns have bounds, too, these also limit the range, less what a trajectory can have earned before.
@@ -303,4 +303,4 @@ def remaining_return(bounds: Bounds, discount: float) -> RemainingReturn:
             open_at = power * (high - low)
             missing = (np.maximum.accumulate(open_at[::-1])[::-1] - open_at) / (2.0 * power)
             low, high = low - np.nan_to_num(missing), high + np.nan_to_num(missing)
-    return RemainingReturn(low, high)
+    return ReturnRanges(low, high)

@@ -100,19 +100,19 @@ class FirstPartQuestion:
     """Question to the first part of the people, whose answer the second part values; public facts only.
 
     Attributes:
-        parts: division of the people.
-        beside: by name, policies that are valued in addition to the policy of the first part.
-        called: name of the first part's policy among the valued policies; None for :data:`CHOSEN`.
+        split: division of the people.
+        further_policies: by name, policies that are valued in addition to the policy of the first part.
+        policy_name: name of the first part's policy among the valued policies; None for :data:`CHOSEN`.
     """
 
-    parts: SampleSplit
-    beside: Mapping[str, Any] = field(default_factory=dict, kw_only=True)
-    called: str | None = field(default=None, kw_only=True)
+    split: SampleSplit
+    further_policies: Mapping[str, Any] = field(default_factory=dict, kw_only=True)
+    policy_name: str | None = field(default=None, kw_only=True)
 
     @property
     def names(self) -> tuple[str, ...]:
         """Names of the valued policies, which are public before the policies are known."""
-        return (self.called or CHOSEN, *self.beside)
+        return (self.policy_name or CHOSEN, *self.further_policies)
 
     @property
     def words(self) -> str:
@@ -139,13 +139,13 @@ class FirstPartQuestion:
 
     def options(self) -> dict[str, dict[str, Any]]:
         """Return the options that were in force, each with ``value`` and ``provenance``."""
-        given = LIBRARY_DEFAULT if self.parts.share == SHARE else "stated public"
-        return {"choosing_share": {"value": self.parts.share, "provenance": given}}
+        given = LIBRARY_DEFAULT if self.split.share == SHARE else "stated public"
+        return {"choosing_share": {"value": self.split.share, "provenance": given}}
 
     def described(self) -> dict[str, Any]:
         """Return what ``estimate.json`` says about the two parts, as plain data."""
-        parts = self.parts
-        return {"share": parts.share, "units_that_choose": parts.first, "units_that_value": parts.second}
+        split = self.split
+        return {"share": split.share, "units_that_choose": split.first, "units_that_value": split.second}
 
     def entering(self, log: Trajectories, behavior: Any) -> Iterator[Any]:
         """Yield what the first part computes from the rows, besides the log, for a run folder to bind. Private."""

@@ -124,17 +124,17 @@ def atari_log(
         raise DprlError(f"pong: there is no observation {observation!r}; use {' or '.join(SIZES)}.")
     check_policy(policy, atari_bounds(episodes, observation=observation, horizon=horizon))
     # whole games run side by side; of cut games, some 20 pieces follow each other on one console
-    consoles = min(episodes, 16) if horizon > 2000 else max(1, min(episodes // 20, 16))
-    counts = [len(part) for part in np.array_split(np.arange(episodes), consoles)]
-    tables = [_Console(seed, i, count, observation, horizon) for i, count in enumerate(counts)]
-    running: Sequence[_Console] = tables
+    side_by_side = min(episodes, 16) if horizon > 2000 else max(1, min(episodes // 20, 16))
+    counts = [len(part) for part in np.array_split(np.arange(episodes), side_by_side)]
+    consoles = [_Console(seed, i, count, observation, horizon) for i, count in enumerate(counts)]
+    running: Sequence[_Console] = consoles
     while running:
-        states = np.stack([table.observed for table in running]).astype(np.float32)
+        states = np.stack([console.observed for console in running]).astype(np.float32)
         answer = action_probabilities(policy, states, ACTIONS)
-        running = [table for table, row in zip(running, answer, strict=True) if table.step(row)]
+        running = [console for console, row in zip(running, answer, strict=True) if console.step(row)]
         if progress is not None:
-            progress(episodes - sum(table.left for table in tables))
-    return log_columns([trajectory for table in tables for trajectory in table.trajectories])
+            progress(episodes - sum(console.left for console in consoles))
+    return log_columns([trajectory for console in consoles for trajectory in console.trajectories])
 
 
 class _Console:

@@ -89,7 +89,7 @@ class Bandit(LoggedPeople):
 
     def answers(self, places: np.ndarray, act: Act) -> Answers:
         """Return what the people in ``places`` do."""
-        return answers_to_policy(self._all().of_users(places), places, act)
+        return answers_to_policy(self._all().of_people(places), places, act)
 
     def load(self, claim: ClaimRows | None = None) -> None:
         """Read the rows for a release; ``claim`` is called with the rows before anything is computed from them."""
@@ -127,7 +127,7 @@ class Cells(NamedTuple):
         observations, rewards = (np.zeros((*size, n), np.float32) for n in (facts.dimensions, facts.actions))
         return cls(observations, rewards, np.zeros(count, np.int32))
 
-    def of_users(self, users: np.ndarray) -> Cells:
+    def of_people(self, users: np.ndarray) -> Cells:
         """Return the cells of the people with the numbers ``users`` ``(n,)``; a number that is nobody's has zeros."""
 
         def chosen(cells: np.ndarray) -> np.ndarray:

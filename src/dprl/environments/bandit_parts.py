@@ -33,7 +33,7 @@ _BYTES = 1 << 27
 
 
 @dataclass(frozen=True)
-class UsersInParts:
+class PeopleInParts:
     """People by their number in the parts. Other processes get a copy, and read the same folder. Private."""
 
     facts: EnvironmentSpec
@@ -112,7 +112,7 @@ class BanditInParts(LoggedPeople):
 
     facts: EnvironmentSpec
     units: int = field()
-    users: UsersInParts = field(repr=False)
+    users: PeopleInParts = field(repr=False)
 
     def __post_init__(self) -> None:
         self.people = "named"
@@ -130,7 +130,7 @@ class BanditInParts(LoggedPeople):
         assert known.actions is not None
         parts, schema = open_parts(Path(folder), len(known.observation), known.actions)
         facts = facts_of_bandit(f"bandit:{parts.folder.name}", known)
-        return cls(facts, known.units, UsersInParts(facts, parts, schema))
+        return cls(facts, known.units, PeopleInParts(facts, parts, schema))
 
     def numbers(self, places: np.ndarray) -> np.ndarray:
         """Return the numbers ``(n,)``, in the parts, of the people in ``places`` ``(n,)``; -1 for an empty place.

@@ -121,9 +121,9 @@ def rollout_gymnasium(
     check_policy(policy, bounds_for_check(facts, episodes))
     environments = [make(environment_id, facts.horizon) for _ in range(min(parallel, episodes))]
     try:
-        slots = [_Slot(environment, facts.actions) for environment in environments]
+        slots = [_RunningEnvironment(environment, facts.actions) for environment in environments]
         upcoming = iter(range(episodes))
-        running: list[_Slot] = []
+        running: list[_RunningEnvironment] = []
         done: dict[int, list[tuple[Any, ...]]] = {}
         idle = list(slots)
         while True:
@@ -147,7 +147,7 @@ def rollout_gymnasium(
             environment.close()
 
 
-class _Slot:
+class _RunningEnvironment:
     """One environment and the trajectory that runs in it."""
 
     def __init__(self, environment: Any, actions: int) -> None:

@@ -205,7 +205,7 @@ def gymnasium_facts(name: str, identifier: str, stated: Bounds) -> EnvironmentSp
 
 
 @dataclass
-class GymnasiumUsers(People):
+class GymnasiumPeople(People):
     """People of a Gymnasium environment, each of whom has one episode; episodes run side by side on the host.
 
     Attributes:
@@ -286,7 +286,7 @@ class _Episode:
         return self.seen, self.actions, self.rewards, self.terminated
 
 
-def open_users(
+def open_people(
     name: str, bounds: Bounds | Mapping[str, Any] | str | Path | None = None, seed: int = 0
 ) -> tuple[EnvironmentSpec, Any]:
     """Return the public facts about the people called ``name``, and the people: a simulator, or a source on the host.
@@ -308,7 +308,7 @@ def open_users(
         return bandit.facts, bandit
     if kind == "gymnasium" and rest:
         facts = gymnasium_facts(name, rest, read_bounds(bounds, max_importance_ratio=1.0))
-        return facts, GymnasiumUsers(facts, rest, seed)
+        return facts, GymnasiumPeople(facts, rest, seed)
     if bounds is not None:
         raise DprlError(f"The bounds of {name!r} are its own: leave --bounds out.")
     name = {"cartpole": "cart-pole", "mountaincar": "mountain-car"}.get(name, name)
@@ -321,13 +321,13 @@ def open_users(
 
 
 def people_of(users: Any, bounds: Bounds | Mapping[str, Any] | str | Path | None = None, seed: int = 0) -> People:
-    """Return the people behind a name (:func:`open_users`), a simulator, or a source of people.
+    """Return the people behind a name (:func:`open_people`), a simulator, or a source of people.
 
     Raises:
         DprlError: the name is unknown, ``users`` is none of these, or bounds are given without a name.
     """
     if isinstance(users, str):
-        _, users = open_users(users, bounds, seed)
+        _, users = open_people(users, bounds, seed)
     elif bounds is not None:
         raise DprlError("bounds are for users named by text: these have public facts of their own.")
     if isinstance(users, People):

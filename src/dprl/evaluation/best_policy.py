@@ -67,7 +67,7 @@ class PolicyChoice(FirstPartQuestion):
     @property
     def words(self) -> str:
         """Beginning of the certificate's sentence about what is released."""
-        others = f" and {len(self.beside)} others" if self.beside else ""
+        others = f" and {len(self.further_policies)} others" if self.further_policies else ""
         return (
             f"Which of {len(self.candidates)} policies the people of one part chose. Of the other part, for that policy"
             f"{others}"
@@ -99,11 +99,11 @@ class PolicyChoice(FirstPartQuestion):
 
     def points_of(self, value: float) -> float:
         """Return by how many points the sum of all scores grows if the mean return grows by ``value``."""
-        return value / (self.query.scale.width / 2.0) * self.parts.first * POINTS
+        return value / (self.query.scale.width / 2.0) * self.split.first * POINTS
 
     def entering(self, log: Trajectories, behavior: Any) -> Iterator[Any]:
         """Yield the columns that scores and values use of each candidate and each further valued policy. Private."""
-        for policy in (*self.candidates.values(), *self.beside.values()):
+        for policy in (*self.candidates.values(), *self.further_policies.values()):
             yield policy_columns(policy, log, behavior)
 
     def released(self, log: Trajectories, behavior: Any, noise: Any, journal: Any) -> FirstPartRelease:
@@ -114,7 +114,7 @@ class PolicyChoice(FirstPartQuestion):
             return np.array([won], dtype=np.int64)
 
         name = list(self.candidates)[int(journal.stream(CHOICE).step(0, 1, place)[0])]
-        return FirstPartRelease(name, {self.called or name: self.candidates[name], **self.beside})
+        return FirstPartRelease(name, {self.policy_name or name: self.candidates[name], **self.further_policies})
 
     def unit_scores(self, log: Trajectories, behavior: Any = None) -> Float[np.ndarray, "units policies"]:
         """Return each unit's score of each policy, before the spread is cut. Private.
@@ -157,13 +157,13 @@ def make_choice(
     """
     if len(policies) > MOST_CANDIDATES:
         raise DprlError(f"best: at most {MOST_CANDIDATES} policies fit in one choice; these are {len(policies)}.")
-    parts = SampleSplit(bounds.units, checked_share(share))
-    cut = cut_of_choice(bounds, parts.first)
-    facts = replace(parts.bounds_of(bounds, True), max_cumulative_ratio=cut)
+    split = SampleSplit(bounds.units, checked_share(share))
+    cut = cut_of_choice(bounds, split.first)
+    facts = replace(split.bounds_of(bounds, True), max_cumulative_ratio=cut)
     kind: Any = estimator if estimator in ("trajectory", "per-decision") else "auto"
     query = make_query(ImportanceSampling(discount=discount, estimator=kind), facts, np.ones((1, 1)))
     spread = round(POINTS * SPREAD_SHARE) if facts.cuts_products else POINTS
-    return PolicyChoice(parts, query, NoisyMaximum(candidates=len(policies), spread=spread, epsilon=epsilon), policies)
+    return PolicyChoice(split, query, NoisyMaximum(candidates=len(policies), spread=spread, epsilon=epsilon), policies)
 
 
 def cut_of_choice(bounds: Bounds, people: int) -> float:

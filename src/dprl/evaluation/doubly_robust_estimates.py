@@ -26,7 +26,7 @@ from typing_extensions import override
 
 from dprl.bounds import Bounds, Interval
 from dprl.data.trajectories import Trajectories
-from dprl.engine.columns import RemainingReturn
+from dprl.engine.columns import ReturnRanges
 from dprl.engine.layouts import gather, unit_rows
 from dprl.engine.ratios import step_ratios
 from dprl.engine.rows import rows_of
@@ -253,7 +253,7 @@ def estimates(
 
 
 def largest_distance(
-    bounds: Bounds, discount: float, known: RemainingReturn, baseline: RemainingReturn, centre: float, *, both: bool
+    bounds: Bounds, discount: float, known: ReturnRanges, baseline: ReturnRanges, centre: float, *, both: bool
 ) -> float:
     """Return the largest distance of a unit's lower estimate L from ``centre``.
 
@@ -279,7 +279,7 @@ def largest_distance(
 
 
 def largest_combination(
-    bounds: Bounds, discount: float, known: RemainingReturn, baseline: RemainingReturn, a: float, b: float
+    bounds: Bounds, discount: float, known: ReturnRanges, baseline: ReturnRanges, a: float, b: float
 ) -> float:
     """Return the largest ``a L + b U`` that the rows of a trajectory can make, or an upper bound of it."""
     rewards = _back(bounds, discount, known, baseline, a, b, bounds.reward)
@@ -294,8 +294,8 @@ def largest_combination(
 def _back(
     bounds: Bounds,
     discount: float,
-    known: RemainingReturn,
-    baseline: RemainingReturn,
+    known: ReturnRanges,
+    baseline: ReturnRanges,
     a: float,
     b: float,
     rewards: Interval,

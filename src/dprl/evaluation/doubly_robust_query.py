@@ -22,7 +22,7 @@ from jaxtyping import Float
 
 from dprl.bounds import Bounds, Interval
 from dprl.data.trajectories import Trajectories
-from dprl.engine.columns import RemainingReturn, remaining_return, scale_of
+from dprl.engine.columns import ReturnRanges, remaining_return, scale_of
 from dprl.engine.ratios import step_ratios, unit_means, usable
 from dprl.engine.value_query import BaseValueQuery
 from dprl.errors import DprlError
@@ -126,7 +126,7 @@ class DoublyRobustQuery(BaseValueQuery):
         return 1.0 if self.sides == 1 else 0.5
 
     @cached_property
-    def remaining_return(self) -> RemainingReturn:
+    def remaining_return(self) -> ReturnRanges:
         """Returns that can still come, by step."""
         return remaining_return(self.bounds, self.config.discount)
 
@@ -142,7 +142,7 @@ class DoublyRobustQuery(BaseValueQuery):
         hidden = power * (self.remaining_return.high - self.remaining_return.low)
         return np.maximum(np.maximum.accumulate(hidden[::-1])[::-1], 1e-300)
 
-    def radius(self, baseline: RemainingReturn) -> float:
+    def radius(self, baseline: ReturnRanges) -> float:
         """Return the largest distance of an estimate from the middle of the value range.
 
         Args:

@@ -129,18 +129,18 @@ def plan_of_learned(
     asked = bounds.of_one_transition() if unit == "transition" else bounds
     own = dict(candidates or {})
     fixed = _supported(fixed_actions(bounds.actions, bounds.state_names), bounds, behavior, bounds.actions)
-    beside: dict[str, Any] = {LOGGED: LoggedPolicy(steady=not censored)}
+    further_policies: dict[str, Any] = {LOGGED: LoggedPolicy(steady=not censored)}
     if asked.horizon == 1 and len(fixed) <= MOST_BESIDE:  # they exclude one another: all cost little more than one
         actions = [AlwaysPolicy(int(rule.tree), rule.actions) for rule in fixed]  # type: ignore[arg-type]
         called = bounds.action_names or range(bounds.actions)
-        beside |= {f"always_{called[policy.action]}": policy for policy in actions}
-    pairs = tuple((0, place) for place in range(1, len(beside) + 1))
-    valued = [UnknownPolicy(), *beside.values()]
+        further_policies |= {f"always_{called[policy.action]}": policy for policy in actions}
+    pairs = tuple((0, place) for place in range(1, len(further_policies) + 1))
+    valued = [UnknownPolicy(), *further_policies.values()]
     rest = (config, bounds, budget, valued, "columns", total_variation, unit, pairs)
-    parts, first = SampleSplit(bounds.units, checked_share(share)), None
-    how = (asked, config.discount, budget, parts, behavior, basis)
+    split, first = SampleSplit(bounds.units, checked_share(share)), None
+    how = (asked, config.discount, budget, split, behavior, basis)
     if isinstance(config, Stratified):
-        first = question_within_strata(asked, config.discount, parts, config.min_propensity)
+        first = question_within_strata(asked, config.discount, split, config.min_propensity)
     elif taught:
         first = make_question(*how, learner)
     elif learner == "recommended" and asked.horizon > 1 and not for_rules:
@@ -149,7 +149,7 @@ def plan_of_learned(
         assert isinstance(config, ImportanceSampling)
         choice = make_choice(config.discount, config.estimator, asked, {LEARNED: None}, budget.epsilon, share)
         first = _with_class(choice, fixed, asked, declared_cuts(cuts, bounds), own, behavior, deviation)
-    return plan_of_two_parts(replace(first, beside=beside), *rest)
+    return plan_of_two_parts(replace(first, further_policies=further_policies), *rest)
 
 
 def values_of_learned(algorithm: Any, bounds: Bounds) -> ImportanceSampling | Stratified:
@@ -212,7 +212,7 @@ def _with_class(
         mechanism=replace(first.mechanism, candidates=len(candidates)),
         candidates=candidates,
         handicaps=tuple(points),
-        called=LEARNED,
+        policy_name=LEARNED,
         made_of=made_of,
     )
 
@@ -228,7 +228,7 @@ def _spread(first: PolicyChoice, deviation: float | None) -> float | None:
 
 def _handicap(first: PolicyChoice, rules: int, spread: float | None) -> float:
     """Return how far the luckiest of ``rules`` rules leads by chance and noise, in half-widths of the value range."""
-    ratio, people = first.query.scale.largest, first.parts.first
+    ratio, people = first.query.scale.largest, first.split.first
     errors, noises = HANDICAP if spread is None else DECLARED
     chance = (spread or 1.0) * math.sqrt(ratio * math.log(max(rules, 1)) / people)
     return errors * chance + noises * ratio * math.log(max(rules, 1)) / (people * first.mechanism.epsilon)

@@ -59,14 +59,14 @@ class LearningQuestion(FirstPartQuestion):
 
     program: TableQ | LinearQ | Advantage
     refused_basis: Mapping[str, Any] | None = None
-    called: str = field(default=LEARNED_POLICY, kw_only=True)
+    policy_name: str = field(default=LEARNED_POLICY, kw_only=True)
 
     @property
     def words(self) -> str:
         """Beginning of the certificate's sentence about what is released."""
         return (
             f"Every noisy sum of the learner {self.program.name} over people of one part, of which the policy is made. "
-            f"Of the other part, for that policy and {len(self.beside)} others"
+            f"Of the other part, for that policy and {len(self.further_policies)} others"
         )
 
     @property
@@ -105,7 +105,7 @@ class LearningQuestion(FirstPartQuestion):
         The ratios are those of the uniform policy, because the learned policy is not known yet.
         """
         yield step_ratios(UniformPolicy(self.program.actions), log, behavior)
-        for policy in self.beside.values():
+        for policy in self.further_policies.values():
             yield policy_columns(policy, log, behavior)
 
     def released(self, log: Trajectories, behavior: Any, noise: Any, journal: Any) -> FirstPartRelease:
@@ -118,14 +118,14 @@ class LearningQuestion(FirstPartQuestion):
         _, weights = run_on_host(of, noise, unit_rows(rows, of.bounds.units), journal=journal)
         policy = of.policy(np.nan_to_num(np.asarray(weights, np.float64), nan=0.0, posinf=0.0, neginf=0.0))
         words = policy.words if len(policy.words) <= MOST_CHARACTERS else "a rule of many comparisons"
-        return FirstPartRelease(words, {self.called: policy, **self.beside})
+        return FirstPartRelease(words, {self.policy_name: policy, **self.further_policies})
 
 
 def make_question(
     bounds: Bounds,
     discount: float,
     budget: Budget,
-    parts: SampleSplit,
+    split: SampleSplit,
     behavior: Any = None,
     basis: str | None = None,
     learner: str = FITTED_Q,
@@ -136,7 +136,7 @@ def make_question(
         bounds: public bounds of the whole log.
         discount: gamma.
         budget: what the part of the people from whom the policy is learned may spend.
-        parts: division of the people.
+        split: division of the people.
         behavior: public behaviour policy. With a table, actions that it takes too rarely for the declared importance
             ratio are not proposed.
         basis: kind of :class:`~dprl.policies.greedy.Basis`; None for the largest basis that the budget serves.
@@ -146,21 +146,21 @@ def make_question(
         DprlError: the basis does not fit the states, takes too many sums, or cannot leave out actions that the
             behaviour policy never takes.
     """
-    facts, multiplier = parts.bounds_of(bounds, True), noise_multiplier_for(events.gaussian, budget)
+    facts, multiplier = split.bounds_of(bounds, True), noise_multiplier_for(events.gaussian, budget)
     refused_basis = None
     for program in _larger_programs(facts, discount, behavior, learner) if basis is None else ():
         least = LEAST_TABLE if program.basis.is_table else LEAST_LINEAR
         least = LEAST_ADVANTAGE if learner == ADVANTAGE else least
         strength = program.strength(multiplier)
         if strength >= least:
-            return LearningQuestion(parts, program, refused_basis)
+            return LearningQuestion(split, program, refused_basis)
         if refused_basis is None:
             refused_basis = {"basis": program.basis.kind, "strength": strength, "least": least}
-    return LearningQuestion(parts, _program(facts, discount, behavior, basis or CONSTANT_BASIS, learner), refused_basis)
+    return LearningQuestion(split, _program(facts, discount, behavior, basis or CONSTANT_BASIS, learner), refused_basis)
 
 
 def question_within_strata(
-    bounds: Bounds, discount: float, parts: SampleSplit, min_propensity: float
+    bounds: Bounds, discount: float, split: SampleSplit, min_propensity: float
 ) -> LearningQuestion:
     """Return the question from whose noisy sums a rule over declared strata is learned.
 
@@ -169,14 +169,14 @@ def question_within_strata(
     Args:
         bounds: public bounds of the whole log, with strata.
         discount: gamma.
-        parts: division of the people.
+        split: division of the people.
         min_propensity: an action that was taken by a smaller share of a stratum is not proposed there.
     """
-    facts = parts.bounds_of(bounds, True)
+    facts = split.bounds_of(bounds, True)
     strata = Strata(facts)
     check_depth(strata)
     return LearningQuestion(
-        parts, StrataQ(facts, StrataBasis(facts.state, "strata", strata), discount, min_propensity=min_propensity)
+        split, StrataQ(facts, StrataBasis(facts.state, "strata", strata), discount, min_propensity=min_propensity)
     )
 
 

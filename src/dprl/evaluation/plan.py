@@ -177,10 +177,10 @@ def plan_of_two_parts(
         bounds: public bounds of the log of all people.
         policies: policies to value; another policy may stand in for a policy that is not known yet.
     """
-    parts, how = first.parts, (features, total_variation, unit, contrasts)
-    of_values = parts.bounds_of(bounds, False)
+    split, how = first.split, (features, total_variation, unit, contrasts)
+    of_values = split.bounds_of(bounds, False)
     inner, sampler = without_sampler(budget, first.draws, total_variation)  # each part pays for the draws of both
-    plan = make_plan(config, of_values, inner, policies, *how, share=parts.second / parts.units)
+    plan = make_plan(config, of_values, inner, policies, *how, share=split.second / split.units)
     if plan.claim is not None:
         raise DprlError(f"{plan.name}: a paper's formula gives the noise: it values no best policy.")
     first = first.calibrated(Budget(budget.epsilon, plan.delta_of_event))

@@ -20,7 +20,7 @@ from typing_extensions import override
 
 from dprl.bounds import Bounds
 from dprl.data.trajectories import Trajectories
-from dprl.engine.columns import scale_of, scaled_to_unit_range
+from dprl.engine.columns import scale_of, to_public_units
 from dprl.engine.ratios import unit_means, usable
 from dprl.engine.value_query import BaseValueQuery, FollowUpQuery
 from dprl.evaluation.intervals import (
@@ -108,7 +108,7 @@ class EstimateQuery(FollowUpQuery, BaseValueQuery):
             return out
         first = np.minimum(log.episode_offsets[:-1], len(log.reward) - 1)
         sound = usable(log) & (log.action[first] >= 0) & (True if log.stays is None else log.stays[first] > 0.0)
-        outcome = scaled_to_unit_range(log.reward[first], self.bounds.reward)
+        outcome = to_public_units(log.reward[first], self.bounds.reward)
         columns = self._columns(policies, log.observation[first], np.maximum(log.action[first], 0), outcome)
         for column, values in enumerate(columns):
             out[:, column] = unit_means(log, np.where(sound, values, 0.0))

@@ -175,7 +175,7 @@ def epsilon_at(mechanism: Mechanism, delta: float) -> tuple[float, float]:
     raise DprlError("This noise multiplier is too small to give any guarantee at this delta.")
 
 
-def bind_mechanism(plan: LearningPlan, noise: Any) -> Any:
+def bound_answers(plan: LearningPlan, noise: Any) -> Any:
     """Return the answers that the learner asks on the host: the mechanism with ``noise``, which nothing else may use.
 
     In the variant functional a memo wraps the path. Off the path's grid the first observation of a cell answers for the

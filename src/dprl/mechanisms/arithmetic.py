@@ -128,7 +128,7 @@ def sum_plainly(vectors: Float[Array, "units dim"], included: Bool[Array, " unit
     return jnp.sum(jnp.where(included[:, None], vectors.astype(jnp.float64), 0.0), axis=0)
 
 
-def listed(included: Mask, multiple: int) -> Members:
+def member_list(included: Mask, multiple: int) -> Members:
     """Return the indices of the ``included`` units, and how many there are.
 
     The list is filled up to a multiple of ``multiple`` with the number of all units, which is no unit's index.
@@ -138,8 +138,8 @@ def listed(included: Mask, multiple: int) -> Members:
     return order, jnp.sum(included)
 
 
-def few_listed(noise: Any, step: Step, units: int, rate: float, multiple: int) -> Members | None:
-    """Draw a small sample and list it as :func:`listed` does, at the sample's cost; return None if it is not small.
+def small_member_list(noise: Any, step: Step, units: int, rate: float, multiple: int) -> Members | None:
+    """Draw a small sample and list it as :func:`member_list` does, at its own cost; return None if it is not small.
 
     The list has room for the whole sample in all but one of 10^15 steps. What does not fit is left out, so this is for
     experiments only.

@@ -39,9 +39,9 @@ from dprl.mechanisms.arithmetic import (
     Participation,
     Parts,
     clipped_on_grid,
-    few_listed,
     grid_step,
-    listed,
+    member_list,
+    small_member_list,
     sum_in_float,
     sum_on_grid,
     sum_plainly,
@@ -380,9 +380,11 @@ class GaussianSum:
         return range(first, min(first + self.batch, units))
 
     def members(self, noise: Any, step: Step, units: int, multiple: int) -> Members:
-        """Return the list of units that take part in this step; see :func:`~dprl.mechanisms.arithmetic.listed`."""
-        few = few_listed(noise, step, units, self.sampling_rate, multiple) if self.arithmetic == "float" else None
-        return listed(self.participation_mask(noise, step, units), multiple) if few is None else few
+        """Return the list of units that take part in this step; see :func:`~dprl.mechanisms.arithmetic.member_list`."""
+        few = (
+            small_member_list(noise, step, units, self.sampling_rate, multiple) if self.arithmetic == "float" else None
+        )
+        return member_list(self.participation_mask(noise, step, units), multiple) if few is None else few
 
     def draw(self, noise: Any, step: Step, width: int | None = None) -> Num[AnyArray, " dim"]:
         """Draw the step's random numbers, of type :attr:`dtype`: one for each coordinate, or ``width`` if given.

@@ -41,14 +41,14 @@ _SIDE_BY_SIDE = 8
 """Most chunks whose sums lie in memory together, so that the total is gone through once for all of them."""
 _ONE_PASS = 2**18
 """Most weights whose sums are put side by side first, for one fast pass; more leave the cache, and copies cost more."""
-MOST_USERS = 2**19
+MOST_UNITS = 2**19
 """Most units of a block: the sum's whole numbers then stay below 2**53."""
 _UNIT = 2.0**-24  # roundoff of float32
 _GRID = 2.0**-20  # share of the whole clip norm for rounding to the grid, once for a chunk's sum and not for each unit
 _TINY = 2.0**-80  # a squared length below this may have lost digits: such a vector counts as zero
 
 
-class Layer(NamedTuple):
+class SingleRowLayer(NamedTuple):
     """One layer of a network, for all units of a block.
 
     Attributes:
@@ -67,7 +67,7 @@ class Layer(NamedTuple):
         return self.deltas.shape[1] * (self.inputs.shape[1] + self.bias)
 
 
-def reduced_clip_norm(mechanism: GaussianSum, layers: Sequence[Layer]) -> float:
+def reduced_clip_norm(mechanism: GaussianSum, layers: Sequence[SingleRowLayer]) -> float:
     """Return the norm to which gradients are clipped: the clip norm of the first part, less what rounding can add."""
     widest = max(layer.inputs.shape[1] + layer.deltas.shape[1] for layer in layers)
     rounding = (2 * (CHUNK + 2) ** 2 / math.sqrt(3.0) + widest + 32) * _UNIT
@@ -77,7 +77,9 @@ def reduced_clip_norm(mechanism: GaussianSum, layers: Sequence[Layer]) -> float:
     return bound
 
 
-def ghost_sum(mechanism: GaussianSum, layers: Sequence[Layer], included: Any, statistics: Any = None) -> jax.Array:
+def ghost_sum(
+    mechanism: GaussianSum, layers: Sequence[SingleRowLayer], included: Any, statistics: Any = None
+) -> jax.Array:
     """Return ``mechanism.clipped_sum`` of units' gradients without forming them, with a clip norm about 0.3% smaller.
 
     Args:
@@ -99,8 +101,8 @@ def ghost_sum(mechanism: GaussianSum, layers: Sequence[Layer], included: Any, st
         raise DprlError("The layers and statistics of a sum must have the parts that its mechanism was made for.")
     included = jnp.asarray(included)
     users = included.shape[0]
-    if users > MOST_USERS:
-        raise DprlError(f"A block has at most {MOST_USERS} users.")
+    if users > MOST_UNITS:
+        raise DprlError(f"A block has at most {MOST_UNITS} users.")
     bound, biases = reduced_clip_norm(mechanism, layers), [layer.bias for layer in layers]
     chunks = -(-users // CHUNK)
     groups = -(-chunks // _SIDE_BY_SIDE)
@@ -114,7 +116,7 @@ def ghost_sum(mechanism: GaussianSum, layers: Sequence[Layer], included: Any, st
 
     def one(given: Any) -> list[jax.Array]:
         pairs, here = given
-        some = [Layer(x, delta, bias) for (x, delta), bias in zip(pairs, biases, strict=True)]
+        some = [SingleRowLayer(x, delta, bias) for (x, delta), bias in zip(pairs, biases, strict=True)]
         return _group(some, here, bound, mechanism.grid_step, each)
 
     given = [tuple(in_groups(a).astype(jnp.float32) for a in layer[:2]) for layer in layers], in_groups(included)
@@ -128,7 +130,9 @@ def ghost_sum(mechanism: GaussianSum, layers: Sequence[Layer], included: Any, st
     return jnp.concatenate([total, sum_on_grid(jnp.asarray(statistics), included, tuple(others), mechanism.grid_step)])
 
 
-def _group(layers: Sequence[Layer], included: jax.Array, bound: float, step: float, chunks: int) -> list[jax.Array]:
+def _group(
+    layers: Sequence[SingleRowLayer], included: jax.Array, bound: float, step: float, chunks: int
+) -> list[jax.Array]:
     """Add up the clipped gradients of ``chunks`` chunks of equal size; each chunk's sum is rounded to the grid.
 
     Returns:
@@ -166,7 +170,9 @@ def _group(layers: Sequence[Layer], included: jax.Array, bound: float, step: flo
     return found
 
 
-def ghost_sum_in_float(mechanism: GaussianSum, layers: Sequence[Layer], included: Any, statistics: Any) -> jax.Array:
+def ghost_sum_in_float(
+    mechanism: GaussianSum, layers: Sequence[SingleRowLayer], included: Any, statistics: Any
+) -> jax.Array:
     """Return the sum of :func:`ghost_sum` in floating point, ``(dimension,)`` float64, for experiments."""
     (_, clip_norm), *others = mechanism.parts
     included, clips = jnp.asarray(included), mechanism.arithmetic == "float"

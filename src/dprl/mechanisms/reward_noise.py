@@ -63,7 +63,7 @@ def check_rounds(steps: int, batch: int) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _NoisedRewards(ABC):
+class _GaussianRewards(ABC):
     """Gaussian noise on an integer grid, drawn anew for each release. Base of the two mechanisms of this module.
 
     Attributes:
@@ -132,7 +132,7 @@ class _NoisedRewards(ABC):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RewardNoise(_NoisedRewards):
+class RewardNoise(_GaussianRewards):
     """Release of ``steps`` rewards, each with independent Gaussian noise.
 
     Attributes:
@@ -175,7 +175,7 @@ class RewardNoise(_NoisedRewards):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RewardGradient(_NoisedRewards):
+class RewardGradient(_GaussianRewards):
     """Release of ``steps`` noisy means of reward times clipped features.
 
     All rewards of a batch may differ, so the sensitivity of the mean is R C, not R C / B.

@@ -199,7 +199,7 @@ class GreedyPolicy(DeterministicPolicy):
         return tensors_to_bytes({"theta": self.theta, "root": self.root}, metadata)
 
 
-def greedy_policy(tensors: dict[str, np.ndarray], metadata: dict[str, str]) -> GreedyPolicy:
+def greedy_policy_from_file(tensors: dict[str, np.ndarray], metadata: dict[str, str]) -> GreedyPolicy:
     """Return the policy from the contents of its file.
 
     Raises:

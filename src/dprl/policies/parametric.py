@@ -26,7 +26,7 @@ from dprl.arrays import slices, state_rows
 from dprl.bounds import Interval
 from dprl.errors import DprlError
 from dprl.policies.greedy import SCHEMA as GREEDY
-from dprl.policies.greedy import GreedyPolicy, greedy_policy
+from dprl.policies.greedy import GreedyPolicy, greedy_policy_from_file
 from dprl.untrusted_files import intervals, read_tensor_result, tensors_to_bytes
 
 FILE = "policy.safetensors"
@@ -322,10 +322,10 @@ def read_policy(path: str | Path) -> ReleasedPolicy | GreedyPolicy:
         DprlError: the file is missing or damaged.
     """
     misfit = "its parameters do not fit what it says of its policy"
-    return read_tensor_result(path, FILE, "a policy", misfit, {_SCHEMA: _made_of, GREEDY: greedy_policy})
+    return read_tensor_result(path, FILE, "a policy", misfit, {_SCHEMA: _from_file, GREEDY: greedy_policy_from_file})
 
 
-def _made_of(tensors: dict[str, np.ndarray], metadata: dict[str, str]) -> ReleasedPolicy:
+def _from_file(tensors: dict[str, np.ndarray], metadata: dict[str, str]) -> ReleasedPolicy:
     actions, std = json.loads(metadata["actions"]), json.loads(metadata["std"])
     action = None if metadata["action"] == "null" else intervals(metadata["action"])
     numbers = (actions is None or type(actions) is int) and isinstance(std, float)

@@ -249,7 +249,7 @@ def evaluate(
         engine_behavior = policy_for_workers(log.behavior_policy, behavior)
     further_facts = {"compare": [list(pair) for pair in pairs]} if pairs else {}
     further_facts |= {"subgroups": list(subgroups)} if subgroups else {}
-    further_facts |= {"best": plan.first.parts.share} if plan.first is not None else {}
+    further_facts |= {"best": plan.first.split.share} if plan.first is not None else {}
     opened = partial(open_engine, where, log, plan, engine_targets, engine_behavior, simulated)
     return _released(request, plan, log, policies, behavior, outcome, further_facts, features, opened)
 

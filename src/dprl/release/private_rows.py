@@ -93,7 +93,7 @@ class RowsInMemory:
         """Return what the first part released, and the second part's rows with a plan for the policies it values."""
         first, log = self.plan.first, self.log
         assert first is not None
-        chooses = first.parts.in_first(noise, log.units)
+        chooses = first.split.in_first(noise, log.units)
         found = first.released(log.of_units(chooses, log.bounds), self.behavior, noise, journal)
         second, policies, plan = log.of_units(~chooses, self.plan.bounds), list(found.policies.values()), self.plan
         if isinstance(plan.query, LatePolicyQuery):

@@ -27,10 +27,10 @@ from dprl.environments.learning_source import declared_facts, open_environment, 
 from dprl.errors import DprlError
 from dprl.learning import planned_q, q_learner
 from dprl.learning.functional_q import FunctionalQ
-from dprl.learning.learning_plan import LearningPlan, bind_mechanism, make_learning_plan
+from dprl.learning.learning_plan import LearningPlan, bound_answers, make_learning_plan
 from dprl.learning.policy_gradient import trainer
 from dprl.learning.policy_gradient.dp_pg import DPPG, UNIT
-from dprl.learning.policy_gradient.people_sources import SimulatedPeople
+from dprl.learning.policy_gradient.people_sources import CompiledPeople
 from dprl.learning.policy_gradient.pg_plan import PGPlan, make_pg_plan, program_of
 from dprl.learning.q_learner import rewards_at
 from dprl.policies.parametric import FILE as POLICY
@@ -213,7 +213,7 @@ def _train_q(environment: Any, algorithm: FunctionalQ, bounds: Any, request: Rel
     if plan.claim is not None and not is_unchanged_walk(source):
         raise DprlError(f"{plan.config.calibration}: what is not verified is kept for interval-walk alone.")
     weight_shapes(str(plan.config.network), facts.dimensions, facts.actions)  # refuses an unknown network
-    answers = None if plan.claim is not None else bind_mechanism(plan, noise.stream("reward"))
+    answers = None if plan.claim is not None else bound_answers(plan, noise.stream("reward"))
     status = status_of(plan, noise.secure, request.simulated)
     certificate = q_certificate_of(plan, noise, status)
     request.expect(plan.steps)
@@ -275,7 +275,7 @@ def _train_policy(
     """Learn a policy from users who answer; see :func:`train`.
 
     Args:
-        users: a name (:func:`dprl.environments.learning_source.open_users`), a JAX environment
+        users: a name (:func:`dprl.environments.learning_source.open_people`), a JAX environment
             (:class:`dprl.protocols.Environment`), or :class:`~dprl.environments.people.People`, such as a
             :class:`~dprl.environments.bandit.Bandit`. An object with only ``facts`` and ``batch`` is taken for people
             who arrive.
@@ -337,7 +337,7 @@ def _learn_policy(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the released parameters and all iterates: the one place where answers meet the mechanism."""
     coins, stream = noise.stream("environment").actions(), noise.stream(trainer.STREAM)
-    if isinstance(source, SimulatedPeople):
+    if isinstance(source, CompiledPeople):
         drawn = program.mechanism.drawn_before(stream) if stream.secure else stream
         state, history = trainer.run_compiled(
             program, source, drawn, rates, coins, is_own_simulator(source.environment)

@@ -84,7 +84,7 @@ class Tabular(Features):
 
 
 @dataclass(frozen=True)
-class _OfOrder(Features):
+class _CosineFeatures(Features):
     """Base of the cosine features: there is one feature for each choice of an order 0..k for every component."""
 
     order: int = 3
@@ -109,7 +109,7 @@ class _OfOrder(Features):
 
 
 @dataclass(frozen=True)
-class Fourier(_OfOrder):
+class Fourier(_CosineFeatures):
     """Products of cosines up to order k, with one factor per component: (k + 1)^d features.
 
     With one component this is the Fourier basis of Konidaris et al. (2011). With more components their basis, cos(pi c
@@ -133,7 +133,7 @@ class Fourier(_OfOrder):
 
 
 @dataclass(frozen=True)
-class CoupledFourier(_OfOrder):
+class CoupledFourier(_CosineFeatures):
     """The Fourier basis of Konidaris et al. (2011): cos(pi c . x) for c in {0..k}^d, with x scaled to [0, 1].
 
     There are (k + 1)^d features. All features except the constant are multiplied by sqrt 2, so that each has mean

@@ -175,10 +175,10 @@ class QFunction:
 def load_q_function(path: str | Path) -> QFunction:
     """Read an action-value function back, from its file or from the results folder that holds the file."""
     misfit = "its weights do not fit what it says of its network"
-    return read_tensor_result(path, FILE, "a Q-function", misfit, {_SCHEMA: _made_of})
+    return read_tensor_result(path, FILE, "a Q-function", misfit, {_SCHEMA: _from_file})
 
 
-def _made_of(tensors: dict[str, np.ndarray], metadata: dict[str, str]) -> QFunction:
+def _from_file(tensors: dict[str, np.ndarray], metadata: dict[str, str]) -> QFunction:
     actor = {name.removeprefix(_ACTOR): w for name, w in tensors.items() if name.startswith(_ACTOR)}
     weights = {name: w for name, w in tensors.items() if not name.startswith(_ACTOR)}
     bounds, (value,) = intervals(metadata["bounds"]), intervals(f"[{metadata['value']}]")

@@ -78,10 +78,12 @@ class ValueFunction:
 
 def load_value_function(path: str | Path) -> ValueFunction:
     """Read a value function back, from its file or from the results folder that holds the file."""
-    return read_tensor_result(path, FILE, "a value function", "it does not describe its features", {_SCHEMA: _made_of})
+    return read_tensor_result(
+        path, FILE, "a value function", "it does not describe its features", {_SCHEMA: _from_file}
+    )
 
 
-def _made_of(tensors: dict[str, np.ndarray], metadata: dict[str, str]) -> ValueFunction:
+def _from_file(tensors: dict[str, np.ndarray], metadata: dict[str, str]) -> ValueFunction:
     (value,) = intervals(f"[{metadata['value']}]")
     features = make_features(metadata["features"], intervals(metadata["bounds"]))
     if {name: (t.dtype, t.shape) for name, t in tensors.items()} != {"theta": (np.float64, (features.size,))}:

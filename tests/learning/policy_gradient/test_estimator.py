@@ -25,7 +25,7 @@ SCALED = RATES._replace(scale_weight=np.float32(0.1))
 
 
 def _shape(**options):
-    base = {"policy": TABLE, "users": 10, "batch": 10, "steps": 1, "horizon": 1, "bootstrap": "none"}
+    base = {"policy": TABLE, "places": 10, "batch": 10, "steps": 1, "horizon": 1, "bootstrap": "none"}
     return RunShape(**(base | options))
 
 

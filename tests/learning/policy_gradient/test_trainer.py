@@ -12,7 +12,7 @@ from dprl.environments.cart_pole import CartPole
 from dprl.environments.pendulum import Pendulum
 from dprl.environments.people import People
 from dprl.learning.policy_gradient.estimator import Rates, RunShape, Trajectory
-from dprl.learning.policy_gradient.people_sources import AskedPeople, SimulatedPeople, rollout
+from dprl.learning.policy_gradient.people_sources import CompiledPeople, PeopleOnHost, rollout
 from dprl.learning.policy_gradient.trainer import (
     PolicyGradient,
     natural_direction,
@@ -60,7 +60,7 @@ def coins(seed):
 
 
 def _shape(**options):
-    base = {"policy": TABLE, "users": 60, "batch": 20, "steps": 3, "horizon": 1, "bootstrap": "none", "block": 8}
+    base = {"policy": TABLE, "places": 60, "batch": 20, "steps": 3, "horizon": 1, "bootstrap": "none", "block": 8}
     return RunShape(**(base | options))
 
 
@@ -75,9 +75,9 @@ def _plain(shape):
 
 
 def test_a_batch_without_noise_and_clip_climbs_the_exact_gradient():
-    shape = _shape(users=40_000, batch=40_000, steps=1, block=4096)
+    shape = _shape(places=40_000, batch=40_000, steps=1, block=4096)
     mechanism = _plain(shape)
-    program, people = PolicyGradient(shape, mechanism), SimulatedPeople(TableBandit(), shape)
+    program, people = PolicyGradient(shape, mechanism), CompiledPeople(TableBandit(), shape)
     noise = SeededNoise.from_seed(0)
     state, history = jax.jit(lambda key: run(program, people, noise, RATES, key))(coins(3))
     exact = np.asarray(0.25 * (PAID - PAID.mean(1, keepdims=True)) / 3).T.reshape(-1)  # of the uniform policy
@@ -91,11 +91,11 @@ def test_a_batch_without_noise_and_clip_climbs_the_exact_gradient():
     "adaptive", [pytest.param(False, marks=pytest.mark.slow, id="fixed steps"), pytest.param(True, id="adaptive steps")]
 )
 def test_on_the_host_the_same_answers_give_the_same_run(adaptive):
-    shape = _shape(users=55, baseline=True, adaptive=adaptive, scaled=adaptive)  # the last batch is not full
+    shape = _shape(places=55, baseline=True, adaptive=adaptive, scaled=adaptive)  # the last batch is not full
     rates = RATES._replace(scale_weight=np.float32(0.1), **({"scale": np.float32(0.1)} if adaptive else {}))
     mechanism = _mechanism(shape, 0.1, correlation=Correlation("square-root"))
     noise, key = SeededNoise.from_seed(2), coins(4)
-    program, people = PolicyGradient(shape, mechanism), SimulatedPeople(TableBandit(), shape)
+    program, people = PolicyGradient(shape, mechanism), CompiledPeople(TableBandit(), shape)
     state, history = run_compiled(program, people, noise, rates, key)
     kept = np.asarray(history)
     answered = jax.jit(people.trajectories)
@@ -119,7 +119,7 @@ def test_on_the_host_the_same_answers_give_the_same_run(adaptive):
             sums.append(np.asarray(mechanism.scaled(points)))
             return points
 
-    asked = AskedPeople(Source(), shape.users)
+    asked = PeopleOnHost(Source(), shape.places)
     theirs, found = run_on_host(program, asked, noise, rates, key, done.append, Recorded())
     np.testing.assert_allclose(found, kept, atol=1e-6)
     # every iterate is a function of the noisy sums alone
@@ -137,7 +137,7 @@ def test_on_the_host_the_same_answers_give_the_same_run(adaptive):
 
 def test_who_is_not_there_contributes_nothing():
     # places beyond the last user, and users who answer nothing
-    shape = _shape(users=1, batch=20, steps=1)
+    shape = _shape(places=1, batch=20, steps=1)
 
     class Nobody(People):
         def batch(self, first, count, act):
@@ -157,7 +157,7 @@ def test_who_is_not_there_contributes_nothing():
             return np.zeros(shape.dimension, np.int64)
 
     program, noise = PolicyGradient(shape, _mechanism(shape)), SeededNoise.from_seed(1)
-    state, _ = run_on_host(program, AskedPeople(Nobody(), 1), noise, RATES, coins(0), journal=Silent())
+    state, _ = run_on_host(program, PeopleOnHost(Nobody(), 1), noise, RATES, coins(0), journal=Silent())
     np.testing.assert_array_equal(totals[0], program.mechanism.draw(noise, 0))
     np.testing.assert_array_equal(state.theta, 0.0)
 
@@ -193,9 +193,9 @@ def test_rollouts_end_where_the_environment_ends():
         state = jnp.asarray(found.observations[row, last], jnp.float64)
         assert bool(cart.step(None, state, found.actions[row, last])[2])
     # each of several interactions of a user starts where the others do
-    shape = RunShape(policy=policy, users=4, batch=4, steps=1, horizon=100, interactions=3)
+    shape = RunShape(policy=policy, places=4, batch=4, steps=1, horizon=100, interactions=3)
     uniform = jnp.zeros(policy.size, jnp.float32)
-    group = jax.jit(lambda k: SimulatedPeople(cart, shape).trajectories(uniform, k, jnp.arange(4)))(
+    group = jax.jit(lambda k: CompiledPeople(cart, shape).trajectories(uniform, k, jnp.arange(4)))(
         coins(1).for_batch(0)
     )
     assert group.observations.shape == (4, 3, 100, 4)

@@ -15,7 +15,7 @@ from dprl.environments.people import People
 from dprl.environments.simulators import facts_of
 from dprl.learning.policy_gradient.dp_pg import DPPG
 from dprl.learning.policy_gradient.estimator import Trajectory
-from dprl.learning.policy_gradient.people_sources import AskedPeople, SimulatedPeople
+from dprl.learning.policy_gradient.people_sources import CompiledPeople, PeopleOnHost
 from dprl.learning.policy_gradient.pg_plan import make_pg_plan, program_of
 from dprl.learning.policy_gradient.trainer import run_compiled, run_on_host
 from dprl.learning.policy_gradient.trust_region import (
@@ -209,7 +209,7 @@ def test_rewards_in_another_unit_give_the_same_policy(unit):
     for environment in (Paying(), Paying(unit)):
         program, rates = program_of(make_pg_plan(DPPG(users=600), facts_of(environment), BUDGET))
         assert program.shape.adaptive
-        people, coins = SimulatedPeople(environment, program.shape), ActionCoins.from_jax_key(jax.random.key(1))
+        people, coins = CompiledPeople(environment, program.shape), ActionCoins.from_jax_key(jax.random.key(1))
         state, _ = run_compiled(program, people, SeededNoise.from_seed(1), rates, coins)
         learned.append(np.asarray(state.theta))
     assert np.abs(learned[0]).max() > 0.1
@@ -236,5 +236,5 @@ def test_the_noise_of_a_step_is_that_of_what_is_released(noise):
             return points
 
     coins = ActionCoins.from_jax_key(jax.random.key(0))
-    run_on_host(program, AskedPeople(Nobody(), 60), SeededNoise.from_seed(3), rates, coins, journal=Recorded())
+    run_on_host(program, PeopleOnHost(Nobody(), 60), SeededNoise.from_seed(3), rates, coins, journal=Recorded())
     assert np.std(sums[-1]) == pytest.approx(mechanism.noise_std_of_step, rel=0.1)

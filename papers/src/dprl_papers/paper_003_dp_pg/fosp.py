@@ -21,7 +21,7 @@ import numpy as np
 from dprl.accounting.budget import Budget
 from dprl.bounds import Interval
 from dprl.learning.policy_gradient.estimator import RunShape
-from dprl.learning.policy_gradient.people_sources import SimulatedPeople
+from dprl.learning.policy_gradient.people_sources import CompiledPeople
 from dprl.learning.policy_gradient.trainer import PolicyGradient, run
 from dprl.mechanisms.action_coins import ActionCoins
 from dprl.mechanisms.noise import SeededNoise
@@ -178,7 +178,7 @@ def _measured(shape: RunShape, bandit: TabularBandit, mechanism: Any, rates: Any
     noise = SeededNoise(words).stream("users")
     coins = ActionCoins.from_jax_key(jax.random.fold_in(jax.random.key(3), seed))
     program = PolicyGradient(shape, mechanism)
-    state, history = run(program, SimulatedPeople(bandit, shape), noise, rates, coins)
+    state, history = run(program, CompiledPeople(bandit, shape), noise, rates, coins)
 
     def at(theta: Any) -> Any:
         value, gradient = jax.value_and_grad(lambda t: bandit.value(t))(jnp.asarray(theta, jnp.float64))

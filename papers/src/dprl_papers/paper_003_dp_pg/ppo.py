@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jax import lax, random
 
 from dprl.learning.policy_gradient.estimator import Rates, RunShape, Trajectory, advantages
-from dprl.learning.policy_gradient.people_sources import SimulatedPeople, rollout
+from dprl.learning.policy_gradient.people_sources import CompiledPeople, rollout
 from dprl.learning.policy_gradient.trainer import PolicyGradient, State
 from dprl.mechanisms.action_coins import ActionCoins
 from dprl.mechanisms.gaussian_sum import GaussianSum
@@ -114,7 +114,7 @@ def train_in_epochs(
     words = jnp.stack([jnp.uint32(0), jnp.asarray(seed, jnp.uint32)])
     noise = mechanism.bind(SeededNoise(words).stream("users"))
     coins = ActionCoins.from_jax_key(random.fold_in(random.key(11), seed))
-    program, users = PolicyGradient(shape, mechanism), SimulatedPeople(environment, shape)
+    program, users = PolicyGradient(shape, mechanism), CompiledPeople(environment, shape)
 
     def batch(state: State, t: Any) -> tuple[State, None]:
         rows = users.trajectories(state.theta, coins.for_batch(t), jnp.arange(shape.batch))

@@ -238,7 +238,7 @@ def published_run(settings: Settings, policy: Parametric, horizon: int) -> tuple
     s = settings
     shape = RunShape(
         policy=policy,
-        users=s.users,
+        places=s.users,
         batch=s.batch,
         steps=s.steps,
         horizon=horizon,

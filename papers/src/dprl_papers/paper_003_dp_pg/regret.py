@@ -14,7 +14,7 @@ from dprl.accounting.budget import Budget
 from dprl.accounting.calibration import gaussian_noise_multiplier
 from dprl.bounds import Interval
 from dprl.learning.policy_gradient.estimator import Rates, RunShape
-from dprl.learning.policy_gradient.people_sources import SimulatedPeople
+from dprl.learning.policy_gradient.people_sources import CompiledPeople
 from dprl.learning.policy_gradient.trainer import PolicyGradient, run
 from dprl.mechanisms.action_coins import ActionCoins
 from dprl.mechanisms.gaussian_sum import GaussianSum
@@ -98,7 +98,7 @@ def gaussian_regret(spread: float, setting: Setting, seed: int, seeds: int) -> n
     steps, multiplier = users // batch, 0.0 if epsilon is None else gaussian_noise_multiplier(budget)
     shape = RunShape(
         policy=policy,
-        users=steps * batch,
+        places=steps * batch,
         batch=batch,
         steps=steps,
         horizon=1,
@@ -127,5 +127,5 @@ def _regret(shape: RunShape, exact: GaussianSum, spread: Any, rates: Rates, mult
     words = jnp.stack([jnp.uint32(0), jnp.asarray(seed, jnp.uint32)])
     noise = SeededNoise(words).stream("users")
     coins = ActionCoins.from_jax_key(jax.random.fold_in(jax.random.key(5), seed))
-    _, history = run(PolicyGradient(shape, mechanism), SimulatedPeople(bandit, shape), noise, rates, coins)
+    _, history = run(PolicyGradient(shape, mechanism), CompiledPeople(bandit, shape), noise, rates, coins)
     return bandit.best - jnp.mean(jax.vmap(bandit.value)(history[:-1].astype(jnp.float64)))

@@ -26,7 +26,7 @@ from dprl.environments.pendulum import Pendulum
 from dprl.environments.simulators import facts_of
 from dprl.learning.policy_gradient.dp_pg import DPPG
 from dprl.learning.policy_gradient.estimator import Rates, RunShape
-from dprl.learning.policy_gradient.people_sources import SimulatedPeople
+from dprl.learning.policy_gradient.people_sources import CompiledPeople
 from dprl.learning.policy_gradient.pg_plan import make_pg_plan
 from dprl.learning.policy_gradient.trainer import PolicyGradient, rates_of, released_parameters, run, shape_of
 from dprl.mechanisms.action_coins import ActionCoins
@@ -171,7 +171,7 @@ def _trained(
     words = jnp.stack([jnp.uint32(0), jnp.asarray(seed, jnp.uint32)])
     noise = SeededNoise(words).stream("users")
     coins = ActionCoins.from_jax_key(jax.random.fold_in(jax.random.key(_LEARNER), seed))
-    return run(PolicyGradient(shape, mechanism), SimulatedPeople(environment, shape), noise, rates, coins)
+    return run(PolicyGradient(shape, mechanism), CompiledPeople(environment, shape), noise, rates, coins)
 
 
 def measure_ppo(problem: Problem, batch: int, steps: int, seed: int, seeds: int) -> np.ndarray:

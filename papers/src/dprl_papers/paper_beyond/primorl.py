@@ -28,7 +28,7 @@ from dprl.environments.cart_pole import MAX_ANGLE, MAX_POSITION, CartPole
 from dprl.environments.rollout import Columns, environment_bounds, rollout
 from dprl.environments.simulators import facts_of
 from dprl.learning.policy_gradient.dp_pg import DPPG
-from dprl.learning.policy_gradient.people_sources import SimulatedPeople
+from dprl.learning.policy_gradient.people_sources import CompiledPeople
 from dprl.learning.policy_gradient.pg_plan import make_pg_plan, program_of
 from dprl.learning.policy_gradient.trainer import PolicyGradient, run
 from dprl.mechanisms.action_coins import ActionCoins
@@ -180,7 +180,7 @@ def imagined_policy(weights: Any, seed: Any) -> Any:
     """Return the parameters that policy gradient without noise learns in the models."""
     program, rates = program_of(_PLAN)
     program = PolicyGradient(program.shape, program.mechanism.in_float(noise_multiplier_override=0.0))
-    world = SimulatedPeople(ModelledCartPole(horizon=200, discount=0.99).following(weights), program.shape)
+    world = CompiledPeople(ModelledCartPole(horizon=200, discount=0.99).following(weights), program.shape)
     noise = SeededNoise(jnp.zeros(2, jnp.uint32)).stream("users")
     return run(program, world, noise, rates, ActionCoins.from_jax_key(random.key(seed)))[0].theta
 

@@ -109,7 +109,7 @@ class ReleaseCanary(PlanCanary):
         recorder = Recorder()
         seen = recorder.record(self._releasing(present), noise=noise)
         # the sums of the other log follow from the coins and from all releases but the last
-        coins = (np.asarray(self.plan.first.parts.in_first(noise, log.units)).tobytes() for log in self.pair)
+        coins = (np.asarray(self.plan.first.split.in_first(noise, log.units)).tobytes() for log in self.pair)
         *before, _ = (entry.points.tobytes() for entries in seen.entries.values() for entry in entries)
         case = (present, *coins, *before)
         if case not in self._others:

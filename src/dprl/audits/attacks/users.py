@@ -21,7 +21,7 @@ from dprl.audits.attacks.trials import PlanCanary
 from dprl.environments.people import LoggedPeople, People
 from dprl.learning.policy_gradient import trainer
 from dprl.learning.policy_gradient.estimator import Trajectory
-from dprl.learning.policy_gradient.people_sources import AskedPeople
+from dprl.learning.policy_gradient.people_sources import PeopleOnHost
 from dprl.learning.policy_gradient.pg_plan import PGPlan, program_of
 from dprl.learning.policy_gradient.trainer import PolicyGradient
 from dprl.mechanisms.action_coins import ActionCoins
@@ -114,7 +114,7 @@ def exact_sums(plan: PGPlan, people: Any) -> np.ndarray:
     They are int64 where the calibration is verified.
     """
     (program, rates), recorder = program_of(plan), _SumRecorder()
-    asked, coins = AskedPeople(people, program.shape.users), ActionCoins.from_jax_key(random.key(0))
+    asked, coins = PeopleOnHost(people, program.shape.places), ActionCoins.from_jax_key(random.key(0))
     trainer.run_on_host(program, asked, recorder, rates, coins, journal=recorder)
     return np.stack(recorder.totals)
 
@@ -198,7 +198,7 @@ def vectors_of(plan: PGPlan, people: Any) -> np.ndarray:
     The release's own loop computes the vectors.
     """
     (program, rates), recorder = program_of(plan), _SumRecorder()
-    asked, coins, mechanism = AskedPeople(people, None), ActionCoins.from_jax_key(random.key(0)), program.mechanism
+    asked, coins, mechanism = PeopleOnHost(people, None), ActionCoins.from_jax_key(random.key(0)), program.mechanism
     once = PolicyGradient(replace(program.shape, steps=1), replace(mechanism, steps=1))
     trainer.run_on_host(once, asked, recorder, rates, coins)
     state, places = program.init(rates, coins), np.arange(recorder.count)

@@ -21,7 +21,7 @@ from jax import lax
 
 from dprl import x64 as x64
 from dprl.learning.policy_gradient.trust_region import TARGET_FILL
-from dprl.mechanisms.ghost_clipping import Layer, ghost_sum, ghost_sum_in_float
+from dprl.mechanisms.ghost_clipping import SingleRowLayer, ghost_sum, ghost_sum_in_float
 from dprl.policies.parametric import Parametric
 
 
@@ -41,7 +41,7 @@ class RunShape:
 
     Attributes:
         policy: policy without its parameters.
-        users: number of places for people, N.
+        places: number of places for people, N.
         batch: number of places in a batch, m.
         steps: number of batches, T.
         horizon: length of the longest interaction, H.
@@ -60,7 +60,7 @@ class RunShape:
     """
 
     policy: Parametric
-    users: int
+    places: int
     batch: int
     steps: int
     horizon: int
@@ -229,7 +229,9 @@ GHOST_BLOCK = 1600
 """Most people in one call of :func:`ghost_clipped_sum`, on the host."""
 
 
-def ghost_layers(shape: RunShape, rates: Rates, theta: Any, baseline: Any, rows: Trajectory) -> tuple[list[Layer], Any]:
+def ghost_layers(
+    shape: RunShape, rates: Rates, theta: Any, baseline: Any, rows: Trajectory
+) -> tuple[list[SingleRowLayer], Any]:
     """Return the layers of a block of people, and their statistics ``(m, 1)``, or None if there are no statistics.
 
     Args:
@@ -245,7 +247,7 @@ def ghost_layers(shape: RunShape, rates: Rates, theta: Any, baseline: Any, rows:
     return layers, statistics
 
 
-def policy_layers(policy: Any, theta: Any, observations: Any, actions: Any, weights: Any) -> list[Layer]:
+def policy_layers(policy: Any, theta: Any, observations: Any, actions: Any, weights: Any) -> list[SingleRowLayer]:
     """Return the layers of ``weight_i log pi(a_i | s_i)``, from the first to the last.
 
     Args:
@@ -264,11 +266,11 @@ def policy_layers(policy: Any, theta: Any, observations: Any, actions: Any, weig
     else:
         deltas = jax.nn.one_hot(actions, policy.outputs, dtype=out.dtype) - jax.nn.softmax(out, axis=-1)
     deltas = deltas * weights[:, None]
-    top = Layer(active, deltas, bias is not None)
+    top = SingleRowLayer(active, deltas, bias is not None)
     if not inner:
         return [top]
     # here the root divides a few numbers of each person, not one for each hidden unit
-    return [Layer(x, ((deltas / root) @ last) * (1.0 - root * root * active * active)), top]
+    return [SingleRowLayer(x, ((deltas / root) @ last) * (1.0 - root * root * active * active)), top]
 
 
 def can_ghost_clip(shape: RunShape, mechanism: Any) -> bool:

@@ -26,7 +26,7 @@ _CHUNK_STEPS = 32  # steps of a chunk of a rollout; a chunk costs nothing if all
 
 
 @dataclass(frozen=True)
-class SimulatedPeople:
+class CompiledPeople:
     """People who meet an :class:`~dprl.protocols.Environment`, each from a separate start.
 
     They are :class:`~dprl.engine.unit_source.Blocks`, and a pytree without arrays.
@@ -41,7 +41,7 @@ class SimulatedPeople:
     @property
     def units(self) -> int:
         """Number of places for people."""
-        return self.shape.users
+        return self.shape.places
 
     def block(self, units: Any, state: Any = None) -> Trajectory:
         """Return what the people in the consecutive places ``units`` ``(B,)`` do under the state's policy."""
@@ -62,11 +62,11 @@ class SimulatedPeople:
         return jax.tree.map(lambda x: x.reshape(count, shape.interactions, *x.shape[1:]), each)
 
 
-jax.tree_util.register_static(SimulatedPeople)
+jax.tree_util.register_static(CompiledPeople)
 
 
 @dataclass(frozen=True)
-class AskedPeople:
+class PeopleOnHost:
     """People outside of JAX as a :class:`~dprl.engine.unit_source.Source`, met in blocks of a public size.
 
     Each person has separate coins. So a batch's sum has the same integers whoever asks the people, in whatever order,
@@ -93,8 +93,8 @@ class AskedPeople:
     def total(self, program: Any, stage: int, mechanism: Any, state: Any, included: Included) -> np.ndarray:
         """Return the sum of a batch; see :class:`~dprl.engine.unit_source.Source`."""
         blocks = blocks_of(program.block_size(mechanism), included)
-        met = self.people.answers_in_blocks(blocks, policy_for_people(program, state))
-        return sum_of_answers(program, stage, mechanism, state, blocks.shape[1], met)
+        answers = self.people.answers_in_blocks(blocks, policy_for_people(program, state))
+        return sum_of_answers(program, stage, mechanism, state, blocks.shape[1], answers)
 
 
 def blocks_of(size: int, included: Included) -> np.ndarray:
@@ -106,7 +106,7 @@ def blocks_of(size: int, included: Included) -> np.ndarray:
 
 
 def sum_of_answers(
-    program: Any, stage: int, mechanism: Any, state: Any, size: int, met: Iterable[Iterable[Any]]
+    program: Any, stage: int, mechanism: Any, state: Any, size: int, answers_in_blocks: Iterable[Iterable[Any]]
 ) -> np.ndarray:
     """Return ``(dimension,)``: the sum over blocks of ``size`` people, in which only people who answered count."""
 
@@ -114,7 +114,7 @@ def sum_of_answers(
         rows = Trajectory(*(np.asarray(part) for part in answers))
         return rows, rows.length.reshape(len(rows.length), -1).sum(-1) > 0
 
-    return sum_of_blocks(program, stage, mechanism, state, map(counted, met), program.shape.batch > size)
+    return sum_of_blocks(program, stage, mechanism, state, map(counted, answers_in_blocks), program.shape.batch > size)
 
 
 def policy_for_people(program: Any, state: Any) -> PolicyForPeople:

@@ -61,7 +61,7 @@ def shape_of(config: DPPG, facts: EnvironmentSpec) -> RunShape:
     """Return the shape of a run with resolved options."""
     return RunShape(
         policy=policy_of(config, facts),
-        users=filled(config.users),
+        places=filled(config.users),
         batch=filled(config.batch),
         steps=filled(config.steps),
         horizon=facts.horizon,

@@ -18,12 +18,12 @@ import numpy as np
 
 from dprl.engine.shards import sum_of
 from dprl.engine.unit_source import Included, Source
-from dprl.environments.bandit_parts import BanditInParts, UsersInParts
+from dprl.environments.bandit_parts import BanditInParts, PeopleInParts
 from dprl.environments.people import People
 from dprl.errors import DprlError
 from dprl.learning.policy_gradient.people_sources import (
-    AskedPeople,
-    SimulatedPeople,
+    CompiledPeople,
+    PeopleOnHost,
     blocks_of,
     policy_for_people,
     sum_of_answers,
@@ -38,7 +38,7 @@ class UsersTask:
     """Task of every worker: ask people and sum their vectors. It is pickled and sent to other processes."""
 
     program: PolicyGradient
-    users: UsersInParts
+    users: PeopleInParts
 
     @cached_property
     def _reader(self) -> ThreadPoolExecutor:
@@ -56,7 +56,7 @@ class UsersTask:
 
 
 @dataclass(frozen=True)
-class PeopleOnWorkers(AskedPeople):
+class PeopleOnWorkers(PeopleOnHost):
     """People of a log in parts whom workers ask; a :class:`~dprl.engine.unit_source.Source`."""
 
     workers: RayWorkers
@@ -74,7 +74,7 @@ class PeopleOnWorkers(AskedPeople):
 @contextmanager
 def open_users_engine(
     where: EngineChoice, people: People, program: PolicyGradient
-) -> Iterator[Source | SimulatedPeople]:
+) -> Iterator[Source | CompiledPeople]:
     """Open the source of a program's people: in compiled code, in this process or on workers. No row is read yet.
 
     Args:
@@ -83,9 +83,9 @@ def open_users_engine(
     Raises:
         DprlError: the engine needs a log in parts and exact sums, or the workers cannot be started.
     """
-    asked = AskedPeople(people, None if program.mechanism.batch is None else program.shape.users)
+    asked = PeopleOnHost(people, None if program.mechanism.batch is None else program.shape.places)
     if where.engine == "local":
-        yield asked if people.simulator is None else SimulatedPeople(people.simulator, program.shape)
+        yield asked if people.simulator is None else CompiledPeople(people.simulator, program.shape)
         return
     if not isinstance(people, BanditInParts):
         raise DprlError(
