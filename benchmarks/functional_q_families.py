@@ -17,7 +17,9 @@ from benchmarks.harness import figure, goal, table
 from dprl.environments.interval_walk import IntervalWalk
 from dprl.protocols import EnvironmentSpec
 
-BUDGET, RUNS = dprl.Budget(0.9, 1e-4), 50
+BUDGET = dprl.Budget(0.9, 1e-4)
+RUNS, MORE_RUNS = 50, 200
+"""Number of releases of a row, and where their mean is within two standard errors of the goal."""
 PEOPLE = {30: 0.7, 100: 0.9}
 """Number of people -> the goal, a share of the possible gain."""
 JUDGING = (("place", 100), ("waves", 100), ("costly", 100))
@@ -84,22 +86,31 @@ def gain(walk: DrawnWalk, people: int, seed: int, **options: Any) -> float:
     return float((of_policy - by_chance) / (best - by_chance))
 
 
+def mean_and_error(gains: list[float]) -> tuple[float, float]:
+    """Return the mean and its standard error."""
+    return float(np.mean(gains)), float(np.std(gains, ddof=1) / len(gains) ** 0.5)
+
+
 def run() -> dict[str, Any]:
     """Return the record of the problems that were not used for any choice."""
     rows, goals = [], []
     for family, seed in JUDGING:
         walk, row = problem(family, seed), [f"{family} {seed}"]
         for people, least in PEOPLE.items():
-            gains = np.array([gain(walk, people, r) for r in range(RUNS)])
-            row += [figure(gains.mean()), figure(gains.std(ddof=1) / RUNS**0.5)]
-            goals.append(goal(f"{family}, {people} people", float(gains.mean()), least, True))
+            gains = [gain(walk, people, r) for r in range(RUNS)]
+            mean, error = mean_and_error(gains)
+            if abs(mean - least) < 2.0 * error:
+                mean, error = mean_and_error([*gains, *(gain(walk, people, r) for r in range(RUNS, MORE_RUNS))])
+            row += [figure(mean), figure(error)]
+            goals.append(goal(f"{family}, {people} people", mean, least, True))
         rows.append(row)
     return {
         "title": "Functional Q-learning with default options on walks drawn by seed",
         "notes": [
             f"Share of the possible gain over acting by chance, mean of {RUNS} releases at (0.9, 1e-4) and its "
-            "standard error. Features were compared on other seeds of place and waves; how much of the differences of "
-            "actions is taken away was compared on other seeds of costly, too."
+            f"standard error; of {MORE_RUNS} releases where {RUNS} leave the goal within two standard errors. Features "
+            "were compared on other seeds of place and waves; how much of the differences of actions is taken away was "
+            "compared on other seeds of costly, too."
         ],
         "table": table(["problem", "n = 30", "error", "n = 100", "error"], rows),
         "goals": goals,
