@@ -89,20 +89,42 @@ def make_plan(
     else:
         query = with_subgroups(query, subgroups, unit, config.algorithm)
     if isinstance(config, ValuesConfig):
-        inner, sampler = without_sampler(budget, query.dimension, total_variation)
-        whole, given = noise_multiplier_for(events.gaussian, inner), config.noise_multiplier
-        value = value_mechanism(query, whole if given is None else given)
-        epsilon = epsilon_within(value.event(), budget, inner.delta, given)
-        costs = (value.event(), epsilon, inner.delta, sampler)
-        return Plan(config, bounds, budget, query, value, None, None, *costs, contrasts=tuple(contrasts))
-
+        return _plan_of_values(config, bounds, budget, query, total_variation, contrasts)
     facts = _facts(config, bounds, feature_map, budget, 1.0 - config.value_budget_fraction, unit)
+    return _plan_with_function(config, facts, budget, query, total_variation, contrasts)
+
+
+def _plan_of_values(
+    config: ValuesConfig,
+    bounds: Bounds,
+    budget: Budget,
+    query: ValueQuery,
+    total_variation: float,
+    contrasts: Sequence[tuple[int, int]],
+) -> Plan:
+    """Return the plan of a release of values, for which the whole budget pays."""
+    inner, sampler = without_sampler(budget, query.dimension, total_variation)
+    whole, given = noise_multiplier_for(events.gaussian, inner), config.noise_multiplier
+    value = value_mechanism(query, whole if given is None else given)
+    epsilon = epsilon_within(value.event(), budget, inner.delta, given)
+    costs = (value.event(), epsilon, inner.delta, sampler)
+    return Plan(config, bounds, budget, query, value, None, None, *costs, contrasts=tuple(contrasts))
+
+
+def _plan_with_function(
+    config: ValueFunctionConfig,
+    facts: PublicFacts,
+    budget: Budget,
+    query: ValueQuery,
+    total_variation: float,
+    contrasts: Sequence[tuple[int, int]],
+) -> Plan:
+    """Return the plan of a release of a value function and of values, which share the budget."""
     queries = config.queries(facts)
     draws = sum((each.dimension + (each.adaptive is not None)) * each.steps for each in queries)
     inner, sampler = without_sampler(budget, query.dimension + draws, total_variation)
-    value = value_mechanism(
-        query, noise_multiplier_for(events.gaussian, inner) / math.sqrt(config.value_budget_fraction)
-    )
+    of_all = noise_multiplier_for(events.gaussian, inner)
+    value = value_mechanism(query, of_all / math.sqrt(config.value_budget_fraction))
     claimed = config.claimed(facts, queries, budget)
     if claimed is not None:
         value, stages = claimed.value(value), claimed.stages
@@ -118,7 +140,8 @@ def make_plan(
         config = resolved
     shares = tuple(each.share for each in queries)
     costs = (event, epsilon, inner.delta, sampler)
-    return Plan(config, bounds, budget, query, value, feature_map, program, *costs, shares, claim, tuple(contrasts))
+    public = (config, facts.bounds, budget, query, value, facts.features, program)
+    return Plan(*public, *costs, shares, claim, tuple(contrasts))
 
 
 def plan_of_best(
