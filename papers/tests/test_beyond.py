@@ -181,6 +181,7 @@ def log():
     return primorl.padded(primorl.logged(20, 0), 20)
 
 
+@pytest.mark.slow
 def test_a_logged_step_is_one_of_the_world(log):
     columns = primorl.logged(20, 0)
     after = (
@@ -190,6 +191,7 @@ def test_a_logged_step_is_one_of_the_world(log):
     assert set(np.round(columns["behavior_prob"], 3)) == {0.25, 0.75}
 
 
+@pytest.mark.slow
 def test_gradients_are_of_the_steps_that_happened(log):
     program = primorl.Models(primorl.training(20, None), 20.0)
     state = program.init(0)

@@ -26,8 +26,8 @@ ALL = [
 ]
 # hiv simulates a pool first
 LOGS = [
-    *("chain", "chain_bernoulli", "mountain_car", "mountain_car_off_policy", "one_step"),
-    *(pytest.param(name, marks=pytest.mark.slow) for name in ("acrobot", "cart_pole")),
+    *("chain", "chain_bernoulli", "mountain_car_off_policy", "one_step"),
+    *(pytest.param(name, marks=pytest.mark.slow) for name in ("acrobot", "cart_pole", "mountain_car")),
 ]
 ARRAYS = ("observation", "next_observation", "action", "reward", "behavior_prob", "terminated", "episode_offsets")
 

@@ -66,6 +66,7 @@ SHORT = Chain(length=4, actions=2, stay=0.2, discount=0.8, horizon=50)
 TABLE = make_features("tabular", SHORT.observation_bounds)
 
 
+@pytest.mark.slow
 def test_q_learning_finds_the_best_values_of_a_table():
     weights = learn(SHORT, TABLE, 0, steps=20_000, step_size=0.02, exploration=0.5, parallel=4)
     np.testing.assert_allclose(weights, optimal(SHORT, TABLE), atol=0.03)
@@ -101,6 +102,7 @@ class Halved(Chain):
         return (0.0, 0.5)
 
 
+@pytest.mark.slow
 def test_rollouts_have_the_chains_values():
     simulator = partial(Simulator, steps=200, batch=5_000)
     chain, table = Chain(length=6, actions=2, horizon=3), np.random.default_rng(0).dirichlet(np.ones(2), size=5)
@@ -202,6 +204,7 @@ def few_patients(monkeypatch):
     hiv._pool.cache_clear()
 
 
+@pytest.mark.slow
 def test_logs_of_patients_are_drawn_without_replacement(few_patients):
     domain = load_domain("hiv")
     log, whole = domain.log(40, 1), domain.log(64, 2)

@@ -13,6 +13,7 @@ from dprl_papers.paper_003_dp_pg import fosp, regret, returns
 from dprl_papers.paper_003_dp_pg.figures import noise, slopes, theorem1, users
 
 
+@pytest.mark.slow
 def test_value_of_a_tabular_bandit_is_that_of_its_own_steps():
     bandit = fosp.bandit_of(3, 4)
     theta = jnp.asarray(np.random.default_rng(0).normal(size=12), jnp.float32)

@@ -54,6 +54,7 @@ def test_the_sum_is_that_of_the_clipped_gradients():
     np.testing.assert_allclose(found, total, atol=1e-5 * np.abs(total).max())
 
 
+@pytest.mark.slow
 def test_no_token_sees_those_after_it():
     theta, tokens, _ = given()
     later = tokens[0, :, :5].at[:, 3:].set(6)
@@ -65,6 +66,7 @@ def words(text):
     return [language.SYMBOLS.index(c) for c in text]
 
 
+@pytest.mark.slow
 def test_a_rule_checks_answers():
     tokens = jnp.array([words(t) for t in ("s2731=1237", "s2731=7321", "c2731=2731", "c2731=1372", "s0010=0001")])
     assert language.is_right(tokens).tolist() == [1, 0, 1, 0, 1]

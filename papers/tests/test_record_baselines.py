@@ -69,6 +69,7 @@ def test_gradients_of_records_are_those_of_their_losses(loss):
 # --- descent ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_descent_without_noise_finds_the_normal_equations():
     family = Quadratics()
     task = family.sample(jax.random.key(3))
@@ -120,6 +121,7 @@ def test_both_accountants_of_a_descent_hold_and_strong_composition_is_the_dearer
 # --- AGD --------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_agd_never_spends_more_than_it_has_and_asks_before_each_draw():
     family = Quadratics()
     task, start = family.sample(jax.random.key(3)), jnp.asarray(START)

@@ -53,6 +53,7 @@ def drawn_units(key: Any, number: int, units: int, count: int) -> np.ndarray:
     return np.asarray(jax.random.choice(chosen, units, (count,), replace=False))
 
 
+@pytest.mark.slow
 def test_without_noise_all_records_come_first_and_differences_of_drawn_ones_follow(problem: Any) -> None:
     log, program, facts = problem
     run = RecursiveGradientRun(program, 2 * recursive_gradients.period_of(facts.units), 0.0, 0.0)

@@ -93,6 +93,7 @@ def test_the_figures_that_need_no_learner(tmp_path):
     assert "MSPBE" not in page
 
 
+@pytest.mark.slow
 def test_the_paths_of_the_authors_code_have_its_kernel():
     """``sigma^2 exp(-|x - y|)``, from 400 paths; each network and each action has one of its own."""
     each = jax.vmap(lambda key: authors.paths(key, 0.5))(jax.random.split(jax.random.key(0), 400))

@@ -11,6 +11,7 @@ from dprl_papers.paper_beyond.figures.river_swim import ProcessEnvironment, lost
 from dprl_papers.paper_beyond.processes import river_swim
 
 
+@pytest.mark.slow
 def test_people_answer_by_the_laws_of_the_process():
     process = river_swim()
     people = ProcessEnvironment(process)

@@ -82,6 +82,7 @@ def test_proposition_10_fails_where_the_closed_forms_say():
         assert noise_loss(50, actions, 1.0, 0.9, 3, kind)[0] <= right_bound(50, actions, 1.0, 0.9)
 
 
+@pytest.mark.slow
 def test_the_largest_value_of_a_path_grows_like_a_root_of_a_logarithm():
     slow, fast = largest_of_path(1.0, 300), largest_of_path(2222.0, 300)
     assert slow == pytest.approx(1.04, abs=0.25)

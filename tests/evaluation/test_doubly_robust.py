@@ -296,7 +296,7 @@ def learned(plan: Plan, log: Any, policy: Any = one_shot.extreme_policy, seed: i
     return plan.function_of(weights)
 
 
-@pytest.mark.parametrize("modes", [1, 4])
+@pytest.mark.parametrize("modes", [pytest.param(1, marks=pytest.mark.slow), 4])
 def test_a_units_baseline_is_the_value_function_of_the_others(modes):
     """Of persons with several trajectories, without noise: what AdaSSP gives without the unit."""
     log = one_shot.extreme(60, 2)

@@ -52,6 +52,7 @@ SLOW: set[str] = set()
 # networks and many releases take long, but for the quickest
 _LONG = (
     "checks_of_primal_dual", "checks_of_learning", "checks_of_neighbours", "checks_of_learners", "test_private_rewards",
+    "test_doubly_robust",
 )  # fmt: skip
 _QUICK = ("neighbours in logs", "neighbours in places of a log", "neighbours of a choice", "costs of a learner")
 

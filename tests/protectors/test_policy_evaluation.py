@@ -122,6 +122,7 @@ def test_a_unit_is_what_it_is_for_dptd():
         RandomChains(serves="lstd")
 
 
+@pytest.mark.slow
 def test_the_error_is_that_of_the_expected_matrices():
     """Of an indicator for each state, where all is solvable: zero at the fixed point, and the start's by hand."""
     family = dataclasses.replace(SMALL, features="tabular", units=4)
