@@ -78,6 +78,14 @@ def test_a_thread_is_not_heard_when_another_one_ends():
         assert (heard, warnings.filters) == ([], before)
 
 
+def test_whoever_enters_later_leaves_the_filter_where_it_is(monkeypatch):
+    """To put it first again would take it away for a moment."""
+    with suppress_warnings():
+        monkeypatch.setattr(warnings, "simplefilter", lambda *_: pytest.fail("the filter was touched"))
+        with suppress_warnings():
+            warnings.warn(SECRET, stacklevel=1)
+
+
 @RAISED
 def test_a_policy_that_panics_at_a_row_makes_that_row_zero(raised):
     def policy(states):

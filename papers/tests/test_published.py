@@ -68,7 +68,8 @@ def test_published_calibration_is_theorem_1():
     assert noise_multiplier(200, 200, 1.0, 1e-5) == pytest.approx(2 * np.sqrt(200 * np.log(1e5)) / 200)
 
 
-def test_published_form_takes_one_trajectory_a_step():
+def test_published_form_takes_one_trajectory_a_step(monkeypatch):
+    """The vector of no other trajectory is computed."""
     _, rows = chain(20, 4)
     algorithm = program_of(GPOPE(steps=25, step_size=0.1), 20)
     mechanism = OneUnit(parts=((78, math.inf),), sampling_rate=1 / 20, steps=25, arithmetic="plain")
@@ -76,9 +77,12 @@ def test_published_form_takes_one_trajectory_a_step():
     noise = SeededNoise.from_seed(3)
     state = algorithm.start_at(jnp.ones(39))
     gradients = np.asarray(unit_gradients(state.theta, state.w, data.block(slice(None))))
+    sizes, clipped_sum = [], loop.clipped_sum
+    monkeypatch.setattr(loop, "clipped_sum", lambda *given: sizes.append(len(given[-1])) or clipped_sum(*given))
     total = jax.jit(lambda step: loop._batch_total(algorithm, 0, mechanism, noise, data, state, step, batch=3))
     for step in range(5):
         np.testing.assert_allclose(total(jnp.uint32(step)), gradients[int(noise.uniform_index(step, 20))], atol=1e-12)
+    assert sizes == [1]
     counts = np.bincount(jax.jit(jax.vmap(lambda s: noise.uniform_index(s, 4)))(jnp.arange(400)), minlength=4)
     secure = SecureNoise.fresh()
     also = np.bincount([secure.uniform_index(s, 4) for s in range(400)], minlength=4)

@@ -67,13 +67,17 @@ class _ProcessWide:
 
 
 _own_filters = _ProcessWide(warnings.catch_warnings)
+_IGNORE = ("ignore", None, Warning, None, 0)
+"""Filter that ``warnings.simplefilter("ignore")`` puts before all others."""
 
 
 @contextmanager
 def suppress_warnings() -> Iterator[None]:
     """Suppress warnings, also those of arithmetic, because a warning may depend on the rows."""
     with _own_filters(), np.errstate(all="ignore"):
-        warnings.simplefilter("ignore")
+        # putting it first takes it away for a moment, in which another thread's warning would be heard
+        if warnings.filters[:1] != [_IGNORE]:
+            warnings.simplefilter("ignore")
         yield
 
 

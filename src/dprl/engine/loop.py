@@ -159,7 +159,7 @@ def _batch_total(
     width = max(1, SUMMANDS // mechanism.dimension)
     if mechanism.sampling_rate == 1.0 and everybody <= width:
         return summed(slice(None), jnp.ones(everybody, dtype=bool))
-    batch = max(1, min(batch, width, everybody))
+    batch = max(1, min(batch, width, mechanism.most_members(everybody)))
     if mechanism.sampling_rate == 1.0:
         units = jnp.arange(-(-everybody // width) * width)
         return _in_slices(summed, (jnp.minimum(units, everybody - 1), units < everybody), width)
