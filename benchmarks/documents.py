@@ -1,13 +1,15 @@
 """Write the parts of the documents that follow from the algorithms' entries and from the command line: ``make docs``.
 
-docs/algorithms.md and docs/reference/engine.md have tables between marks; docs/options.md is written as a whole. A test
-compares these files. The page of the command line is made when the site is built.
+docs/algorithms.md and docs/reference/engine.md have tables between marks, and both verifiers have the algorithms' names;
+docs/options.md is written as a whole. A test compares these files. The page of the command line is made when the site
+is built.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import re
+import textwrap
 import typing
 from collections.abc import Iterable
 from pathlib import Path
@@ -22,6 +24,7 @@ from dprl.registry import ALGORITHMS, DEFAULT, LEARNING, Entry, entries_of_other
 
 ROOT = Path(__file__).parents[1]
 TABLES, COLUMNS_PAGE, OPTIONS = "docs/algorithms.md", "docs/reference/engine.md", "docs/options.md"
+VERIFIERS = "src/dprl/accounting/verification.py", "verify/dprl_verify.py"
 
 
 def tables() -> dict[str, str]:
@@ -53,6 +56,13 @@ def columns() -> str:
         rows.append(f"| `{name}` | {column.meaning} | {always} | {', '.join(products)} |")
     heads = "| Column | In each row | Always there | Products that end with it |"
     return "\n".join([heads, "|---|---|---|---|", *rows])
+
+
+def certified_names() -> str:
+    """Return the lines of a verifier that name the algorithms of which it accepts a certificate."""
+    each = textwrap.fill(", ".join(f'"{name}"' for name in ALGORITHMS), 115, break_on_hyphens=False)
+    learning = ", ".join(f'"{name}"' for name in LEARNING)
+    return f"EVALUATING = (\n{textwrap.indent(each, '    ')},\n)  # fmt: skip\nLEARNING = ({learning})\n"
 
 
 def options(entry: Entry) -> str:
@@ -98,6 +108,10 @@ def made() -> dict[str, str]:
     for mark, table in tables().items():
         between, new = rf"(?<=<!-- {mark} -->\n).*?(?=<!-- end -->)", (table + "\n").replace("\\", r"\\")
         pages = {path: re.sub(between, new, page, flags=re.DOTALL) for path, page in pages.items()}
+    for path in VERIFIERS:
+        between = r"(?<=# names: written by make docs\n).*?(?=# end\n)"
+        code = (ROOT / path).read_text(encoding="utf-8")
+        pages[path] = re.sub(between, certified_names(), code, count=1, flags=re.DOTALL)
     head = "# Options\n\nWritten by `make docs` from the configurations of the algorithms. Do not edit.\n"
     sections = [options(e) for e in (*ALGORITHMS.values(), *LEARNING.values(), *entries_of_others().values())]
     return {**pages, OPTIONS: "\n\n".join([head.rstrip(), *sections]) + "\n"}

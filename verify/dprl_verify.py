@@ -45,12 +45,14 @@ FILES = {"dprl.certificate/1": "certificate.json", "dprl.statement/1": "statemen
 DATA = ("estimate.json", "training.json")
 STATUSES = ("verified", "as published", "unreviewed", "not private")
 UNITS = ("person", "trajectory", "transition", "reward function")
+# names: written by make docs
 EVALUATING = (
     "gpope", "importance-sampling", "recommended", "td", "return-regression", "adassp", "lstd", "noisy-counts",
     "doubly-robust", "stratified", "survival", "best-linear-projection", "constant", "dptd", "neural-td",
-    "first-visit", "dp-sgda", "dp-gld", "dp-srm",
 )  # fmt: skip
 LEARNING = ("functional-q", "dp-pg")
+# end
+FORMERLY_CERTIFIED = ("first-visit", "dp-sgda", "dp-gld", "dp-srm")
 NARROW = {
     "transition": "A trajectory or a person as a whole: one visited state sits in two transitions, and every further "
     "transition of the same trajectory or person has a guarantee of its own.",
@@ -966,7 +968,9 @@ def check_choice(content, data):
     need(len(data) == 1, "it must come with one of estimate.json and training.json")
     ((file, stated),) = data.items()
     algorithm = stated.get("algorithm")
-    known = isinstance(algorithm, str) and algorithm in (EVALUATING if file == DATA[0] else LEARNING)
+    known = isinstance(algorithm, str) and algorithm in (
+        (*EVALUATING, *FORMERLY_CERTIFIED) if file == DATA[0] else LEARNING
+    )
     need(known, "it certifies an algorithm that this verifier does not know")
     choice, public = stated.get("choice"), content["assumed_public"]
     parts = content["event"]["events"] if content["event"]["type"] == "Parallel" else []

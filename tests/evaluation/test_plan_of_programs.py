@@ -96,6 +96,11 @@ def test_bounds_and_budget_are_what_they_are_called(bounds, budget):
         make_plan(TD(), bounds, budget, [helpers])
 
 
+def test_more_policies_than_a_file_of_results_holds_are_refused():
+    with pytest.raises(DprlError, match="At most 1000 target policies fit in one release; these are 1001"):
+        make_plan(ImportanceSampling(), BOUNDS, BUDGET, [helpers.stepped_policy] * 1_001)
+
+
 def test_a_plan_prints_what_is_to_be_expected_of_it():
     plan = make_plan(ImportanceSampling(), BOUNDS, BUDGET, [helpers.stepped_policy] * 2)
     first = plan.expectation()[0]

@@ -82,6 +82,7 @@ def test_it_needs_nothing_but_the_standard_library():
 def test_its_lists_are_those_of_this_version(alone):
     assert alone.EVALUATING == verification.EVALUATING
     assert alone.LEARNING == verification.LEARNING
+    assert alone.FORMERLY_CERTIFIED == verification.FORMERLY_CERTIFIED
     assert alone.DATA == verification.DATA
     assert alone.FILES == certificate.FILES
     assert alone.STATUSES == certificate.STATUSES

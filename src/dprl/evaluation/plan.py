@@ -14,6 +14,7 @@ from dprl.accounting import events
 from dprl.accounting.accountant import epsilon_of
 from dprl.accounting.budget import Budget
 from dprl.accounting.calibration import noise_multiplier_for
+from dprl.accounting.rows import MOST_CANDIDATES
 from dprl.bounds import Bounds
 from dprl.engine.plan import Plan, calibrated_stages, epsilon_within, event_of_stages, filtered_stage, without_sampler
 from dprl.engine.program import Program, PublicFacts, Query, Stage, ValueFunctionConfig, ValuesConfig
@@ -67,6 +68,8 @@ def make_plan(
     """
     if isinstance(policies, str) or callable(policies) or not policies:
         raise DprlError("policies must be a list of target policies; of one, a list of one.")
+    if len(policies) > MOST_CANDIDATES:
+        raise DprlError(f"At most {MOST_CANDIDATES} target policies fit in one release; these are {len(policies)}.")
     if not isinstance(config, ValueFunctionConfig | ValuesConfig):
         raise DprlError("config must be the options of an evaluation algorithm, such as dprl.Recommended().")
     if not isinstance(bounds, Bounds) or not isinstance(budget, Budget):
