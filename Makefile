@@ -64,6 +64,7 @@ coverage: .venv/.installed
 # about three hours; what was computed is kept, and the same command goes on where it was
 defaults: .venv/.installed
 	$(BIN)/python -m benchmarks.default_table
+	$(BIN)/python -m benchmarks.default_values
 
 # two figures of 000 play Pong
 .venv/.papers: .venv/.installed

@@ -1,6 +1,6 @@
 """Write the parts of the documents that follow from the algorithms' entries and from the command line: ``make docs``.
 
-docs/algorithms.md and docs/reference/engine.md have tables between marks, and both verifiers have the algorithms' names;
+docs/algorithms.md and docs/reference/engine.md have tables between marks; both verifiers have the algorithms' names;
 docs/options.md is written as a whole. A test compares these files. The page of the command line is made when the site
 is built.
 """

@@ -166,8 +166,8 @@ def test_other_fields_are_of_their_type(tmp_path, changes, message):
 
 def test_only_algorithms_of_dprl_are_certified(tmp_path):
     """The names are those of the registry; another one, or none, is refused."""
-    assert verification.EVALUATING == tuple(ALGORITHMS)
-    assert verification.LEARNING == tuple(LEARNING)
+    assert tuple(ALGORITHMS) == verification.EVALUATING
+    assert tuple(LEARNING) == verification.LEARNING
     folder = fill(tmp_path / "r", sample())
     stated = json.loads((folder / "estimate.json").read_bytes())
     for moved in verification.FORMERLY_CERTIFIED:  # what was certified once
