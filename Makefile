@@ -61,7 +61,7 @@ audits: .venv/.installed
 coverage: .venv/.installed
 	$(BIN)/python -m benchmarks.coverage
 
-# about three hours; what was computed is kept, and the same command goes on where it was
+# about five hours; what was computed is kept, and the same command goes on where it was
 defaults: .venv/.installed
 	$(BIN)/python -m benchmarks.default_table
 	$(BIN)/python -m benchmarks.default_values
