@@ -72,8 +72,8 @@ _VALUES = """\
 
 The same rows and logs. The error is that of the value of the target policy: the root mean square error over the width
 of the value range. The default spends its shipped share of the budget on the value; importance sampling and doubly
-robust values have all of the budget. They refuse rows in which their noise alone would hide every value. The best is
-the best of both and of the middle of the range.
+robust values have all of the budget. They refuse a log where their noise alone would hide every value; whichever
+refuses a log of either member is left out of the row. The best is the best of both and of the middle of the range.
 
 """
 FAR = 2.0
